@@ -1,0 +1,213 @@
+"""The exchange format: JSON lines or Parquet, from a file or a folder, to the lines of a log.
+
+Belongs here: reading, and the faults that can be seen on one line (a time without a zone, bytes that are text). Such a fault
+belongs to a dataset and refuses that dataset. Only what cannot be given to any dataset (a line that is no JSON, one without
+a dataset, a key that nobody knows) refuses the file. DuckDB does the reading: it keeps "left out" and "null" apart, which
+`parent` needs, and it needs no loop over lines in Python.
+"""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES, Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.problems import BadInput, Problem, nearest, shown
+
+KEYS = (
+    "dataset", "transaction", "parent", "type", "status", "opened_at", "closed_at", "archived_at", "bytes", "files",
+    "attributes", "branch", "tag", "head", "expires_at", "realm",
+)  # fmt: skip
+_TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
+_NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
+_JSON = (".jsonl", ".ndjson", ".json")
+
+# Each key as JSON text first, so that a wrong type can be named instead of being cast or dropped.
+_SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in _TIMES else "JSON"}"' for key in KEYS)
+_LINES_SQL = """
+    SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{%s}') AS line
+    FROM read_ndjson_objects($files, maximum_object_size = 67108864)
+""" % _SHAPE  # noqa: UP031 - the text is full of braces
+
+
+def read_log(path: Path) -> Log:
+    """Read a log and decide, dataset by dataset, whether it is sound."""
+    return sound_log(read_lines(path))
+
+
+def read_lines(path: Path) -> pa.Table:
+    """Read a file, or all files of a folder in the order of their names."""
+    files = _files(path)
+    tables = [_read_parquet(file) if file.suffix == ".parquet" else _read_json(file) for file in files]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.name.endswith((*_JSON, ".parquet", ".jsonl.gz")) and file.is_file())
+        if files:
+            return files
+        raise BadInput(Problem("holds no log", file=str(path), expected="files that end in .jsonl or .parquet"))
+    if not path.is_file():
+        raise BadInput(Problem("is not there", file=str(path), expected="a log: a file of JSON lines or Parquet, or a folder of them"))
+    return [path]
+
+
+def _read_json(file: Path) -> pa.Table:
+    if file.stat().st_size == 0:
+        raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.execute("SET preserve_insertion_order = true")
+        try:
+            db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}", {"files": [str(file)]})
+        except duckdb.Error as fault:
+            raise BadInput(_no_json(file, str(fault))) from None
+        _check_keys(db, file)
+        return db.sql(_CAST_SQL).to_arrow_table().cast(LINES)
+
+
+def _no_json(file: Path, text: str) -> Problem:
+    """DuckDB names the line in its message; the message itself speaks of bytes and buffers."""
+    words = text.replace(".", " ").split()
+    at = [int(after) for word, after in zip(words, words[1:], strict=False) if word == "line" and after.isdigit()]
+    expected = "one JSON object on each line"
+    if "UTF-8" in text or "unicode" in text.lower() and not at:
+        return Problem("is not text", file=str(file), expected=f"{expected}, in UTF-8")
+    return Problem("is no JSON", file=str(file), line=at[0] if at else None, expected=expected)
+
+
+def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
+    """The combinations of keys are few, however many lines there are."""
+    problems: list[Problem] = []
+    found = db.execute(
+        "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') FROM raw GROUP BY keys, kind ORDER BY 4"
+    ).fetchall()
+    for keys, kind, count, first, nameless in found:
+        where = f"{count} line{'s' if count > 1 else ''}, the first is number {first + 1} that is not blank"
+        if kind != "OBJECT":
+            problems.append(Problem(f"a line is not an object ({where})", file=str(file), expected="one JSON object on each line"))
+            continue
+        for key in sorted(set(keys) - set(KEYS)):
+            guess = nearest(key, KEYS)
+            problems.append(
+                Problem(
+                    f"is not a known key ({where})", file=str(file), key=shown(key)[1:-1], expected=f"one of {', '.join(KEYS)}",
+                    remedy=f"Did you mean {guess}?" if guess else "Facts of your own go into attributes.",
+                )
+            )  # fmt: skip
+        if len(set(keys)) != len(keys):
+            problems.append(Problem(f"a key stands twice in a line ({where})", file=str(file), expected="each key once"))
+        if nameless:
+            problems.append(Problem(f"is missing ({where})", file=str(file), key="dataset", expected="store/name on each line"))
+    if problems:
+        raise BadInput(problems)
+
+
+def _zone(key: str) -> str:
+    return f"regexp_matches(line.{key}, '[0-9](Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$')"
+
+
+def _faults() -> str:
+    """A SQL expression with the first fault of a line, or null."""
+    cases = []
+    for key in _TIMES:
+        cases.append(f"WHEN line.{key} IS NOT NULL AND try_cast(line.{key} AS TIMESTAMPTZ) IS NULL THEN '{key} is not a time: ' || line.{key}")
+        cases.append(f"WHEN line.{key} IS NOT NULL AND NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
+    cases.append("WHEN NOT regexp_full_match(line.bytes, '-?[0-9]{1,18}') THEN 'bytes is not a whole number: ' || line.bytes")
+    cases.append(
+        "WHEN NOT (regexp_full_match(line.files, '-?[0-9]{1,18}') OR line.files LIKE '[%') "
+        "THEN 'files is neither a count nor a list of names: ' || line.files"
+    )
+    cases.append("WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' THEN 'attributes is not a mapping: ' || line.attributes")
+    return "CASE " + " ".join(cases) + " END"
+
+
+_CAST_SQL = f"""
+    SELECT
+        line.dataset AS dataset, line.transaction AS transaction, line.parent AS parent,
+        list_contains(keys, 'parent') AS parent_given,
+        line.type AS type, line.status AS status,
+        {", ".join(f"try_cast(line.{key} AS TIMESTAMPTZ) AS {key}" for key in _TIMES[:3])},
+        try_cast(line.bytes AS BIGINT) AS bytes,
+        CASE WHEN line.files LIKE '[%' THEN json_array_length(line.files) ELSE try_cast(line.files AS BIGINT) END AS files,
+        CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END AS file_names,
+        CASE WHEN line.attributes LIKE '{{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END AS attributes,
+        line.branch AS branch, line.tag AS tag, line.head AS head,
+        try_cast(line.expires_at AS TIMESTAMPTZ) AS expires_at, line.realm AS realm,
+        {_faults()} AS fault
+    FROM raw ORDER BY rowid
+"""
+
+
+def _read_parquet(file: Path) -> pa.Table:
+    """Parquet with the same columns; a null parent is no parent. `heads` and `tags` columns become branch and tag lines."""
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowInvalid, OSError) as fault:
+        raise BadInput(Problem(f"is not Parquet: {fault}", file=str(file))) from None
+    extra = set(table.column_names) - set(KEYS) - {"heads", "tags", "tag_expiries", "file_names", "ordinal", "parent_ordinal"}
+    problems = [
+        Problem("is not a known column", file=str(file), key=name, expected=f"one of {', '.join(KEYS)}, heads, tags",
+                remedy=f"Did you mean {guess}?" if (guess := nearest(name, KEYS)) else None)
+        for name in sorted(extra)
+    ]  # fmt: skip
+    if "dataset" not in table.column_names or table["dataset"].null_count:
+        problems.append(Problem("is missing", file=str(file), key="dataset", expected="store/name in each row"))
+    for name in _TIMES:
+        if name in table.column_names and not (pa.types.is_timestamp(table[name].type) and table[name].type.tz):
+            if table[name].null_count < len(table):
+                problems.append(Problem("has no zone", file=str(file), key=name, expected="timestamps with a zone"))
+    if problems:
+        raise BadInput(problems)
+    rows = _as_lines(table, file)
+    refs = [_hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in table.column_names]
+    return pa.concat_tables([rows, *refs])
+
+
+def _as_lines(table: pa.Table, file: Path) -> pa.Table:
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for field in LINES:
+        if field.name == "parent_given":
+            columns[field.name] = pa.array([True] * 0) if not len(table) else pa.repeat(True, len(table))
+        elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
+            columns["files"] = pc.list_value_length(table["files"])
+            columns["file_names"] = table["files"]
+        elif field.name in table.column_names and field.name not in columns:
+            columns[field.name] = _map_of(table[field.name]) if field.type == ATTRIBUTES else table[field.name]
+        elif field.name not in columns:
+            columns[field.name] = pa.nulls(len(table), field.type)
+        try:
+            columns[field.name] = columns[field.name].cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found = str(columns[field.name].type)
+            raise BadInput(Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))) from None
+    if "head" not in table.column_names and "transaction" in table.column_names:
+        # In rows of a log every row is a transaction; one without an id must not pass for a line about the dataset.
+        columns["type"] = pc.coalesce(columns["type"], "")
+    return pa.table(columns).select(LINES.names).cast(LINES)
+
+
+def _map_of(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Attributes as a map, whether they were written as a map or as a struct."""
+    if not pa.types.is_struct(column.type):
+        return column
+    rows = ([(key, str(value)) for key, value in row.items() if value is not None] if row else None for row in column.to_pylist())
+    return pa.array(list(rows), ATTRIBUTES)
+
+
+def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:
+    """Branch or tag lines from a column of names that point at their row."""
+    lists = table[column].combine_chunks()
+    rows = pc.list_parent_indices(lists)
+    expires = pa.nulls(len(rows), INSTANT)
+    if kind == "tag" and "tag_expiries" in table.column_names:
+        expires = pc.list_flatten(table["tag_expiries"].combine_chunks())
+    given = {
+        "dataset": table["dataset"].take(rows), "head": table["transaction"].take(rows),
+        kind: pc.list_flatten(lists), "expires_at": expires, "parent_given": pa.repeat(False, len(rows)),
+    }  # fmt: skip
+    return pa.table({field.name: given.get(field.name, pa.nulls(len(rows), field.type)) for field in LINES}).cast(LINES)

@@ -1,0 +1,142 @@
+"""Instants and durations in UTC, and the calendar arithmetic between them.
+
+Belongs here: the text forms (`30d`, `P2Y`, `2026-01-01T00:00:00Z`) and the rule for moving an instant by a duration.
+Does not belong here: what time it is. No function of this module knows the present.
+"""
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+# Beyond this an instant could leave the range of a timestamp; nobody retains for longer.
+LONGEST_YEARS = 1000
+
+_SHORT = re.compile(r"(\d{1,9})(s|m|h|d|w|mo|y)", re.ASCII)
+_ISO = re.compile(
+    r"P(?=.)(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(?:(\d{1,9})W)?(?:(\d{1,9})D)?"
+    r"(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})S)?)?",
+    re.ASCII,
+)
+EXPECTED_DURATION = "a duration such as 90s, 45m, 12h, 30d, 2w, 6mo, 2y, P2Y or PT36H"
+EXPECTED_INSTANT = "an instant with a zone, such as 2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, order=False)
+class Duration:
+    """A length of time in three parts that do not convert: calendar months, days of 24 hours, seconds.
+
+    Years are months, weeks are days. Never negative, never longer than a thousand years.
+    """
+
+    months: int = 0
+    days: int = 0
+    seconds: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.months, self.days, self.seconds) < 0:
+            raise ValueError("a duration is not negative")
+        years = self.months / 12 + self.days / 365 + self.seconds / (365 * 86_400)
+        if years > LONGEST_YEARS:
+            raise ValueError(f"a duration is at most {LONGEST_YEARS} years")
+
+    def __bool__(self) -> bool:
+        return bool(self.months or self.days or self.seconds)
+
+    def __str__(self) -> str:
+        """The shortest text that parses back to this value."""
+        months, days, seconds = self.months, self.days, self.seconds
+        if not self:
+            return "0s"
+        if months and not days and not seconds:
+            return f"{months // 12}y" if months % 12 == 0 else f"{months}mo"
+        if days and not months and not seconds:
+            return f"{days // 7}w" if days % 7 == 0 else f"{days}d"
+        if seconds and not months and not days:
+            for unit, size in (("h", 3600), ("m", 60)):
+                if seconds % size == 0:
+                    return f"{seconds // size}{unit}"
+            return f"{seconds}s"
+        date = (f"{months}M" if months else "") + (f"{days}D" if days else "")
+        return f"P{date}" + (f"T{seconds}S" if seconds else "")
+
+    def words(self) -> str:
+        """The duration as a person says it: `2 years`, `30 days`, `1 day and 12 hours`."""
+        parts: list[str] = []
+        hours, rest = divmod(self.seconds, 3600)
+        for amount, unit in (
+            (self.months // 12, "year"),
+            (self.months % 12, "month"),
+            (self.days, "day"),
+            (hours, "hour"),
+            (rest // 60, "minute"),
+            (rest % 60, "second"),
+        ):
+            if amount:
+                parts.append(f"{amount} {unit}{'' if amount == 1 else 's'}")
+        return " and ".join(parts) or "0 seconds"
+
+    def before(self, instant: datetime) -> datetime:
+        """The instant that lies this long before another."""
+        return _move(instant, -self.months, timedelta(days=-self.days, seconds=-self.seconds))
+
+    def after(self, instant: datetime) -> datetime:
+        """The instant that lies this long after another."""
+        return _move(instant, self.months, timedelta(days=self.days, seconds=self.seconds))
+
+
+def _move(instant: datetime, months: int, rest: timedelta) -> datetime:
+    """Move by calendar months, clamped at the month's end, then by exact time. 2y before 2024-02-29 is 2022-02-28."""
+    if months:
+        year, month = divmod(instant.year * 12 + instant.month - 1 + months, 12)
+        if not 1 <= year <= 9999:
+            raise OverflowError(f"{instant.isoformat()} cannot be moved by {months} months")
+        day = min(instant.day, calendar.monthrange(year, month + 1)[1])
+        instant = instant.replace(year=year, month=month + 1, day=day)
+    return instant + rest
+
+
+def parse_duration(text: str) -> Duration:
+    """Read a duration, or raise ValueError with a sentence that says why not."""
+    if short := _SHORT.fullmatch(text):
+        amount, unit = int(short[1]), short[2]
+        if unit in ("mo", "y"):
+            return Duration(months=amount * (12 if unit == "y" else 1))
+        if unit in ("d", "w"):
+            return Duration(days=amount * (7 if unit == "w" else 1))
+        return Duration(seconds=amount * {"s": 1, "m": 60, "h": 3600}[unit])
+    if iso := _ISO.fullmatch(text):
+        years, months, weeks, days, hours, minutes, seconds = (int(group or 0) for group in iso.groups())
+        return Duration(months=years * 12 + months, days=weeks * 7 + days, seconds=hours * 3600 + minutes * 60 + seconds)
+    raise ValueError("is not a duration")
+
+
+def parse_instant(text: str) -> datetime:
+    """Read an instant that names its zone; a plain date is its midnight in UTC. Raise ValueError otherwise."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("is not an instant") from None
+    if instant.tzinfo is None:
+        if len(text) == len("2026-01-01"):
+            return instant.replace(tzinfo=UTC)
+        raise ValueError("has no zone")
+    return instant.astimezone(UTC)
+
+
+def micros(instant: datetime) -> int:
+    """Microseconds since the epoch: the form in which frames compare instants."""
+    return (instant - EPOCH) // _MICROSECOND
+
+
+def from_micros(value: int) -> datetime:
+    """The instant of a number of microseconds since the epoch."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+def text_of(instant: datetime) -> str:
+    """The one text form of an instant: ISO 8601, UTC, `Z`."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

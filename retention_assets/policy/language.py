@@ -1,0 +1,170 @@
+"""Policy files to policies: read all of them, or refuse with every fault that was found.
+
+Belongs here: which files are read, in which order, and the rules that join policies with each other (names, stores).
+A broken policy stops the run. It is never skipped: a skipped keep rule is a deletion.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from retention_assets.document import Document, read_document, yaml_files
+from retention_assets.policy.datahub import AspectEntry, looks_like_datahub, overlay, read_entries
+from retention_assets.policy.faults import empty_values, mapping_expected, problems_of
+from retention_assets.policy.globs import is_literal
+from retention_assets.policy.model import Datasets, Hold, Policy, Several, Value
+from retention_assets.problems import BadInput, Problem, nearest
+
+
+V = TypeVar("V", Policy, Hold)
+
+
+class PolicyFile(Value):
+    """A policy file: what the JSON Schema for editors is generated from."""
+
+    policies: Several[Policy] = ()
+    holds: Several[Hold] = ()
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What the files say, in force together: policies in (file name, position) order, holds, DataHub entries."""
+
+    policies: tuple[Policy, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    entries: tuple[AspectEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One policy or hold as it stands in a file, not yet a value."""
+
+    document: Document
+    list_: str
+    index: int
+
+    @property
+    def data(self) -> object:
+        return self.document.data[self.list_][self.index]
+
+    @property
+    def name(self) -> str | None:
+        name = self.data.get("name") if isinstance(self.data, dict) else None
+        return name if isinstance(name, str) else None
+
+    @property
+    def label(self) -> str:
+        return self.name or f"#{self.index + 1}"
+
+    @property
+    def line(self) -> int | None:
+        return self.document.line((self.list_, self.index, "name"))
+
+
+def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) -> Policies:
+    """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults."""
+    documents = list(_documents(paths))
+    problems: list[Problem] = []
+    policies: list[tuple[_Part, Policy]] = []
+    holds: list[tuple[_Part, Hold]] = []
+    entries: list[list[AspectEntry]] = []
+    for document in documents:
+        try:
+            if looks_like_datahub(document.data):
+                entries.append(read_entries(document))
+            else:
+                _top(document)
+                policies += _built(document, "policies", Policy, problems)
+                holds += _built(document, "holds", Hold, problems)
+        except BadInput as fault:
+            problems += fault.problems
+    problems += _twice([part for part, _ in policies], "policy")
+    problems += _twice([part for part, _ in holds], "hold")
+    for part, value in [*policies, *holds]:
+        problems += _unknown_stores(part, value.datasets, stores)
+    if problems:
+        raise BadInput(problems)
+    named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
+    return Policies(tuple(policy for _, policy in policies), tuple(named), tuple(overlay(entries)))
+
+
+def _documents(paths: Iterable[Path]) -> Iterator[Document]:
+    problems: list[Problem] = []
+    documents: list[Document] = []
+    for path in paths:
+        files = yaml_files(path) if path.exists() else []
+        if not files:
+            what = "holds no policy file" if path.exists() else "is not there"
+            problems.append(Problem(what, file=str(path), expected="a YAML file, or a folder with *.yaml files"))
+        for file in files:
+            try:
+                documents.append(read_document(file))
+            except BadInput as fault:
+                problems += fault.problems
+    if problems:
+        raise BadInput(problems)
+    yield from sorted(documents, key=lambda document: (Path(document.file).name, document.file))
+
+
+def _top(document: Document) -> None:
+    known = list(PolicyFile.model_fields)
+    if not isinstance(document.data, dict):
+        raise BadInput(mapping_expected(document, known))
+    problems = empty_values(document)
+    for key, value in document.data.items():
+        line = document.line((key,))
+        if key not in known:
+            guess = nearest(key, known)
+            problems.append(
+                Problem(
+                    "is not a known key", file=document.file, line=line, key=key, expected=f"one of {', '.join(known)}",
+                    remedy=f"Did you mean {guess}?" if guess else None,
+                )
+            )  # fmt: skip
+        elif value is not None and not isinstance(value, list):
+            problems.append(Problem("has the wrong type", file=document.file, line=line, key=key, expected="a list"))
+    if problems:
+        raise BadInput(problems)
+    if not document.data:
+        raise BadInput(Problem("is empty", file=document.file, expected=f"the keys {', '.join(known)}", remedy="For no policies at all write `policies: []`."))
+
+
+def _built(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:
+    built: list[tuple[_Part, V]] = []
+    for index in range(len(document.data.get(list_, ()))):
+        part = _Part(document, list_, index)
+        try:
+            built.append((part, model.model_validate(part.data)))
+        except ValidationError as error:
+            problems += problems_of(error, document, model, at=(list_, index), policy=part.label)
+    return built
+
+
+def _twice(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
+    first: dict[str, _Part] = {}
+    for part in parts:
+        name = part.name
+        if name is None:
+            continue
+        if (other := first.setdefault(name, part)) is not part:
+            yield Problem(
+                f"is the name of another {what} as well", file=part.document.file, line=part.line, policy=name, key="name",
+                expected="a name of its own", remedy=f"The other one is at {other.document.file}:{other.line}.",
+            )  # fmt: skip
+
+
+def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | None) -> Iterator[Problem]:
+    if stores is None:
+        return
+    for glob in datasets.include:
+        store, slash, _ = glob.partition("/")
+        if slash and is_literal(store) and store not in stores:
+            guess = nearest(store, sorted(stores))
+            yield Problem(
+                f"store '{store}' is not in the settings", file=part.document.file, line=part.line, policy=part.label,
+                key="datasets.include", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
+                remedy=f"Did you mean {guess}?" if guess else "Add the store to retention.yaml, or mend the glob.",
+            )  # fmt: skip

@@ -1,0 +1,361 @@
+"""The policy model: values that cannot be built wrong.
+
+Belongs here: the shape of a policy and a hold, each key with its bounds, and the rules that join two keys of one policy.
+Does not belong here: reading files (language.py), the text of a sentence (sentences.py), deciding anything (frames).
+"""
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
+
+from retention_assets.policy.instants import (
+    EXPECTED_DURATION,
+    EXPECTED_INSTANT,
+    Duration,
+    parse_duration,
+    parse_instant,
+    text_of,
+)
+from retention_assets.policy.where import Condition, parse_condition
+from retention_assets.problems import Expected, shown
+
+BRANCHED = ("SNAPSHOT", "APPEND", "UPDATE", "DELETE")
+INDEPENDENT = ("RECORD", "OBJECT")
+STATUSES = ("OPEN", "COMMITTED", "ABORTED")
+
+Type = Literal["SNAPSHOT", "APPEND", "UPDATE", "DELETE", "RECORD", "OBJECT"]
+Status = Literal["OPEN", "COMMITTED", "ABORTED"]
+Clock = Literal["closed", "opened", "closed_or_opened", "superseded", "archived"]
+
+
+def _duration(value: object) -> Duration:
+    if isinstance(value, Duration):
+        return value
+    if not isinstance(value, str):
+        raise Expected("is not a duration", EXPECTED_DURATION, "Write a number and its unit, for example 30d.")
+    try:
+        return parse_duration(value)
+    except ValueError as fault:
+        raise Expected(str(fault), EXPECTED_DURATION) from None
+
+
+def _age(value: object) -> Duration:
+    age = _duration(value)
+    if not age:
+        raise Expected("an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`.")
+    return age
+
+
+def _instant(value: object) -> datetime:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    if not isinstance(value, str):
+        raise Expected("is not an instant", EXPECTED_INSTANT)
+    try:
+        return parse_instant(value)
+    except ValueError as fault:
+        raise Expected(str(fault), EXPECTED_INSTANT) from None
+
+
+def _condition(value: object) -> Condition:
+    if isinstance(value, Condition):
+        return value
+    if not isinstance(value, str):
+        raise Expected("is not a condition", "a boolean over log columns, such as \"attributes['tier'] = 'bronze'\"")
+    return parse_condition(value)
+
+
+def _glob(value: str) -> str:
+    if not value or not value.isprintable():
+        raise Expected("is not a glob", "a name or a pattern with *, ? or [a-z]")
+    return value
+
+
+def _dataset_glob(value: str) -> str:
+    _glob(value)
+    if "/" not in value and "*" not in value:
+        raise Expected("can match no dataset", "store/name, with *, ? or [a-z] where wanted", f"Write for example lake/{value}.")
+    return value
+
+
+def _name(value: str) -> str:
+    if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > 200:
+        raise Expected("is not a name", "1 to 200 printable characters without spaces at the ends")
+    if value.startswith("::"):
+        raise Expected("a name that begins with :: belongs to the system", "a name of your own")
+    return value
+
+
+def _string_map(value: object) -> object:
+    """Attributes are strings; a bare true or 1 in YAML is not, and comparing it would silently never match."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(item, str):
+                text = str(item).lower() if isinstance(item, bool) else str(item)
+                raise Expected(f"attribute {key!r} is not a string", "strings", f'Put it in quotes: {key}: "{text}".')
+    return value
+
+
+def _fraction(value: float) -> float:
+    if not (math.isfinite(value) and 0 < value <= 1):
+        raise Expected("is not a fraction", "a number above 0 and at most 1")
+    return value
+
+
+def _shorthand(key: str) -> Callable[[Any], Any]:
+    """Accept the bare value where a mapping with a single needed key is meant: `older_than: 30d`."""
+
+    def widen(value: Any) -> Any:
+        return {key: value} if isinstance(value, str) else value
+
+    return widen
+
+
+_DURATION_JSON = Annotated[
+    str, Field(description=EXPECTED_DURATION, pattern=r"^(\d+(s|m|h|d|w|mo|y)|P[0-9YMWDTHS]+)$", examples=["30d", "P2Y"])
+]
+Span = Annotated[Duration, PlainValidator(_duration, json_schema_input_type=_DURATION_JSON), PlainSerializer(str)]
+Age = Annotated[Duration, PlainValidator(_age, json_schema_input_type=_DURATION_JSON), PlainSerializer(str)]
+Instant = Annotated[datetime, PlainValidator(_instant, json_schema_input_type=str), PlainSerializer(text_of)]
+Where = Annotated[Condition, PlainValidator(_condition, json_schema_input_type=str), PlainSerializer(lambda c: c.text)]
+Name = Annotated[str, BeforeValidator(lambda value: _name(value) if isinstance(value, str) else value)]
+Glob = Annotated[str, BeforeValidator(lambda value: _glob(value) if isinstance(value, str) else value)]
+DatasetGlob = Annotated[str, BeforeValidator(lambda value: _dataset_glob(value) if isinstance(value, str) else value)]
+Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+T = TypeVar("T")
+Some = Annotated[tuple[T, ...], BeforeValidator(_tupled), Field(min_length=1)]
+Several = Annotated[tuple[T, ...], BeforeValidator(_tupled)]
+
+
+class Value(BaseModel):
+    """The base of every part: immutable, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Datasets(Value):
+    """Which datasets a policy or a hold is about. Nothing is chosen unless an include says so."""
+
+    include: Annotated[Some[DatasetGlob], Field(description="Globs over store/name; any one matches.")]
+    exclude: Annotated[Several[DatasetGlob], Field(description="Globs that take datasets out again.")] = ()
+    with_: Annotated[
+        Attributes, Field(alias="with", description="Dataset attributes that must all be present with these values.")
+    ] = {}
+
+
+class OlderThan(Value):
+    """Old enough: a time of the transaction lies strictly before `as_of - age`."""
+
+    age: Age
+    of: Annotated[Clock, Field(description="Which time of the transaction is compared.")] = "closed"
+    align: Annotated[Literal["day"] | None, Field(description="Cut the bound to 00:00 UTC.")] = None
+
+
+class Beyond(Value):
+    """Outside the newest N, counted on each branch in scope."""
+
+    views: Annotated[int | None, Field(ge=1, description="Not in the newest N views of any branch in scope.")] = None
+    transactions: Annotated[
+        int | None, Field(ge=0, description="Not among the newest N data transactions of any branch in scope; 0 is all.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _counts_something(self) -> Self:
+        if self.views is None and self.transactions is None:
+            raise Expected("counts nothing", "views: N or transactions: N")
+        return self
+
+
+OlderThanLine = Annotated[OlderThan, BeforeValidator(_shorthand("age"), json_schema_input_type=OlderThan | _DURATION_JSON)]
+Readable = Annotated[
+    Literal["strict", "complete"] | None,
+    Field(description="complete: also keep the view that was current at the cut-off, so every instant inside stays readable."),
+]
+
+
+def _needs_age(window: str | None, older_than: OlderThan | None) -> None:
+    if window is not None and older_than is None:
+        raise Expected("needs older_than beside it", "window together with older_than", "Add older_than, or leave window out.", key="window")
+
+
+class Window(Value):
+    """A branch's own window: replaces these lines of `select` on the branches that it is the first to match."""
+
+    match: Annotated[Glob, Field(description="Glob over branch names.")]
+    older_than: OlderThanLine | None = None
+    beyond: Beyond | None = None
+    window: Readable = None
+
+    @model_validator(mode="after")
+    def _narrows(self) -> Self:
+        if self.older_than is None and self.beyond is None:
+            raise Expected("a window without a line would select everything", "older_than or beyond")
+        _needs_age(self.window, self.older_than)
+        return self
+
+
+class Branches(Value):
+    """Which branches the branch-dependent selectors look at, and where a transaction may lie."""
+
+    include: Annotated[Some[Glob], Field(description="Globs over branch names that are in scope.")] = ("*",)
+    exclude: Annotated[Several[Glob], Field(description="Globs that take branches out of scope again.")] = ()
+    only_in: Annotated[Text | None, Field(description="Only transactions that lie on this branch alone.")] = None
+    not_in: Annotated[Text | None, Field(description="Only transactions that do not lie on this branch.")] = None
+    windows: Annotated[Several[Window], Field(description="Per-branch windows; the first match counts.")] = ()
+    reach: Annotated[
+        Literal["live", "unreachable", "any"], Field(description="On a live branch, on none, or either.")
+    ] = "live"
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> Self:
+        if self.only_in is not None and self.only_in == self.not_in:
+            raise Expected("only_in and not_in name the same branch", "different branches", key="not_in")
+        if self.reach == "unreachable" and (self.only_in or self.windows):
+            raise Expected("an unreachable transaction is on no branch", "reach: live or any beside only_in or windows", key="reach")
+        return self
+
+
+class Selection(Value):
+    """The lines of `select`. Every line must hold."""
+
+    older_than: OlderThanLine | None = None
+    beyond: Beyond | None = None
+    in_views_older_than: Annotated[
+        Age | None, Field(description="In a view; every view that holds it closed more than this ago, none open after.")
+    ] = None
+    window: Readable = None
+    status: Annotated[Some[Status] | None, Field(description="Only transactions of these statuses.")] = None
+    types: Annotated[Some[Type] | None, Field(description="Only transactions of these types.")] = None
+    superseded: Annotated[
+        Literal[True] | None, Field(description="All of its files were replaced or deleted later on every branch in scope.")
+    ] = None
+    terminal_only: Annotated[
+        bool | None, Field(description="RECORDs: only closed ones; false lets unfinished ones be judged by opened_at.")
+    ] = None
+    archived_before_purge: Annotated[
+        Some[Text] | None, Field(description="RECORDs of these `type` attributes must have archived_at.")
+    ] = None
+    unreferenced: Annotated[Literal[True] | None, Field(description="OBJECTs that nothing retained refers to.")] = None
+    where: Annotated[Where | None, Field(description="A boolean over log columns and attributes['k'].")] = None
+
+    @model_validator(mode="after")
+    def _joins(self) -> Self:
+        _needs_age(self.window, self.older_than)
+        return self
+
+
+def _selection(value: Any) -> Any:
+    """`all`, spelled out, is the one selection without a line; a mapping has to narrow."""
+    if value == "all":
+        return Selection()
+    if isinstance(value, str):
+        raise Expected(f"{shown(value)} is not a selection", "a mapping of lines, or the word all")
+    if isinstance(value, dict) and (not value or value == {"terminal_only": False}):
+        raise Expected(
+            "has no line that narrows", "at least one line that narrows", "To select every closed transaction, spell it out: `select: all`."
+        )
+    return value
+
+
+class Limits(Value):
+    """Blast radius per dataset and evaluation: over any of them nothing of the policy is marked there."""
+
+    transactions: Annotated[int | None, Field(gt=0)] = None
+    bytes: Annotated[int | None, Field(gt=0)] = None
+    fraction: Annotated[
+        float | None,
+        BeforeValidator(lambda v: float(v) if isinstance(v, int) and not isinstance(v, bool) else v),
+        BeforeValidator(lambda v: _fraction(v) if isinstance(v, float) else v),
+        Field(description="Of the transactions in the dataset's log.", json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}),
+    ] = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.transactions is None and self.bytes is None and self.fraction is None:
+            raise Expected("limits nothing", "transactions, bytes or fraction")
+        return self
+
+
+class Sweep(Value):
+    """How the marks of a policy are swept."""
+
+    mode: Annotated[Literal["delete", "ttl"], Field(description="ttl hands expiry to the store.")] = "delete"
+    batch: Annotated[int, Field(gt=0)] = 500
+    every: Span = Duration(seconds=1)
+    parallelism: Annotated[int, Field(gt=0, le=1024)] = 8
+
+
+DEFAULT_GRACE = Duration(days=7)
+
+
+class Policy(Value):
+    """One rule for what may go. Protection, holds and limits stand above it: it can only propose."""
+
+    name: Name
+    description: str = ""
+    datasets: Datasets
+    branches: Branches = Branches()
+    select: Annotated[
+        Selection,
+        BeforeValidator(_selection, json_schema_input_type=Selection | Literal["all"]),
+        Field(description="Every line must hold; `all` is every closed transaction."),
+    ]
+    grace: Annotated[Span, Field(description="Time between mark and sweep in which a mark can be taken back.")] = DEFAULT_GRACE
+    confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with grace: 0s.")] = None
+    latest_view: Annotated[Literal["allow"] | None, Field(description="Let this policy select inside latest views.")] = None
+    limits: Limits | None = None
+    sweep: Sweep = Sweep()
+    force_overwrite: Annotated[bool, Field(description="Replace a stored policy that a user wrote last.")] = False
+
+    @model_validator(mode="after")
+    def _grace_is_meant(self) -> Self:
+        if not self.grace and self.confirm is None:
+            raise Expected(
+                "a grace of 0s leaves no time to take a mark back", "a longer grace, or confirm: no-grace beside it",
+                "Add `confirm: no-grace` if that is meant.",
+                key="grace",
+            )
+        if self.grace and self.confirm is not None:
+            raise Expected("no-grace goes with grace: 0s only", "grace: 0s beside it, or no confirm", key="confirm")
+        return self
+
+
+class Hold(Value):
+    """Nothing held is marked or swept, by any policy, until the hold ends or is released."""
+
+    name: Name | None = None
+    datasets: Annotated[
+        Datasets,
+        BeforeValidator(
+            lambda v: {"include": v} if isinstance(v, list) else {"include": [v]} if isinstance(v, str) else v,
+            json_schema_input_type=Datasets | list[str] | str,
+        ),
+    ]
+    transactions: Annotated[Some[Glob] | None, Field(description="Globs over transaction ids; all when left out.")] = None
+    reason: str = ""
+    owner: str = ""
+    until: Annotated[Instant | None, Field(description="When the hold ends by itself; never when left out.")] = None
+
+
+__all__ = [
+    "BRANCHED", "DEFAULT_GRACE", "INDEPENDENT", "STATUSES", "Age", "Beyond", "Branches", "Clock", "Datasets",
+    "Hold", "Limits", "OlderThan", "Policy", "Selection", "Status", "Sweep", "Type", "Value", "Window",
+]  # fmt: skip

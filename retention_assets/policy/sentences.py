@@ -1,0 +1,142 @@
+"""Policies as English sentences: what a person agrees to when they approve a policy.
+
+Belongs here: one phrase per key of the model, and how they join. A key without a phrase would be a rule that nobody sees,
+so a test walks the model and fails when one is missing.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from retention_assets.policy.instants import text_of
+from retention_assets.policy.model import Beyond, Branches, Datasets, Hold, Limits, OlderThan, Policy, Selection, Window
+
+
+
+def sentence(policy: Policy) -> str:
+    """The whole policy in words."""
+    text = f"Marks {_what(policy.select)} of {_datasets(policy.datasets)}"
+    scope = list(_branches(policy.branches))
+    text += f", {'; '.join(scope)}" if scope else ""
+    lines = list(_lines(policy.select))
+    text += f", when {_joined(lines)}" if lines else ""
+    text += "."
+    for window in policy.branches.windows:
+        text += f" On branches {window.match} it asks instead that {_joined(list(_window(window)))}."
+    if policy.latest_view:
+        text += " It may also take transactions of a latest view: current data can be deleted."
+    else:
+        text += " Latest views are never touched."
+    if policy.limits:
+        text += f" If it would take {_limits(policy.limits)} of one dataset at once, it takes nothing there."
+    text += f" {_after(policy)}"
+    return text
+
+
+def hold_sentence(hold: Hold) -> str:
+    """The hold in words."""
+    which = f"transactions {_listed(hold.transactions)}" if hold.transactions else "everything"
+    text = f"Holds {which} of {_datasets(hold.datasets)}: nothing of it is marked or swept"
+    text += f" until {text_of(hold.until)}" if hold.until else " until it is released"
+    text += f", because: {hold.reason}" if hold.reason else ""
+    return f"{text}{f' (owner {hold.owner})' if hold.owner else ''}."
+
+
+def _what(select: Selection) -> str:
+    if select == Selection():
+        return "every closed transaction"
+    status = f"{_listed(select.status, 'or').lower()} " if select.status else ""
+    kinds = f" of type {_listed(select.types, 'or')}" if select.types else ""
+    return f"{status}transactions{kinds}"
+
+
+def _datasets(datasets: Datasets) -> str:
+    text = f"the datasets {_listed(datasets.include, 'or')}"
+    text += f" except {_listed(datasets.exclude)}" if datasets.exclude else ""
+    wanted = [f"{key} is {value!r}" for key, value in datasets.with_.items()]
+    return text + (f" where {_joined(wanted)}" if wanted else "")
+
+
+def _branches(branches: Branches) -> Iterator[str]:
+    if branches.include != ("*",) or branches.exclude:
+        text = f"looking at the branches {_listed(branches.include, 'or')}"
+        yield text + (f" except {_listed(branches.exclude)}" if branches.exclude else "")
+    if branches.only_in:
+        yield f"only those that lie on branch {branches.only_in} alone"
+    if branches.not_in:
+        yield f"only those that do not lie on branch {branches.not_in}"
+    if branches.reach == "unreachable":
+        yield "only those that no live branch reaches"
+    elif branches.reach == "any":
+        yield "also those that no live branch reaches"
+
+
+def _lines(select: Selection) -> Iterator[str]:
+    yield from _window(select)
+    if select.in_views_older_than:
+        yield (
+            f"every view that holds them closed more than {select.in_views_older_than.words()} ago"
+            " and no open transaction follows it"
+        )
+    if select.superseded:
+        yield "all of their files were replaced or deleted later on every branch"
+    if select.terminal_only is not None:
+        yield "they are finished" if select.terminal_only else "they are finished, or unfinished and old enough by their opening"
+    if select.archived_before_purge:
+        yield f"they were archived (for the record types {_listed(select.archived_before_purge)})"
+    if select.unreferenced:
+        yield "nothing retained refers to them"
+    if select.where:
+        yield f"this holds: {select.where.text}"
+
+
+def _window(part: Selection | Window) -> Iterator[str]:
+    if part.older_than:
+        yield _older(part.older_than)
+    if part.beyond:
+        yield from _beyond(part.beyond)
+    if part.window == "complete":
+        yield "they are not of the view that was current at that cut-off"
+
+
+def _older(line: OlderThan) -> str:
+    clock = {"closed": "they closed", "opened": "they were opened", "closed_or_opened": "they closed (unfinished ones: were opened)",
+             "superseded": "they left the latest view", "archived": "they were archived"}[line.of]  # fmt: skip
+    day = ", counted from 00:00 UTC" if line.align else ""
+    return f"{clock} more than {line.age.words()} ago{day}"
+
+
+def _beyond(beyond: Beyond) -> Iterator[str]:
+    if beyond.views is not None:
+        yield f"they are outside the newest {_counted(beyond.views, 'view')} of every branch"
+    if beyond.transactions is not None:
+        yield f"they are not among the newest {_counted(beyond.transactions, 'data transaction')} of any branch"
+
+
+def _limits(limits: Limits) -> str:
+    parts = []
+    if limits.transactions is not None:
+        parts.append(f"more than {_counted(limits.transactions, 'transaction')}")
+    if limits.bytes is not None:
+        parts.append(f"more than {limits.bytes:,} bytes")
+    if limits.fraction is not None:
+        parts.append(f"more than {limits.fraction:.4g} of the transactions")
+    return _listed(parts, "or")
+
+
+def _after(policy: Policy) -> str:
+    sweep = policy.sweep
+    wait = f"Marks are swept {policy.grace.words()} later" if policy.grace else "Marks are swept at once, without grace"
+    if sweep.mode == "ttl":
+        return f"{wait}, by handing expiry to the store."
+    return f"{wait}, {sweep.batch} at a time over {sweep.parallelism} at once, every {sweep.every.words()}."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _listed(words: Sequence[str], joint: str = "and") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return lines[0] if len(lines) == 1 else f"{'; '.join(lines[:-1])}; and {lines[-1]}"

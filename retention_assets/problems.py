@@ -1,0 +1,80 @@
+"""What a person must mend: every refusal of input, as a value with a place and a remedy.
+
+Belongs here: the shape of a problem and the two ways to stop on one. Nothing else: no reading, no printing, no logging.
+Whoever finds a fault builds a `Problem`; the command line turns it into a line on stderr and an exit code.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault in something a person wrote, and what to do about it.
+
+    `what` says what was found, `expected` what would have been right, `remedy` what to type instead.
+    """
+
+    what: str
+    file: str | None = None
+    line: int | None = None
+    policy: str | None = None
+    key: str | None = None
+    value: str | None = None
+    expected: str | None = None
+    remedy: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if place and self.line is not None:
+            place += f":{self.line}"
+        named = f"policy '{self.policy}'" if self.policy else ""
+        head = ": ".join(part for part in (place, named, self.key or "") if part)
+        text = f"{head}: {self.what}" if head else self.what
+        if self.value is not None:
+            text += f" (found {self.value})"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        if self.remedy:
+            text += f". {self.remedy}"
+        return text
+
+    def as_dict(self) -> dict[str, str | int]:
+        """The fields that are set, for `--format json`."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class Refused(Exception):
+    """The request was understood and is not done; exit code 1. Nothing was changed."""
+
+
+class BadInput(Exception):
+    """Something that a person wrote cannot be accepted; exit code 2. Carries every problem found, not just the first."""
+
+    def __init__(self, problems: Problem | Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Expected(ValueError):
+    """A value that is wrong, with what was expected and how to mend it; whoever reads the file adds file, policy and key.
+
+    `key` names the part of the value that is at fault, where the fault lies between two keys.
+    """
+
+    def __init__(self, what: str, expected: str | None = None, remedy: str | None = None, key: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.expected, self.remedy, self.key = what, expected, remedy, key
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as it may stand in a message: quoted, and cut, so that a hostile one cannot flood a terminal."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The known key that a typo most likely meant, or none."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return found[0] if found else None
