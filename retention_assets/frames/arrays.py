@@ -1,0 +1,52 @@
+"""Arrow columns as NumPy arrays: the one place that knows how nulls cross over.
+
+Belongs here: conversions, each a view where Arrow allows it. No meaning of any column.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# An instant that is not there. Every comparison with a bound has to leave it out: it is neither old nor young.
+NEVER = np.iinfo(np.int64).min
+
+
+def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() if column.num_chunks else pa.array([], column.type)
+    return column
+
+
+def flags(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """A boolean column; null is false."""
+    return np.asarray(joined(pc.fill_null(column, False)).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[np.int64]:
+    """An integer column with its nulls replaced."""
+    array = joined(column)
+    if array.null_count:
+        array = array.fill_null(missing)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def as_micros(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """A timestamp column as microseconds since the epoch; null is NEVER."""
+    return integers(joined(column).view(pa.int64()), int(NEVER))
+
+
+def from_micros(values: npt.NDArray[np.int64]) -> pa.Array:
+    """Microseconds since the epoch as a timestamp column; NEVER is null."""
+    return pa.array(values, mask=values == NEVER).view(pa.timestamp("us", tz="UTC"))
+
+
+def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> npt.NDArray[np.int8]:
+    """The place of each word of a dictionary column in a fixed list of words; -1 for any other."""
+    array = joined(column)
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    places = {word: place for place, word in enumerate(known)}
+    table = np.array([places.get(word, -1) for word in array.dictionary.to_pylist()] or [-1], dtype=np.int8)
+    return table[integers(array.indices, 0)]

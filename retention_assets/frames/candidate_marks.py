@@ -1,0 +1,329 @@
+"""Verdicts: for every transaction mark, spare, keep or open, with the policy that has the credit and every reason.
+
+Belongs here: how selections, protection, holds and limits join into a verdict (design section 5). Datasets that the same
+policies are about are judged together. Few combinations of facts occur, however many rows there are: rows are numbered by
+their combination, each combination is decided once, in plain Python that reads like the rules, and the decision is spread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import integers, joined
+from retention_assets.frames.forest import Bools, Ints
+from retention_assets.frames.history import FAR, OPEN, Bytes, History
+from retention_assets.frames.log import NAME
+from retention_assets.frames.reasons import REASONS, Reason
+from retention_assets.frames.rules import Scopes, unmet
+from retention_assets.policy.globs import matches, matching
+from retention_assets.policy.instants import micros
+from retention_assets.policy.model import Datasets, Hold, Policy
+
+VERDICTS = ("mark", "spare", "keep", "open")
+CANDIDATE_MARKS = pa.schema(
+    [
+        pa.field("dataset", NAME),
+        pa.field("transaction", pa.string()),
+        pa.field("ordinal", pa.int32()),
+        pa.field("verdict", NAME),
+        pa.field("policy", NAME),
+        pa.field("also", pa.list_(NAME)),
+        pa.field("reasons", pa.list_(pa.struct([pa.field("code", NAME), pa.field("witness", NAME)]))),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one combination of facts comes to. `row` names the kind of witness that differs from row to row."""
+
+    verdict: str
+    policy: int
+    also: tuple[int, ...]
+    reasons: tuple[tuple[Reason, int], ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One combination: the first unmet line of each policy (0: selects), who may, and what protects."""
+
+    unmet: tuple[int, ...]
+    over: tuple[bool, ...]
+    latest: bool
+    pinned: bool
+    held: bool
+    open: bool
+
+
+def candidate_marks(log: pa.Table, datasets: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> pa.Table:
+    """The verdict of every transaction of a sound log, in the order of the log."""
+    if not len(log):
+        return CANDIDATE_MARKS.empty_table()
+    log = log.combine_chunks()
+    bounds = _bounds(log)
+    chosen = _chosen(log, bounds, datasets, [policy.datasets for policy in policies])
+    groups, member = np.unique(chosen, axis=0, return_inverse=True)
+    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    held = _chosen(log, bounds, datasets, [hold.datasets for hold in live])
+    parts: list[pa.Table] = []
+    for number, group in enumerate(groups):
+        mine = np.flatnonzero(member.reshape(-1) == number)
+        part = log if len(groups) == 1 else _slices(log, bounds, mine)
+        about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
+        parts.append(_judged(part, about, live, held[mine], as_of))
+    if len(parts) == 1:
+        return parts[0]
+    together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return together.take(pa.array(_back(bounds, member.reshape(-1))))
+
+
+def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
+    """Whether a policy or hold is about a dataset."""
+    return (
+        matches(name, datasets.include)
+        and not matches(name, datasets.exclude)
+        and all(attributes.get(key) == value for key, value in datasets.with_.items())
+    )
+
+
+def _bounds(log: pa.Table) -> Ints:
+    """Where each dataset begins, and the end."""
+    index = integers(joined(log["dataset"]).indices, -1)
+    return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
+
+
+def _chosen(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
+    """Which of the batch's datasets each chooser is about: datasets x choosers."""
+    names: list[str] = joined(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
+    attributes: dict[str, dict[str, str]] = {}
+    if any(chooser.with_ for chooser in choosers):
+        attributes = {
+            name: dict(pairs or ()) for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
+        }
+    for number, chooser in enumerate(choosers):
+        here = np.array(matching(names, chooser.include), dtype=bool)
+        if chooser.exclude:
+            here &= ~np.array(matching(names, chooser.exclude), dtype=bool)
+        for key, value in chooser.with_.items():
+            here &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
+        chosen[:, number] = here
+    return chosen
+
+
+def _slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
+    """The rows of some datasets; neighbours are cut out together."""
+    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
+    runs = np.split(datasets, breaks)
+    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
+
+
+def _back(bounds: Ints, member: Ints) -> Ints:
+    """For each row of the log its place in the groups, put one after the other."""
+    sizes = np.diff(bounds)
+    order = np.argsort(member, kind="stable")
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = np.cumsum(sizes[order]) - sizes[order]
+    return np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1])
+
+
+def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], held: Bools, as_of: datetime) -> pa.Table:
+    """Verdicts of datasets that the same policies are about."""
+    history = History(log, micros(as_of))
+    scopes = Scopes(history)
+    lines = [unmet(policy, scopes, as_of) for policy in policies]
+    latest, pinned = history.everywhere.latest, history.pinned
+    hold = _held(history, holds, held)
+    free = (pinned == FAR) & (hold < 0)
+    over = np.zeros((len(history.starts), len(policies)), dtype=bool)
+    for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
+        if policy.limits:
+            may = (line == 0) & free if policy.latest_view else (line == 0) & free & (latest == FAR)
+            over[:, number] = _over(policy, history, may)
+    flags = (latest < FAR).astype(np.int64) | (pinned < FAR) * 2 | (hold >= 0) * 4
+    flags |= ((history.status == OPEN) & ~history.independent) * 8
+    facts, combination = _combinations(history, lines, over, flags)
+    decisions = [decide(fact, policies) for fact in facts]
+    witnesses = (latest, pinned, hold)
+    return _spread(history, policies, holds, decisions, combination, witnesses)
+
+
+def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
+    """One combination of facts to its verdict. The rules of design section 5, in their order."""
+    if facts.open:
+        return Decision("open", -1, (), ((Reason.OPEN, -1),))
+    selecting = [number for number, line in enumerate(facts.unmet) if line == 0]
+    if not selecting:
+        unmet_lines = [(REASONS[line] or Reason.NO_POLICY, number) for number, line in enumerate(facts.unmet)]
+        return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
+    allowed = [number for number in selecting if policies[number].latest_view or not facts.latest]
+    within = [number for number in allowed if not facts.over[number]]
+    credit = (within or selecting)[0]
+    also = tuple(number for number in selecting if number != credit)
+    if within and not facts.pinned and not facts.held:
+        reasons = [(Reason.SELECTED, credit)]
+        if facts.latest:
+            reasons.append((Reason.LATEST_VIEW_ALLOWED, -1))
+        return Decision("mark", credit, also, tuple(reasons))
+    sparing: list[tuple[Reason, int]] = []
+    if not allowed:
+        sparing.append((Reason.LATEST_VIEW, -1))
+    if facts.pinned:
+        sparing.append((Reason.TAG, -1))
+    if facts.held:
+        sparing.append((Reason.HOLD, -1))
+    if not within:
+        sparing += [(Reason.LIMIT, number) for number in allowed]
+    return Decision("spare", credit, also, tuple(sparing))
+
+
+def _over(policy: Policy, history: History, may: Bools) -> Bools:
+    """Datasets in which a policy would take more than its limits, counted over what it alone could mark."""
+    limits = policy.limits
+    over = np.zeros(len(history.starts), dtype=bool)
+    if limits is None:
+        return over
+    count = np.add.reduceat(may.astype(np.int64), history.starts)
+    if limits.transactions is not None:
+        over |= count > limits.transactions
+    if limits.fraction is not None:
+        over |= count > limits.fraction * history.sizes
+    if limits.bytes is not None:
+        size = history.column(integers(history.log["bytes"], 0))
+        over |= np.add.reduceat(np.where(may, size, 0), history.starts) > limits.bytes
+    return over
+
+
+def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
+    """For each row the first hold that keeps it, -1 if none."""
+    first = np.full(len(history), -1, dtype=np.int32)
+    for number, hold in enumerate(holds):
+        rows = history.per_dataset(held[:, number]) & (first < 0)
+        if hold.transactions is not None and rows.any():
+            at = np.flatnonzero(rows)
+            ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()
+            rows[at] = matching(ids, hold.transactions)
+        first[rows] = number
+    return first
+
+
+def _combinations(history: History, lines: Sequence[Bytes], over: Bools, flags: Ints) -> tuple[list[Facts], Ints]:
+    """The combinations of facts that occur, and which of them each row has."""
+    kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
+    columns = [flags, *lines]
+    if len(kinds_over) > 1:
+        columns.append(history.per_dataset(over_of.reshape(-1)))
+    combination = np.zeros(len(history), dtype=np.int64)
+    members: list[tuple[int, ...]] = [()]
+    for column in columns:
+        width = int(column.max(initial=0)) + 1
+        key = combination * width + column
+        present, combination = _renumbered(key, len(members) * width)
+        members = [(*members[at // width], at % width) for at in present.tolist()]
+    facts = []
+    for flag, *rest in members:
+        unmet_lines = tuple(rest[: len(lines)])
+        over_here = kinds_over[rest[len(lines)] if len(kinds_over) > 1 else 0]
+        facts.append(
+            Facts(
+                unmet_lines, tuple(bool(value) for value in over_here),
+                latest=bool(flag & 1), pinned=bool(flag & 2), held=bool(flag & 4), open=bool(flag & 8),
+            )
+        )  # fmt: skip
+    return facts, combination
+
+
+def _renumbered(key: Ints, size: int) -> tuple[Ints, Ints]:
+    """The keys that occur, and for each row the place of its key among them."""
+    there = np.zeros(size, dtype=bool)
+    there[key] = True
+    present = np.flatnonzero(there)
+    place = np.zeros(size, dtype=np.int64)
+    place[present] = np.arange(len(present))
+    return present, place[key]
+
+
+def _spread(
+    history: History,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    decisions: Sequence[Decision],
+    combination: Ints,
+    witnesses: tuple[Ints, ...],
+) -> pa.Table:
+    """The decisions as columns, in the order of the log."""
+    names = [policy.name for policy in policies]
+    combination = history.in_log_order(combination)
+    verdict = np.array([VERDICTS.index(decision.verdict) for decision in decisions], dtype=np.int32)[combination]
+    policy = np.array([decision.policy for decision in decisions], dtype=np.int32)[combination]
+    return pa.table(
+        {
+            "dataset": history.log["dataset"],
+            "transaction": history.log["transaction"],
+            "ordinal": history.log["ordinal"],
+            "verdict": _words(verdict, VERDICTS),
+            "policy": _words(policy, names),
+            "also": _also(decisions, combination, names),
+            "reasons": _reasons(history, decisions, combination, names, [hold.name or "" for hold in holds], witnesses),
+        },
+        schema=CANDIDATE_MARKS,
+    )
+
+
+def _words(index: npt.NDArray[np.int32], words: Sequence[str]) -> pa.DictionaryArray:
+    """A dictionary column; a negative index is null."""
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(words, pa.string()))
+
+
+def _flattened(per_decision: Sequence[Sequence[object]], combination: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
+    """List offsets of the rows, and for each entry its place in the entries of all decisions, put one after the other."""
+    lengths = np.array([len(entries) for entries in per_decision], dtype=np.int64)
+    begins = np.cumsum(lengths) - lengths
+    offsets = np.zeros(len(combination) + 1, dtype=np.int64)
+    np.cumsum(lengths[combination], out=offsets[1:])
+    entry = np.repeat(begins[combination] - offsets[:-1], lengths[combination]) + np.arange(offsets[-1])
+    return offsets.astype(np.int32), entry
+
+
+def _also(decisions: Sequence[Decision], combination: Ints, names: Sequence[str]) -> pa.Array:
+    offsets, entry = _flattened([decision.also for decision in decisions], combination)
+    number = np.array([number for decision in decisions for number in decision.also] or [0], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), _words(number[entry], names))
+
+
+def _reasons(
+    history: History,
+    decisions: Sequence[Decision],
+    combination: Ints,
+    policies: Sequence[str],
+    holds: Sequence[str],
+    witnesses: tuple[Ints, ...],
+) -> pa.Array:
+    """Reasons with their witnesses: a policy that the decision names, or the branch, tag or hold that the row names."""
+    offsets, entry = _flattened([decision.reasons for decision in decisions], combination)
+    flat = [reason for decision in decisions for reason in decision.reasons]
+    code = np.array([reason.number - 1 for reason, _ in flat], dtype=np.int32)[entry]
+    witness = np.array([number for _, number in flat], dtype=np.int64)[entry]
+    words: list[str] = list(policies)
+    row: Ints | None = None
+    for reasons, names, which in (
+        ((Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED), history.branches.names, witnesses[0]),
+        ((Reason.TAG,), history.tags.names, witnesses[1]),
+        ((Reason.HOLD,), holds, witnesses[2]),
+    ):
+        kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
+        if kinds.any():
+            if row is None:
+                row = np.repeat(np.arange(len(combination)), np.diff(offsets))
+            at = np.flatnonzero(kinds[entry])
+            witness[at] = history.in_log_order(which)[row[at]] + len(words)
+            words.extend(names)
+    reasons_of = pa.StructArray.from_arrays(
+        [_words(code, [reason.name for reason in Reason]), _words(witness.astype(np.int32), words)], names=["code", "witness"]
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), reasons_of)

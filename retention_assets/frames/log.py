@@ -1,0 +1,79 @@
+"""The log as tables: one row per transaction, and one row per dataset beside it.
+
+Belongs here: the schemas that every frame reads and writes. A log that follows them is sound and clustered: the rows of a
+dataset stand together, in the order of `ordinal`, parents before children. Soundness is decided in soundness.py; reading
+happens in exchange.py and in the stores.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+INSTANT = pa.timestamp("us", tz="UTC")
+NAME = pa.dictionary(pa.int32(), pa.string())
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+
+LOG = pa.schema(
+    [
+        pa.field("dataset", NAME),
+        pa.field("transaction", pa.string()),
+        pa.field("ordinal", pa.int32()),
+        pa.field("parent_ordinal", pa.int32()),
+        pa.field("parent", pa.string()),
+        pa.field("type", NAME),
+        pa.field("status", NAME),
+        pa.field("opened_at", INSTANT),
+        pa.field("closed_at", INSTANT),
+        pa.field("archived_at", INSTANT),
+        pa.field("bytes", pa.int64()),
+        pa.field("files", pa.int64()),
+        pa.field("file_names", pa.list_(pa.string())),
+        pa.field("heads", pa.list_(pa.string())),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("tag_expiries", pa.list_(INSTANT)),
+        pa.field("attributes", ATTRIBUTES),
+    ]
+)
+
+DATASETS = pa.schema(
+    [
+        pa.field("dataset", pa.string()),
+        pa.field("transactions", pa.int64()),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("fault", pa.string()),
+        pa.field("fault_transaction", pa.string()),
+    ]
+)
+
+# What a reader hands over before soundness is known: one row per line of the exchange format, in the order of the lines.
+LINES = pa.schema(
+    [
+        pa.field("dataset", pa.string()),
+        pa.field("transaction", pa.string()),
+        pa.field("parent", pa.string()),
+        pa.field("parent_given", pa.bool_()),
+        pa.field("type", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("opened_at", INSTANT),
+        pa.field("closed_at", INSTANT),
+        pa.field("archived_at", INSTANT),
+        pa.field("bytes", pa.int64()),
+        pa.field("files", pa.int64()),
+        pa.field("file_names", pa.list_(pa.string())),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("branch", pa.string()),
+        pa.field("tag", pa.string()),
+        pa.field("head", pa.string()),
+        pa.field("expires_at", INSTANT),
+        pa.field("realm", pa.string()),
+        pa.field("fault", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Sound transactions, and every dataset that was read: a refused one has its fault here and no transaction."""
+
+    transactions: pa.Table
+    datasets: pa.Table

@@ -1,0 +1,55 @@
+"""Why a transaction has its verdict: an enum of sentences, each with a code and a witness.
+
+Belongs here: the sentences. No verdict is without one. The code is what programs rely on, the sentence what people read, and
+the witness is the branch, tag, hold or policy that the sentence is about.
+"""
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """A code and its sentence; `{witness}` stands for the name that the reason points at."""
+
+    SELECTED = "Policy {witness} selects it."
+    LATEST_VIEW_ALLOWED = "It is in the latest view of branch {witness}; the policy may select there (latest_view: allow)."
+
+    LATEST_VIEW = "It is in the latest view of branch {witness}: readers of that branch need it."
+    TAG = "Tag {witness} pins the view that it belongs to."
+    HOLD = "Hold {witness} keeps it."
+    LIMIT = "Policy {witness} would take more of this dataset than its limits allow, so it takes nothing here."
+
+    OPEN = "It is still open."
+    NO_POLICY = "No policy is about this dataset."
+    UNREACHABLE = "It is on no live branch, and policy {witness} looks at live branches only."
+    REACHABLE = "It is on a live branch, and policy {witness} looks only at what no branch reaches."
+    OUT_OF_SCOPE = "It is on no branch that policy {witness} looks at."
+    OTHER_BRANCH = "The branches that it lies on are not those that policy {witness} asks for."
+    STATUS = "Its status is not one that policy {witness} takes."
+    TYPE = "Its type is not one that policy {witness} takes."
+    UNFINISHED = "It is unfinished, and policy {witness} does not judge unfinished records."
+    TOO_YOUNG = "It is younger than policy {witness} asks for."
+    NO_TIME = "The time that policy {witness} compares is not known for it, so it is never old enough."
+    WITHIN_VIEWS = "It is in one of the newest views, which policy {witness} keeps."
+    WITHIN_TRANSACTIONS = "It is among the newest transactions, which policy {witness} keeps."
+    CURRENT_AT_CUT_OFF = "Its view was still current at the cut-off of policy {witness}, which keeps every instant after it readable."
+    IN_NO_VIEW = "It is in no view, and policy {witness} selects by views."
+    VIEW_TOO_YOUNG = "A view that holds it closed more recently than policy {witness} asks for."
+    OPEN_AFTER = "An open transaction follows its view, so policy {witness} leaves it."
+    NOT_SUPERSEDED = "Some of its files are still current on a branch, and policy {witness} takes only what was replaced."
+    NOT_ARCHIVED = "It was not archived yet, which policy {witness} asks for its type."
+    REFERENCED = "Something retained may refer to it; policy {witness} takes only what nothing refers to."
+    CONDITION = "The condition (where) of policy {witness} does not hold for it."
+
+    @property
+    def number(self) -> int:
+        """The place in the enum, from 1: how frames write a reason down."""
+        return _NUMBERS[self]
+
+    def text(self, witness: str | None) -> str:
+        """The sentence, about its witness."""
+        return self.value.replace("{witness}", f"'{witness}'")
+
+
+_NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
+REASONS = (None, *Reason)
+SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.LIMIT})

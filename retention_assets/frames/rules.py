@@ -1,0 +1,207 @@
+"""The lines of a policy, each a small function from columns to a column, and the rule that joins them.
+
+Belongs here: what each selector of the policy language means (design section 5). A line answers for every row at once: True
+where it holds. `unmet` runs through the lines of one policy and says for each row the first that does not hold, or 0 where
+the policy selects it. Protection, holds and limits stand above policies and are not known here.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import NEVER, flags, joined
+from retention_assets.frames.condition import holds
+from retention_assets.frames.forest import Bools, Ints
+from retention_assets.frames.history import DELETE, OPEN, RECORD, TYPES, Bytes, History, Scope
+from retention_assets.frames.reasons import Reason
+from retention_assets.frames.superseded import superseded
+from retention_assets.policy.globs import matching
+from retention_assets.policy.instants import Duration, micros
+from retention_assets.policy.model import STATUSES, Beyond, Branches, OlderThan, Policy, Selection, Window
+
+# A reason, and where it keeps a row from being selected.
+Refusal = tuple[Reason, Bools]
+
+
+class Scopes:
+    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._known: dict[bytes, Scope] = {}
+
+    def of(self, names: Bools) -> Scope:
+        """The scope of the branches whose names are chosen."""
+        chosen = names[self.history.branches.rank]
+        if chosen.all():
+            return self.history.everywhere
+        return self._known.setdefault(chosen.tobytes(), Scope(self.history, chosen))
+
+    def named(self, name: str) -> Scope:
+        """The scope of one branch name."""
+        return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
+
+    def groups(self, branches: Branches) -> list[tuple[Window | None, Scope]]:
+        """The branches in scope, grouped by the window that judges them; None is `select` as it is."""
+        names = self.history.branches.names
+        left = np.array(matching(names, branches.include), dtype=bool)
+        if branches.exclude:
+            left &= ~np.array(matching(names, branches.exclude), dtype=bool)
+        groups: list[tuple[Window | None, Scope]] = []
+        for window in branches.windows:
+            mine = left & np.array(matching(names, (window.match,)), dtype=bool)
+            left &= ~mine
+            groups.append((window, self.of(mine)))
+        return [(None, self.of(left)), *groups]
+
+    def all_in(self, branches: Branches) -> Scope:
+        """All branches in scope together."""
+        return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
+
+
+def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
+    """The bound before which something is old enough, in microseconds."""
+    bound = age.before(as_of)
+    if align == "day":
+        bound = bound.replace(hour=0, minute=0, second=0, microsecond=0)
+    return micros(bound)
+
+
+def unmet(policy: Policy, scopes: Scopes, as_of: datetime) -> Bytes:
+    """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
+    history = scopes.history
+    first = np.zeros(len(history), dtype=np.int8)
+    for reason, refused in _refusals(policy, scopes, as_of):
+        np.copyto(first, np.int8(reason.number), where=refused & (first == 0))
+    return first
+
+
+def _refusals(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refusal]:
+    history, select = scopes.history, policy.select
+    yield Reason.OPEN, (history.status == OPEN) & ~history.independent
+    scope = scopes.all_in(policy.branches)
+    yield from _place(policy.branches, scopes, scope)
+    if select.status:
+        wanted = [STATUSES.index(status) for status in select.status]
+        yield Reason.STATUS, ~np.isin(history.status, wanted)
+    if select.types:
+        yield Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types])
+    yield from _finished(select, history)
+    if not policy.branches.windows:
+        yield from _lines(select, select, scope, history, as_of)
+    else:
+        yield from _windows(policy, scopes, as_of)
+    if select.in_views_older_than:
+        yield from _in_old_views(scope, cut_off(as_of, select.in_views_older_than))
+    if select.superseded:
+        yield Reason.NOT_SUPERSEDED, ~superseded(scope)
+    if select.archived_before_purge:
+        archived = history.time("archived_at") != NEVER
+        yield Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived
+    if select.unreferenced:
+        yield Reason.REFERENCED, ~_unreferenced(history)
+    if select.where:
+        yield Reason.CONDITION, ~history.column(holds(select.where, history.log))
+
+
+def _place(branches: Branches, scopes: Scopes, scope: Scope) -> Iterator[Refusal]:
+    """Where a transaction lies. RECORDs and OBJECTs lie on no branch and are not asked."""
+    history = scopes.history
+    live = history.everywhere.branches > 0
+    if branches.reach == "live":
+        yield Reason.UNREACHABLE, ~live & ~history.independent
+    elif branches.reach == "unreachable":
+        yield Reason.REACHABLE, live
+    if scope is not history.everywhere:
+        yield Reason.OUT_OF_SCOPE, live & (scope.branches == 0)
+    if branches.only_in:
+        alone = (scopes.named(branches.only_in).branches > 0) & (history.everywhere.branches == 1)
+        yield Reason.OTHER_BRANCH, ~alone & ~history.independent
+    if branches.not_in:
+        yield Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0
+
+
+def _finished(select: Selection, history: History) -> Iterator[Refusal]:
+    """An unfinished record can only go by the time of its opening, so some line has to look at that."""
+    line = select.older_than
+    by_opening = line is not None and (
+        line.of in ("opened", "closed_or_opened") or (line.of == "closed" and select.terminal_only is False)
+    )
+    if select.terminal_only or not by_opening:
+        yield Reason.UNFINISHED, history.independent & (history.status == OPEN)
+
+
+def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refusal]:
+    """Each group of branches judges by its own window; a row goes only if every group that holds it agrees."""
+    history = scopes.history
+    nowhere = history.everywhere.branches == 0
+    for window, scope in scopes.groups(policy.branches):
+        judged = scope.branches > 0
+        if window is None:
+            judged |= nowhere
+        for reason, refused in _lines(window or policy.select, policy.select, scope, history, as_of):
+            yield reason, refused & judged
+
+
+def _lines(lines: Selection | Window, select: Selection, scope: Scope, history: History, as_of: datetime) -> Iterator[Refusal]:
+    """The lines that a window can replace: older_than, beyond, window."""
+    if lines.older_than:
+        bound = cut_off(as_of, lines.older_than.age, lines.older_than.align)
+        time = _time(lines.older_than, select, scope, history)
+        yield Reason.NO_TIME, time == NEVER
+        yield Reason.TOO_YOUNG, time >= bound
+        if lines.window == "complete":
+            left = scope.superseded_at
+            yield Reason.CURRENT_AT_CUT_OFF, scope.held & ((left == NEVER) | (left > bound))
+    if lines.beyond:
+        yield from _beyond(lines.beyond, scope, history)
+
+
+def _time(line: OlderThan, select: Selection, scope: Scope, history: History) -> Ints:
+    """The time of each row that an age is measured from; NEVER where it has none."""
+    if line.of == "opened":
+        return history.time("opened_at")
+    if line.of == "archived":
+        return history.time("archived_at")
+    if line.of == "superseded":
+        return scope.superseded_at
+    if line.of == "closed_or_opened":
+        return np.where(history.closed == NEVER, history.time("opened_at"), history.closed)
+    if select.terminal_only is False:
+        return np.where(history.independent & (history.status == OPEN), history.time("opened_at"), history.closed)
+    return history.closed
+
+
+def _beyond(beyond: Beyond, scope: Scope, history: History) -> Iterator[Refusal]:
+    """Counts apply to what is in a view of a branch in scope; everything else is beyond them."""
+    if beyond.views is not None:
+        yield Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views)
+    if beyond.transactions:
+        counted = scope.held & (history.type != DELETE)
+        yield Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions)
+
+
+def _in_old_views(scope: Scope, bound: int) -> Iterator[Refusal]:
+    yield Reason.IN_NO_VIEW, ~scope.held
+    yield Reason.VIEW_TOO_YOUNG, scope.view_closed_at >= bound
+    yield Reason.OPEN_AFTER, scope.open_after
+
+
+def _attribute(history: History, key: str) -> pa.Array:
+    return joined(pc.map_lookup(joined(history.log["attributes"]), pa.scalar(key), "first"))
+
+
+def _of_types(history: History, types: tuple[str, ...]) -> Bools:
+    """RECORDs whose `type` attribute is one of those."""
+    named = flags(pc.is_in(_attribute(history, "type"), pa.array(types, pa.string())))
+    return history.column(named) & (history.type == RECORD)
+
+
+def _unreferenced(history: History) -> Bools:
+    """OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference."""
+    said = flags(pc.equal(_attribute(history, "referenced"), "false"))
+    return history.column(said) & (history.type == TYPES.index("OBJECT"))
+

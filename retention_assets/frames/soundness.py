@@ -1,0 +1,276 @@
+"""From lines to a sound log: ordinals, parents before children, and a fault for each dataset that cannot be trusted.
+
+Belongs here: every check of a log, dataset by dataset. A dataset with a fault is left out whole, with the first fault of the
+first kind in the order below; the others go on. Nothing downstream checks a log again, so a fault that passes here could
+delete data. All of it is array work: no loop over lines.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import flags, joined
+from retention_assets.frames.forest import topological
+from retention_assets.frames.log import ATTRIBUTES, DATASETS, LOG, NAME, Log
+from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def sound_log(lines: pa.Table) -> Log:
+    """Split lines by dataset, assign ordinals, and refuse each dataset that has a fault."""
+    names, codes = _datasets(lines)
+    kinds = _Kinds.of(lines)
+    faults = _Faults(len(names))
+    faults.note(codes, flags(pc.is_valid(lines["fault"])), lines["transaction"], detail=lines["fault"])
+    faults.note(codes, kinds.several, lines["transaction"], "a line that is more than one thing")
+    faults.note(codes, kinds.nameless, lines["transaction"], "missing id")
+
+    rows = np.flatnonzero(kinds.transaction)
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    table = lines.take(pa.array(rows)).combine_chunks()
+    code = codes[rows]
+    refs = np.flatnonzero(kinds.branch | kinds.tag)
+    ids = _Ids.of(table, code, lines, codes, refs)
+    faults.note(code, ids.repeated, table["transaction"], "duplicate id")
+    _check_words(table, code, faults)
+    _check_times(table, code, faults)
+
+    parent, unknown = _parents(table, code, ids)
+    faults.note(code, unknown, table["transaction"], "unknown parent", table["parent"])
+    order, cyclic = topological(parent)
+    faults.note(code, cyclic, table["transaction"], "cycle")
+
+    is_tag = kinds.tag[refs]
+    lost = ids.ref_row < 0
+    heads = joined(pc.coalesce(lines["branch"], lines["tag"]).take(pa.array(refs)))
+    targets = joined(lines["head"].take(pa.array(refs)))
+    faults.note(codes[refs], lost & ~is_tag, targets, "head on an unknown transaction", heads)
+    faults.note(codes[refs], lost & is_tag, targets, "tag on an unknown transaction", heads)
+    for kind, what in ((~is_tag, "two branches of one name"), (is_tag, "two tags of one name")):
+        faults.note(codes[refs], _repeated_names(codes[refs], heads, kind), targets, what, heads)
+    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), len(names), faults)
+
+    kept = order[~faults.refused[code[order]]]
+    place = np.full(len(code) + 1, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    starts = np.searchsorted(code[kept], np.arange(len(names)))
+    live = ids.ref_row[~faults.refused[codes[refs]]]
+    live_refs = refs[~faults.refused[codes[refs]]]
+    transactions = _log_table(table.take(pa.array(kept)), names, code[kept], place[parent[kept]], starts)
+    transactions = _with_refs(transactions, lines, live_refs, place[live], kinds.tag[live_refs])
+    counts = np.bincount(code[kept], minlength=len(names))
+    datasets = pa.table(
+        [names, pa.array(counts), attributes, pa.array(faults.text, pa.string()), pa.array(faults.transaction, pa.string())],
+        schema=DATASETS,
+    )
+    return Log(transactions, datasets)
+
+
+@dataclass
+class _Faults:
+    """The first fault of each dataset."""
+
+    count: int
+    text: list[str | None] = field(init=False)
+    transaction: list[str | None] = field(init=False)
+    refused: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text, self.transaction = [None] * self.count, [None] * self.count
+        self.refused = np.zeros(self.count, dtype=bool)
+
+    def note(
+        self, codes: Ints, bad: Bools, who: pa.ChunkedArray, what: str = "", detail: pa.ChunkedArray | None = None
+    ) -> None:
+        """Refuse the datasets of the bad rows, naming the first bad row of each."""
+        rows = np.flatnonzero(bad)
+        rows = rows[~self.refused[codes[rows]]]
+        datasets, first = np.unique(codes[rows], return_index=True)
+        for dataset, row in zip(datasets.tolist(), rows[first].tolist(), strict=True):
+            said = detail[row].as_py() if detail is not None else None
+            self.text[dataset] = f"{what}: {said}" if what and said is not None else what or said
+            self.transaction[dataset] = who[row].as_py()
+        self.refused[datasets] = True
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """What each line is: a transaction, a branch, a tag, or a word about the dataset."""
+
+    transaction: Bools
+    branch: Bools
+    tag: Bools
+    dataset: Bools
+    several: Bools
+    nameless: Bools
+
+    @classmethod
+    def of(cls, lines: pa.Table) -> "_Kinds":
+        def given(name: str) -> Bools:
+            return flags(pc.is_valid(lines[name]))
+
+        transaction, branch, tag = given("transaction"), given("branch"), given("tag")
+        about = given("type") | given("status") | given("opened_at") | given("closed_at") | flags(lines["parent_given"])
+        empty = np.zeros(len(transaction), dtype=bool)
+        for name, there in (("transaction", transaction), ("branch", branch), ("tag", tag)):
+            empty |= there & flags(pc.equal(lines[name], ""))
+        named = transaction.astype(np.int8) + branch + tag
+        nameless = (about & ~transaction) | (given("head") & ~branch & ~tag) | empty
+        ref = (branch | tag) & ~transaction
+        return cls(
+            transaction=transaction & ~empty,
+            branch=ref & branch & ~empty,
+            tag=ref & tag & ~branch & ~empty,
+            dataset=(named == 0) & ~nameless,
+            several=named > 1,
+            nameless=nameless,
+        )
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """Transaction ids as integers that are unique over datasets, sorted for look-ups."""
+
+    sorted_keys: Ints
+    rows: Ints
+    repeated: Bools
+    parent_keys: Ints
+    ref_row: Ints
+
+    @classmethod
+    def of(cls, table: pa.Table, code: Ints, lines: pa.Table, codes: Ints, refs: Ints) -> "_Ids":
+        ids, parents = joined(table["transaction"]), joined(table["parent"])
+        targets = joined(lines["head"].take(pa.array(refs)))
+        encoded = pc.dictionary_encode(pa.chunked_array([ids, parents, targets], pa.string())).combine_chunks()
+        words = joined(encoded).indices
+        numbers = np.nan_to_num(words.to_numpy(zero_copy_only=False), nan=-1).astype(np.int64)
+        width = np.int64(len(joined(encoded).dictionary) + 1)
+        n = len(ids)
+        keys = code * width + numbers[:n]
+        rows = np.argsort(keys, kind="stable")
+        ordered = keys[rows]
+        repeated = np.zeros(n, dtype=bool)
+        repeated[rows[1:][ordered[1:] == ordered[:-1]]] = True
+        parent_keys = np.where(numbers[n : 2 * n] < 0, -1, code * width + numbers[n : 2 * n])
+        ref_keys = np.where(numbers[2 * n :] < 0, -1, codes[refs] * width + numbers[2 * n :])
+        return cls(ordered, rows, repeated, parent_keys, _found(ordered, rows, ref_keys))
+
+    def find(self, keys: Ints) -> Ints:
+        """The row of each key, -1 where there is none."""
+        return _found(self.sorted_keys, self.rows, keys)
+
+
+def _found(sorted_keys: Ints, rows: Ints, keys: Ints) -> Ints:
+    if not len(sorted_keys):
+        return np.full(len(keys), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return np.where(sorted_keys[at] == keys, rows[at], -1)
+
+
+def _datasets(lines: pa.Table) -> tuple[pa.Array, Ints]:
+    """Dataset names in order, and the place of each line's name among them."""
+    encoded = joined(pc.dictionary_encode(lines["dataset"]))
+    names = encoded.dictionary
+    order = pc.sort_indices(names)
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order.to_numpy()] = np.arange(len(names))
+    return names.take(order), rank[encoded.indices.to_numpy()]
+
+
+def _check_words(table: pa.Table, code: Ints, faults: _Faults) -> None:
+    for column, known in (("type", (*BRANCHED, *INDEPENDENT)), ("status", STATUSES)):
+        bad = ~flags(pc.is_in(table[column], pa.array(known)))
+        faults.note(code, bad, table["transaction"], f"unknown {column}", pc.coalesce(table[column], "(none)"))
+
+
+def _check_times(table: pa.Table, code: Ints, faults: _Faults) -> None:
+    committed = flags(pc.equal(table["status"], "COMMITTED"))
+    closed = flags(pc.is_valid(table["closed_at"]))
+    faults.note(code, committed & ~closed, table["transaction"], "COMMITTED without closed_at")
+    backwards = flags(pc.less(table["closed_at"], table["opened_at"]))
+    faults.note(code, backwards, table["transaction"], "closed before opened")
+    for column in ("bytes", "files"):
+        faults.note(code, flags(pc.less(table[column], 0)), table["transaction"], f"negative {column}")
+
+
+def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
+    """The row of each row's parent, -1 for none; and which rows name a parent that is not there."""
+    n = len(code)
+    given = flags(table["parent_given"])
+    follows = np.zeros(n, dtype=bool)
+    follows[1:] = code[1:] == code[:-1]
+    parent = np.where(~given & follows, np.arange(n) - 1, -1)
+    named = np.flatnonzero(given & (ids.parent_keys >= 0))
+    parent[named] = ids.find(ids.parent_keys[named])
+    unknown = np.zeros(n, dtype=bool)
+    unknown[named] = parent[named] < 0
+    return parent, unknown
+
+
+def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
+    rows = np.flatnonzero(among)
+    words = joined(pc.dictionary_encode(names.take(pa.array(rows)))).indices.to_numpy().astype(np.int64)
+    keys = codes[rows] * np.int64(len(names) + 1) + words
+    _, first = np.unique(keys, return_index=True)
+    repeated = np.zeros(len(codes), dtype=bool)
+    repeated[np.delete(rows, first)] = True
+    return repeated
+
+
+def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, count: int, faults: _Faults) -> pa.Array:
+    """Attributes of each dataset, its realm among them. Two lines that contradict each other are a fault."""
+    said: list[dict[str, str]] = [{} for _ in range(count)]
+    contradicts = np.zeros(len(codes), dtype=bool)
+    words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
+    for row, line in zip(rows.tolist(), words, strict=True):
+        new = dict(line["attributes"] or ())
+        if line["realm"] is not None:
+            new["realm"] = line["realm"]
+        known = said[codes[row]]
+        contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
+        known.update(new)
+    faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
+    return pa.array([list(attributes.items()) for attributes in said], ATTRIBUTES)
+
+
+def _log_table(table: pa.Table, names: pa.Array, code: Ints, parent: Ints, starts: Ints) -> pa.Table:
+    start = starts[code]
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "dataset": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), names),
+        "transaction": table["transaction"],
+        "ordinal": pa.array((np.arange(len(code)) - start).astype(np.int32)),
+        "parent_ordinal": pa.array(np.where(parent < 0, -1, parent - start).astype(np.int32)),
+        "parent": table["transaction"].take(pa.array(np.maximum(parent, 0), mask=parent < 0)),
+    }
+    for name in LOG.names[len(columns) :]:
+        if name in table.column_names:
+            column = table[name]
+            columns[name] = column.dictionary_encode().cast(NAME) if LOG.field(name).type == NAME else column
+        else:
+            columns[name] = pa.nulls(len(code), LOG.field(name).type)
+    return pa.table(columns, schema=LOG)
+
+
+def _with_refs(log: pa.Table, lines: pa.Table, refs: Ints, rows: Ints, is_tag: Bools) -> pa.Table:
+    """Hang the names of branches and tags on the rows that they point at, in the order of the names."""
+    for column, name, kind in (("heads", "branch", ~is_tag), ("tags", "tag", is_tag)):
+        chosen, at = refs[kind], rows[kind]
+        names = joined(lines[name].take(pa.array(chosen)))
+        by_name = pc.sort_indices(names).to_numpy()
+        order = by_name[np.argsort(at[by_name], kind="stable")]
+        offsets = np.zeros(len(log) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(at, minlength=len(log)), out=offsets[1:])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(order)))
+        log = log.set_column(log.column_names.index(column), LOG.field(column), lists)
+        if column == "tags":
+            expiries = joined(lines["expires_at"].take(pa.array(chosen[order])))
+            lists = pa.ListArray.from_arrays(pa.array(offsets), expiries)
+            log = log.set_column(log.column_names.index("tag_expiries"), LOG.field("tag_expiries"), lists)
+    return log
+
+
