@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import integers, joined
 from retention_assets.frames.forest import Bools, Ints
 from retention_assets.frames.history import FAR, OPEN, Bytes, History
-from retention_assets.frames.log import NAME
+from retention_assets.frames.log import LOG, NAME
 from retention_assets.frames.reasons import REASONS, Reason
 from retention_assets.frames.rules import Scopes, unmet
 from retention_assets.policy.globs import matches, matching
 from retention_assets.policy.instants import micros
 from retention_assets.policy.model import Datasets, Hold, Policy
+from retention_assets.policy.where import columns_of
 
 VERDICTS = ("mark", "spare", "keep", "open")
 CANDIDATE_MARKS = pa.schema(
@@ -36,6 +37,27 @@ CANDIDATE_MARKS = pa.schema(
         pa.field("reasons", pa.list_(pa.struct([pa.field("code", NAME), pa.field("witness", NAME)]))),
     ]
 )
+
+_ALWAYS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "closed_at", "heads", "tags", "tag_expiries")
+
+
+def columns_for(policies: Sequence[Policy]) -> list[str]:
+    """The columns of a log that the verdicts of some policies depend on: no others need to be read."""
+    wanted = set(_ALWAYS)
+    for policy in policies:
+        select = policy.select
+        lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
+        for line in lines:
+            if line is not None:
+                wanted |= {"opened": {"opened_at"}, "closed_or_opened": {"opened_at"}, "archived": {"archived_at"}}.get(line.of, set())
+        wanted |= {"opened_at"} if select.terminal_only is False else set()
+        wanted |= {"file_names"} if select.superseded else set()
+        wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
+        wanted |= {"attributes"} if select.unreferenced else set()
+        wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
+        if select.where:
+            wanted |= columns_of(select.where)
+    return [name for name in LOG.names if name in wanted]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ Nothing here raises for the sake of a value: what has no answer (x / 0, a sum be
 is null, and a row is held only if the condition is true, so that no answer selects nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.log import INSTANT
+from retention_assets.frames.log import INSTANT, LOG
+from retention_assets.policy.instants import micros
 from retention_assets.policy.where import Apply, Attribute, Column, Condition, Kind, Literal, Term, columns_of
 
 # Rows looked at together: enough to make Python's share vanish, few enough for the cache and for 32-bit text offsets.
@@ -28,6 +30,7 @@ _STORED = {
     Kind.INSTANT: pa.int64(),  # microseconds: one type for all that is compared and subtracted
     Kind.TRUTH: pa.bool_(),
 }
+_ATTRIBUTES = LOG.field("attributes").type
 _UNKNOWN = pa.scalar(None, pa.bool_())
 
 Bits = npt.NDArray[np.bool_]
@@ -76,7 +79,7 @@ class _Rows:
 
     def _attribute(self, attribute: Attribute) -> pa.Array:
         # Of a key that is there twice the last counts, as in a Python dict of the same pairs.
-        return pc.map_lookup(_whole(self._table["attributes"]), attribute.key, "last").cast(pa.string())
+        return pc.map_lookup(_whole(self._table["attributes"]).cast(_ATTRIBUTES), attribute.key, "last")
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
@@ -189,7 +192,19 @@ def _between(array: pa.Array, low: Any, high: Any) -> pa.Array:
 
 
 def _like(array: pa.Array, pattern: pa.Scalar) -> pa.Array:
-    return pc.match_like(array, pattern.as_py())
+    # Not Arrow's match_like: where a pattern only begins with %, that takes an escaped backslash for two.
+    return pc.match_substring_regex(array, "(?s)^" + "".join(_wildcards(pattern.as_py())) + "$")
+
+
+def _wildcards(pattern: str) -> Iterator[str]:
+    """A pattern of LIKE as a regular expression."""
+    rest = iter(pattern)
+    for char in rest:
+        if char in "%_":
+            yield ".*" if char == "%" else "."
+        else:
+            char = next(rest) if char == "\\" else char
+            yield char if char.isalnum() or not char.isascii() else "\\" + char
 
 
 _OPERATORS: dict[str, Callable[..., pa.Array]] = {
@@ -221,23 +236,25 @@ _OPERATORS: dict[str, Callable[..., pa.Array]] = {
 
 _INTEGER = r"^[+-]?0*[0-9]{1,19}$"
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_INSTANT = (
-    r"^(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})[T ]"
-    r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
-    r"(?:Z|(?P<sign>[+-])(?P<away>[0-9]{2}):?(?P<beside>[0-9]{2})?)$"
+_LEAP = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DAY = (
+    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    rf"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
 )
+_HOUR = r"(?:[01][0-9]|2[0-3])"
+_INSTANT = rf"^{_DAY}(?:[T ]{_HOUR}:[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?(?:Z|[+-]{_HOUR}(?::?[0-5][0-9])?))?$"
+_FIRST, _LAST = (micros(end.replace(tzinfo=UTC)) for end in (datetime.min, datetime.max))
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
 
-def _like_pattern(array: pa.Array, pattern: str) -> pa.Array:
+def _of_form(array: pa.Array, pattern: str) -> pa.Array:
     """The texts of this form, without the space around them; null for the others."""
     array = pc.ascii_trim_whitespace(array)
     return pc.if_else(pc.match_substring_regex(array, pattern), array, pa.scalar(None, pa.string()))
 
 
 def _text_to_integer(array: pa.Array) -> pa.Array:
-    array = _like_pattern(array, _INTEGER)
+    array = _of_form(array, _INTEGER)
     digits = pc.utf8_ltrim(array, "+-0")
     magnitude, known = _numbers(pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.uint64()))
     negative = _bits(pc.starts_with(array, "-"))
@@ -246,7 +263,7 @@ def _text_to_integer(array: pa.Array) -> pa.Array:
 
 
 def _text_to_decimal(array: pa.Array) -> pa.Array:
-    return _array(*_numbers(_like_pattern(array, _DECIMAL).cast(pa.float64())))
+    return _array(*_numbers(_of_form(array, _DECIMAL).cast(pa.float64())))
 
 
 def _text_to_truth(array: pa.Array) -> pa.Array:
@@ -256,27 +273,12 @@ def _text_to_truth(array: pa.Array) -> pa.Array:
 
 
 def _text_to_instant(array: pa.Array) -> pa.Array:
-    """As `parse_instant` reads it: with a zone, or a plain date, which is its midnight in UTC."""
-    array = pc.ascii_trim_whitespace(array)
-    whole = pc.if_else(pc.match_substring_regex(array, _DAY), pc.binary_join_element_wise(array, "T00:00Z", ""), array)
-    parts = pc.extract_regex(whole, _INSTANT)
-    known = parts.is_valid().to_numpy(zero_copy_only=False)
-
-    def number(name: str, width: int = 2) -> npt.NDArray[np.int64]:
-        digits = pc.utf8_slice_codeunits(pc.utf8_rpad(parts.field(name).fill_null(""), width, "0"), 0, width)
-        values: npt.NDArray[np.int64] = digits.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        return values
-
-    year, month, day = number("year", 4), number("month"), number("day")
-    hour, minute, second = number("hour"), number("minute"), number("second")
-    away, beside = number("away"), number("beside")
-    first = ((year - 1970) * 12 + month - 1).astype("M8[M]")
-    date = first.astype("M8[D]") + (day - 1)
-    known &= (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (date.astype("M8[M]") == first)
-    known &= (hour < 24) & (minute < 60) & (second < 60) & (away < 24) & (beside < 60)
-    east = np.where(_bits(pc.equal(parts.field("sign"), "-")), -1, 1) * (away * 60 + beside)
-    minutes = date.astype(np.int64) * 1440 + hour * 60 + minute - east
-    return _array((minutes * 60 + second) * 1_000_000 + number("fraction", 6), known)
+    """As `parse_instant` reads it: with a zone, or a plain date, which is its midnight in UTC; cut to microseconds."""
+    array = _of_form(array, _INSTANT)
+    array = pc.replace_substring_regex(array, r"(\.[0-9]{6})[0-9]+", r"\1")
+    midnight = pc.binary_join_element_wise(array, "T00:00Z", "")
+    instants = pc.if_else(pc.equal(pc.utf8_length(array), 10), midnight, array).cast(INSTANT).cast(pa.int64())
+    return pc.if_else(_between(instants, _FIRST, _LAST), instants, pa.scalar(None, pa.int64()))
 
 
 def _decimal_to_integer(array: pa.Array) -> pa.Array:
@@ -306,5 +308,3 @@ _CASTS: dict[tuple[Kind, Kind], Callable[[pa.Array], pa.Array]] = {
     (Kind.DECIMAL, Kind.INTEGER): _decimal_to_integer,
     (Kind.INSTANT, Kind.INTEGER): _instant_to_integer,
 }
-
-__all__: Sequence[str] = ["columns_of", "holds"]

@@ -77,6 +77,11 @@ class History:
         back[self.order] = values
         return back
 
+    @cached_property
+    def rows(self) -> Ints:
+        """The row of the log at each position: the order of transactions."""
+        return np.arange(len(self), dtype=np.int64) if self.order is None else self.order
+
     def per_dataset(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """A value of each dataset, given to each of its rows."""
         return np.repeat(values, self.sizes)
@@ -281,24 +286,39 @@ class Scope:
     def open_after(self) -> Bools:
         """In the latest view of a branch on which an OPEN transaction follows the last committed one."""
         history, forest = self.history, self.history.chains
-        is_open = history.status[history.loose] == OPEN
-        if not is_open.any():
+        opens = history.status[history.loose] == OPEN
+        if not opens.any():
             return np.zeros(len(history), dtype=bool)
-        followed = np.zeros(len(history), dtype=bool)
-        anchors = history.anchors[is_open]
-        followed[anchors[anchors >= 0]] = True
-        rootless = np.zeros(len(history.starts), dtype=bool)
-        loose_datasets = np.searchsorted(history.starts, history.loose[is_open], side="right") - 1
-        rootless[loose_datasets[anchors < 0]] = True
-        tip = self.refs.position.copy()
-        among = np.searchsorted(history.loose, tip)
-        loose_tip = (among < len(history.loose)) & (history.loose[np.minimum(among, len(history.loose) - 1)] == tip)
-        tip[loose_tip] = history.anchors[among[loose_tip]]
-        opened = rootless[self.refs.dataset] | ((tip >= 0) & followed[np.maximum(tip, 0)])
+        opened = self._newest_open(history.loose[opens], history.anchors[opens]) > history.rows[self._tips]
         at_end = np.zeros(len(forest.first), dtype=bool)
         at_end[self._chain[opened]] = True
         below = forest.fold(at_end, lambda at, value: value & (history.snapshots_in_chain[at] == 0), np.logical_or)
         return self.held & (history.snapshots_after == 0) & forest.spread(below)
+
+
+    @cached_property
+    def _tips(self) -> Ints:
+        """The last committed position of each branch, -1 where it has none."""
+        history = self.history
+        tip = self.refs.position.copy()
+        among = np.searchsorted(history.loose, tip)
+        loose = np.append(history.loose, -1)[among] == tip
+        tip[loose] = history.anchors[among[loose]]
+        return tip
+
+    def _newest_open(self, positions: Ints, anchors: Ints) -> Ints:
+        """The row of the newest OPEN transaction on each branch, by the order of the log; -1 if there is none.
+
+        It is on every branch that holds its nearest committed ancestor, and without one on every branch of the dataset.
+        """
+        history, forest = self.history, self.history.chains
+        rows, rootless = history.rows[positions], anchors < 0
+        anywhere = np.full(len(history.starts), -1, dtype=np.int64)
+        np.maximum.at(anywhere, np.searchsorted(history.starts, positions[rootless], side="right") - 1, rows[rootless])
+        own = np.full(len(forest.first), -1, dtype=np.int64)
+        np.maximum.at(own, forest.at(anchors[~rootless]), rows[~rootless])
+        above = forest.descend(np.full(len(own), -1, dtype=np.int64), lambda at, value: np.maximum(value, own[at]))
+        return np.maximum(np.maximum(above, own)[self._chain], anywhere[self.refs.dataset])
 
 
 def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Sequence[str]]:

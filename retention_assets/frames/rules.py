@@ -7,6 +7,7 @@ the policy selects it. Protection, holds and limits stand above policies and are
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,18 @@ from retention_assets.policy.globs import matching
 from retention_assets.policy.instants import Duration, micros
 from retention_assets.policy.model import STATUSES, Beyond, Branches, OlderThan, Policy, Selection, Window
 
-# A reason, and where it keeps a row from being selected.
-Refusal = tuple[Reason, Bools]
+
+class Line(NamedTuple):
+    """One line of a policy: the key, where it keeps a row from being selected, and why.
+
+    Under `branches.windows` a line is asked for one group of branches: `asked` is where, `branches` the glob of the window.
+    """
+
+    key: str
+    reason: Reason
+    refused: Bools
+    asked: Bools | None = None
+    branches: str | None = None
 
 
 class Scopes:
@@ -74,21 +85,22 @@ def unmet(policy: Policy, scopes: Scopes, as_of: datetime) -> Bytes:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
-    for reason, refused in _refusals(policy, scopes, as_of):
-        np.copyto(first, np.int8(reason.number), where=refused & (first == 0))
+    for line in lines(policy, scopes, as_of):
+        np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
 
-def _refusals(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refusal]:
+def lines(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
+    """The lines of a policy that can keep something from being selected, one after the other."""
     history, select = scopes.history, policy.select
-    yield Reason.OPEN, (history.status == OPEN) & ~history.independent
+    yield Line("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
     scope = scopes.all_in(policy.branches)
     yield from _place(policy.branches, scopes, scope)
     if select.status:
         wanted = [STATUSES.index(status) for status in select.status]
-        yield Reason.STATUS, ~np.isin(history.status, wanted)
+        yield Line("select.status", Reason.STATUS, ~np.isin(history.status, wanted))
     if select.types:
-        yield Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types])
+        yield Line("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
     if not policy.branches.windows:
         yield from _lines(select, select, scope, history, as_of)
@@ -97,44 +109,44 @@ def _refusals(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refus
     if select.in_views_older_than:
         yield from _in_old_views(scope, cut_off(as_of, select.in_views_older_than))
     if select.superseded:
-        yield Reason.NOT_SUPERSEDED, ~superseded(scope)
+        yield Line("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
         archived = history.time("archived_at") != NEVER
-        yield Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived
+        yield Line("select.archived_before_purge", Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived)
     if select.unreferenced:
-        yield Reason.REFERENCED, ~_unreferenced(history)
+        yield Line("select.unreferenced", Reason.REFERENCED, ~_unreferenced(history))
     if select.where:
-        yield Reason.CONDITION, ~history.column(holds(select.where, history.log))
+        yield Line("select.where", Reason.CONDITION, ~history.column(holds(select.where, history.log)))
 
 
-def _place(branches: Branches, scopes: Scopes, scope: Scope) -> Iterator[Refusal]:
+def _place(branches: Branches, scopes: Scopes, scope: Scope) -> Iterator[Line]:
     """Where a transaction lies. RECORDs and OBJECTs lie on no branch and are not asked."""
     history = scopes.history
     live = history.everywhere.branches > 0
     if branches.reach == "live":
-        yield Reason.UNREACHABLE, ~live & ~history.independent
+        yield Line("branches.reach", Reason.UNREACHABLE, ~live & ~history.independent)
     elif branches.reach == "unreachable":
-        yield Reason.REACHABLE, live
+        yield Line("branches.reach", Reason.REACHABLE, live)
     if scope is not history.everywhere:
-        yield Reason.OUT_OF_SCOPE, live & (scope.branches == 0)
+        yield Line("branches.include", Reason.OUT_OF_SCOPE, live & (scope.branches == 0))
     if branches.only_in:
         alone = (scopes.named(branches.only_in).branches > 0) & (history.everywhere.branches == 1)
-        yield Reason.OTHER_BRANCH, ~alone & ~history.independent
+        yield Line("branches.only_in", Reason.OTHER_BRANCH, ~alone & ~history.independent)
     if branches.not_in:
-        yield Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0
+        yield Line("branches.not_in", Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0)
 
 
-def _finished(select: Selection, history: History) -> Iterator[Refusal]:
+def _finished(select: Selection, history: History) -> Iterator[Line]:
     """An unfinished record can only go by the time of its opening, so some line has to look at that."""
     line = select.older_than
     by_opening = line is not None and (
         line.of in ("opened", "closed_or_opened") or (line.of == "closed" and select.terminal_only is False)
     )
     if select.terminal_only or not by_opening:
-        yield Reason.UNFINISHED, history.independent & (history.status == OPEN)
+        yield Line("select.terminal_only", Reason.UNFINISHED, history.independent & (history.status == OPEN))
 
 
-def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refusal]:
+def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
     """Each group of branches judges by its own window; a row goes only if every group that holds it agrees."""
     history = scopes.history
     nowhere = history.everywhere.branches == 0
@@ -142,22 +154,23 @@ def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Refusa
         judged = scope.branches > 0
         if window is None:
             judged |= nowhere
-        for reason, refused in _lines(window or policy.select, policy.select, scope, history, as_of):
-            yield reason, refused & judged
+        for line in _lines(window or policy.select, policy.select, scope, history, as_of):
+            yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
 
 
-def _lines(lines: Selection | Window, select: Selection, scope: Scope, history: History, as_of: datetime) -> Iterator[Refusal]:
+def _lines(part: Selection | Window, select: Selection, scope: Scope, history: History, as_of: datetime) -> Iterator[Line]:
     """The lines that a window can replace: older_than, beyond, window."""
-    if lines.older_than:
-        bound = cut_off(as_of, lines.older_than.age, lines.older_than.align)
-        time = _time(lines.older_than, select, scope, history)
-        yield Reason.NO_TIME, time == NEVER
-        yield Reason.TOO_YOUNG, time >= bound
-        if lines.window == "complete":
+    at = "" if isinstance(part, Window) else "select."
+    if part.older_than:
+        bound = cut_off(as_of, part.older_than.age, part.older_than.align)
+        time = _time(part.older_than, select, scope, history)
+        yield Line(f"{at}older_than", Reason.NO_TIME, time == NEVER)
+        yield Line(f"{at}older_than", Reason.TOO_YOUNG, time >= bound)
+        if part.window == "complete":
             left = scope.superseded_at
-            yield Reason.CURRENT_AT_CUT_OFF, scope.held & ((left == NEVER) | (left > bound))
-    if lines.beyond:
-        yield from _beyond(lines.beyond, scope, history)
+            yield Line(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & ((left == NEVER) | (left > bound)))
+    if part.beyond:
+        yield from _beyond(part.beyond, scope, history, at)
 
 
 def _time(line: OlderThan, select: Selection, scope: Scope, history: History) -> Ints:
@@ -175,19 +188,19 @@ def _time(line: OlderThan, select: Selection, scope: Scope, history: History) ->
     return history.closed
 
 
-def _beyond(beyond: Beyond, scope: Scope, history: History) -> Iterator[Refusal]:
+def _beyond(beyond: Beyond, scope: Scope, history: History, at: str) -> Iterator[Line]:
     """Counts apply to what is in a view of a branch in scope; everything else is beyond them."""
     if beyond.views is not None:
-        yield Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views)
+        yield Line(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
     if beyond.transactions:
         counted = scope.held & (history.type != DELETE)
-        yield Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions)
+        yield Line(f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions))
 
 
-def _in_old_views(scope: Scope, bound: int) -> Iterator[Refusal]:
-    yield Reason.IN_NO_VIEW, ~scope.held
-    yield Reason.VIEW_TOO_YOUNG, scope.view_closed_at >= bound
-    yield Reason.OPEN_AFTER, scope.open_after
+def _in_old_views(scope: Scope, bound: int) -> Iterator[Line]:
+    yield Line("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
+    yield Line("select.in_views_older_than", Reason.VIEW_TOO_YOUNG, scope.view_closed_at >= bound)
+    yield Line("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
 
 def _attribute(history: History, key: str) -> pa.Array:

@@ -1,0 +1,131 @@
+"""Stages: one pass over a clustered log in Parquet, placed by Spark, computed by frames, written as Parquet.
+
+Belongs here: how work gets to the data. Each Spark task reads whole datasets from its own Parquet part with pyarrow, calls a
+frame, and writes its part of the result. Rows never cross between the JVM and Python; what comes back to the driver is one
+line of counts per part.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from retention_assets.frames.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A part is what one task holds in memory at a time. A dataset is never split, so a giant one is a part of its own.
+ROWS_PER_PART = 500_000
+_ROW_GROUP = 1 << 20
+
+# From the transactions and datasets of a part to one table per output name.
+Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a stage wrote: rows per output."""
+
+    rows: dict[str, int]
+
+
+def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART) -> int:
+    """Write a sound log as parts of whole datasets: `transactions/` and `datasets/`, same names. Returns how many."""
+    files, root = _place(folder)
+    for name in ("transactions", "datasets"):
+        files.create_dir(f"{root}/{name}", recursive=True)
+    parts = 0
+    for parts, (transactions, datasets) in enumerate(_parts(log, rows_per_part), 1):
+        for name, table in (("transactions", transactions), ("datasets", datasets)):
+            write_part(table, f"{root}/{name}/{_part_name(parts - 1)}", files)
+    return parts
+
+
+def _parts(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
+    counts = log.datasets["transactions"].to_pylist()
+    first = row = rows = 0
+    for number, count in enumerate(counts):
+        if rows and rows + count > most:
+            yield log.transactions.slice(row, rows), log.datasets.slice(first, number - first)
+            first, row, rows = number, row + rows, 0
+        rows += count
+    yield log.transactions.slice(row, rows), log.datasets.slice(first)
+
+
+def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
+    """One Parquet file. Names are few and go into dictionaries; instants are all different and do not."""
+    strings = [f.name for f in table.schema if not pa.types.is_timestamp(f.type) and not pa.types.is_integer(f.type)]
+    pq.write_table(
+        table, path, filesystem=files, compression="zstd", compression_level=1, use_dictionary=strings, row_group_size=_ROW_GROUP,
+    )  # fmt: skip
+
+
+def run_stage(spark: "SparkSession", source: str, target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]) -> Written:
+    """Run a frame over every part of a log. `target` gets one folder per output; parts keep their names."""
+    files, root = _place(source)
+    found = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
+    # The largest parts first, so that no core waits for a giant that started last.
+    names = [info.base_name for info in sorted(found, key=lambda info: -info.size) if info.base_name.endswith(".parquet")]
+    into, place = _place(target)
+    for output in outputs:
+        into.create_dir(f"{place}/{output}", recursive=True)
+    if not names:
+        return Written(dict.fromkeys(outputs, 0))
+    work = _Work(source, target, tuple(outputs), frame, tuple(columns))
+    tasks = spark.createDataFrame([(name,) for name in names], "part string").repartition(len(names), "part")
+    done = tasks.mapInArrow(work, "output string, rows bigint").collect()
+    rows = dict.fromkeys(outputs, 0)
+    for line in done:
+        rows[line["output"]] += line["rows"]
+    return Written(rows)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a task is sent: places and the frame, never rows."""
+
+    source: str
+    target: str
+    outputs: tuple[str, ...]
+    frame: Frame
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)
+        for batch in batches:
+            for name in batch.column(0).to_pylist():
+                yield self._part(name)
+
+    def _part(self, name: str) -> pa.RecordBatch:
+        files, root = _place(self.source)
+        transactions = pq.read_table(f"{root}/transactions/{name}", filesystem=files, columns=list(self.columns), use_threads=False)
+        datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files, use_threads=False)
+        tables = self.frame(transactions, datasets)
+        into, place = _place(self.target)
+        for output in self.outputs:
+            write_part(tables[output], f"{place}/{output}/{name}", into)
+        return pa.record_batch({"output": list(self.outputs), "rows": [len(tables[output]) for output in self.outputs]})
+
+
+def read_output(folder: str, output: str) -> pa.Table:
+    """An output as one table, for tests and small results."""
+    files, root = _place(folder)
+    return ds.dataset(f"{root}/{output}", filesystem=files, format="parquet").to_table()
+
+
+def _place(folder: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or URI, and the path on it."""
+    if "://" in folder:
+        return pafs.FileSystem.from_uri(folder)
+    return pafs.LocalFileSystem(), folder
+
+
+def _part_name(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
