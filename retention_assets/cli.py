@@ -212,6 +212,25 @@ def explain(
         console().print(explanation(told))
 
 
+@retention.command()
+@click.option("--folder", type=click.Path(path_type=Path), default=Path(".retention/demo"), show_default=True, help="Where it is built.")
+@click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
+def demo(folder: Path, build_only: bool) -> None:
+    """Build a small environment and show what retention does with it."""
+    try:
+        if build_only:
+            from retention_assets.demo.environment import build
+
+            click.echo(str(build(folder)))
+            return
+        from retention_assets.demo.page import demo as show
+        from retention_assets.tables import console
+
+        show(folder, console())
+    except FileExistsError as fault:
+        raise Refused(str(fault)) from None
+
+
 def _settings() -> "Settings":
     from retention_assets.settings import load_settings
 
@@ -249,7 +268,7 @@ def _log_in_settings(settings: "Settings", dataset: str | None) -> Path:
 def _rules(policies: "Policies", log: "Log", settings: "Settings") -> "Rules":
     from retention_assets.preview import rules_for
 
-    rules = rules_for(policies, log, settings.kind_of)
+    rules = rules_for(policies, log.datasets["dataset"].to_pylist(), settings)
     if rules.guessed:
         some = ", ".join(rules.guessed[:3])
         click.echo(

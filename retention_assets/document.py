@@ -90,7 +90,7 @@ def parse_document(text: str, file: str) -> Document:
     except yaml.reader.ReaderError as fault:
         raise BadInput(Problem("holds a character that YAML does not allow", file=file, value=shown(fault.character), expected="text")) from None
     if not builder.documents:
-        raise BadInput(Problem("is empty", file=file, expected="a YAML mapping", remedy="For no policies at all write `policies: []`."))
+        raise BadInput(Problem("is empty", file=file, expected="a YAML document"))
     return Document(file, builder.root, builder.lines)
 
 

@@ -5,7 +5,7 @@ policies. How a result looks on a terminal belongs to tables.py; why one transac
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,13 +17,13 @@ from retention_assets.frames.arrays import integers, joined
 from retention_assets.frames.candidate_marks import VERDICTS, candidate_marks
 from retention_assets.frames.log import Log
 from retention_assets.frames.reasons import Reason
-from retention_assets.policy.datahub import AspectEntry, policies_for
+from retention_assets.policy.datahub import policies_for
 from retention_assets.policy.instants import text_of
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.settings import Settings
+from retention_assets.stores.kinds import AspectsSettings
 
-# The kind of a store by its name, None for a store that is not in the settings.
-KindOf = Callable[[str], str | None]
 _LINES_AT_ONCE = 65_536
 
 
@@ -55,27 +55,27 @@ class Preview:
         }
 
 
-def rules_for(policies: Policies, log: Log, kind_of: KindOf) -> Rules:
-    """The rules in force for the datasets of a log."""
+def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> Rules:
+    """The rules in force for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
     own = list(policies.policies)
-    aspects, guessed = _aspects(policies.entries, log, kind_of)
-    own += policies_for(policies.entries, aspects)
+    guessed: list[str] = []
+    if policies.entries:
+        for store, names in _by_store(datasets).items():
+            found = settings.store(store)
+            if isinstance(found, AspectsSettings):
+                own += policies_for(policies.entries, names, found.current_counts)
+            elif found is None:
+                mine = policies_for(policies.entries, names)
+                guessed += [name for policy in mine for name in policy.datasets.include]
+                own += mine
     return Rules(tuple(own), policies.holds, tuple(guessed))
 
 
-def _aspects(entries: tuple[AspectEntry, ...], log: Log, kind_of: KindOf) -> tuple[list[str], list[str]]:
-    """Datasets that DataHub entries are about. They apply to `aspects` stores; an unknown store is told by its names."""
-    if not entries:
-        return [], []
-    known: list[str] = []
-    guessed: list[str] = []
-    for name in log.datasets["dataset"].to_pylist():
-        kind = kind_of(name.partition("/")[0])
-        if kind == "aspects":
-            known.append(name)
-        elif kind is None and "." in name.partition("/")[2]:
-            guessed.append(name)
-    return known + guessed, guessed
+def _by_store(datasets: Sequence[str]) -> dict[str, list[str]]:
+    stores: dict[str, list[str]] = {}
+    for name in datasets:
+        stores.setdefault(name.partition("/")[0], []).append(name)
+    return stores
 
 
 def preview(log: Log, rules: Rules, as_of: datetime) -> Preview:

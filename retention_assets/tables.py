@@ -70,7 +70,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
 
 def _refused(result: Preview) -> Table:
     rows = [(name, said["fault"], said["transaction"] or "") for name, said in result.refused.items()]
-    title = f"Refused: {len(rows):,} datasets whose log is not sound. Nothing of them is marked."
+    title = f"Refused, because the log is not sound: {len(rows):,}. Nothing of these datasets is marked."
     return table(title, ("dataset", "fault", "transaction"), rows[:100])
 
 

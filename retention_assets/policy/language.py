@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from retention_assets.document import Document, read_document, yaml_files
-from retention_assets.policy.datahub import AspectEntry, looks_like_datahub, overlay, read_entries
+from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
 from retention_assets.policy.faults import empty_values, mapping_expected, problems_of
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.model import Datasets, Hold, Policy, Several, Value
@@ -82,6 +82,7 @@ def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) 
         except BadInput as fault:
             problems += fault.problems
     problems += _twice([part for part, _ in policies], "policy")
+    problems += _reserved([part for part, _ in policies])
     problems += _twice([part for part, _ in holds], "hold")
     for part, value in [*policies, *holds]:
         problems += _unknown_stores(part, value.datasets, stores)
@@ -153,6 +154,15 @@ def _twice(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
             yield Problem(
                 f"is the name of another {what} as well", file=part.document.file, line=part.line, policy=name, key="name",
                 expected="a name of its own", remedy=f"The other one is at {other.document.file}:{other.line}.",
+            )  # fmt: skip
+
+
+def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
+    for part in parts:
+        if part.name is not None and part.name.startswith(PREFIX):
+            yield Problem(
+                f"begins with {PREFIX}, which names entries in DataHub's own format", file=part.document.file, line=part.line,
+                policy=part.name, key="name", expected="a name of your own",
             )  # fmt: skip
 
 

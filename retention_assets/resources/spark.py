@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Times are instants in UTC everywhere; tasks are few and long, so their start is what has to be cheap.
+# Times are instants in UTC everywhere. Stages send names of files to tasks, one at a time, and get counts back.
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -24,15 +24,20 @@ DEFAULTS = {
 }
 
 
-def spark_session(master: str, conf: Mapping[str, str], name: str = "retention_assets") -> "SparkSession":
-    """The session of this Python, started on the first call. `sc://` is a Spark Connect server."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
+def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a session; `sc://` is a Spark Connect server."""
     if master.startswith("local"):
         # Workers on this machine have to be the Python that has the packages, not the first one on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in {**DEFAULTS, **conf}.items():
+    where = "spark.remote" if master.startswith("sc://") else "spark.master"
+    return {**DEFAULTS, "spark.app.name": "retention_assets", where: master, **conf}
+
+
+def spark_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
+    """The session of this Python, started on the first call."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in spark_conf(master, conf).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

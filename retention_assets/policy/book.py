@@ -1,0 +1,212 @@
+"""The policy book: which version of each policy is in force when the files and the book do not say the same.
+
+Belongs here: the canonical content of an entry, the comparison of loaded entries with stored ones, and the datasets that a
+change touches. All of it is a pure function of its arguments; the ledger stores what it returns.
+Does not belong here: reading files (language.py), storing versions or asking who is writing (ledger).
+
+Entries are policies and DataHub entries. Holds are not: a hold is not amended by loading a file, it is placed and released by
+people, each time with a reason, and has a record of its own.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from retention_assets.policy.datahub import PREFIX, AspectEntry, escaped
+from retention_assets.policy.instants import text_of
+from retention_assets.policy.model import Datasets, Policy, Selection
+from retention_assets.problems import BadInput, Problem
+
+EVERYWHERE = Datasets(include=("*",))
+
+
+class Outcome(StrEnum):
+    """What loading does with one entry."""
+
+    WRITTEN = "WRITTEN"  # the file's content becomes the next version
+    SKIPPED = "SKIPPED"  # book and file say the same
+    DRIFTED = "DRIFTED"  # they differ and the book's stays, because a person wrote it
+    ABSENT = "ABSENT"  # in the book and in no file: stays as it is
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An entry as the files have it."""
+
+    name: str
+    content: str
+    digest: str
+    force_overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The newest version of an entry in the book. A revoked one is in force no more, but still says who wrote last."""
+
+    name: str
+    content: str
+    digest: str
+    version: int
+    written_by: str
+    written_at: datetime
+    system: bool
+    revoked: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What loading does with one entry, why, and which datasets have to be evaluated again."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    loaded: Loaded | None
+    stored: Stored | None
+    touched: tuple[Datasets, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        """What a person has to be told, if anything."""
+        return self.reason if self.outcome is Outcome.DRIFTED else None
+
+    def written(self, by: str, at: datetime) -> Stored:
+        """The version that a WRITTEN entry gets. Files are loaded by the system, whoever starts it."""
+        if self.outcome is not Outcome.WRITTEN or self.loaded is None:
+            raise ValueError(f"{self.name} is {self.outcome}, not written")
+        version = self.stored.version + 1 if self.stored else 1
+        return Stored(self.name, self.loaded.content, self.loaded.digest, version, by, at, system=True)
+
+
+def canonical(item: Policy | AspectEntry) -> str:
+    """An entry's content as one text: equal for equal meaning (`30d` and `P30D`), without how it is to be loaded.
+
+    Defaults are written out, so that a stored version keeps its meaning when a later release has other defaults.
+    """
+    data = item.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"force_overwrite"})
+    if isinstance(item, Policy) and item.select == Selection():
+        data["select"] = "all"
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest_of(content: str) -> str:
+    """The content's hash, by which marks and the audit name a version."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def as_loaded(item: Policy | AspectEntry) -> Loaded:
+    """An entry of the files, ready to be compared."""
+    if isinstance(item, Policy) and item.name.startswith(PREFIX):
+        what = f"has a name that begins with {PREFIX}, which is how DataHub entries are named"
+        raise BadInput(Problem(what, policy=item.name, key="name", expected="a name of your own"))
+    content = canonical(item)
+    return Loaded(item.name, content, digest_of(content), item.force_overwrite)
+
+
+def item_of(name: str, content: str) -> Policy | AspectEntry | None:
+    """The value behind a stored content, or none where this release no longer understands it."""
+    try:
+        return (AspectEntry if name.startswith(PREFIX) else Policy).model_validate_json(content)
+    except ValidationError:
+        return None
+
+
+def compare(
+    stored: Iterable[Stored], loaded: Sequence[Loaded], overwrite_user_policies: bool = False, stores: Collection[str] = ()
+) -> list[Decision]:
+    """One decision per entry: the loaded ones in their order, then those that are in the book alone, by name.
+
+    `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all stores.
+    """
+    newest: dict[str, Stored] = {}
+    for entry in sorted(stored, key=lambda entry: entry.version):
+        newest[entry.name] = entry
+    names = Counter(entry.name for entry in loaded)
+    if twice := sorted(name for name, times in names.items() if times > 1):
+        raise BadInput([Problem("is loaded twice", policy=name, expected="each entry once") for name in twice])
+    decisions = [_decided(entry, newest.get(entry.name), overwrite_user_policies, stores) for entry in loaded]
+    return decisions + [_absent(newest[name]) for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked]
+
+
+def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> Decision:
+    outcome, reason = _judged(entry, stored, overwrite)
+    scopes = _touched(entry, stored, stores) if outcome is Outcome.WRITTEN else ()
+    return Decision(entry.name, outcome, f"{_named(entry.name)} {reason}", entry, stored, scopes)
+
+
+def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Outcome, str]:
+    """Equal comes first: neither a force nor a setting writes a version that says nothing new."""
+    if stored is None:
+        return Outcome.WRITTEN, "is new: nothing is stored under its name."
+    if not stored.revoked and _same(entry, stored):
+        return Outcome.SKIPPED, f"says what version {stored.version} in the book says."
+    differs = f"in the files differs from {_last(stored)}"
+    if stored.system:
+        return Outcome.WRITTEN, f"{differs}. The system wrote last, so the files replace it."
+    if entry.force_overwrite:
+        return Outcome.WRITTEN, f"{differs}. The entry says `{_force(entry.name)}`, so the files replace it."
+    if overwrite:
+        return Outcome.WRITTEN, f"{differs}. The settings say `overwrite_user_policies: true`, so the files replace it."
+    stays = "It stays revoked" if stored.revoked else "That version stays in force"
+    return Outcome.DRIFTED, (
+        f"{differs}. {stays}. To have what the files say: change the entry through the policy book or its API, or write"
+        f" `{_force(entry.name)}` into the entry, or set `overwrite_user_policies: true` in the settings."
+    )
+
+
+def _absent(stored: Stored) -> Decision:
+    ever = " any more" if stored.system else ""
+    reason = f"is in none of the files{ever}. What stays in force, until it is revoked, is {_last(stored)}."
+    return Decision(stored.name, Outcome.ABSENT, f"{_named(stored.name)} {reason}", None, stored)
+
+
+def _last(stored: Stored) -> str:
+    act = "revoked" if stored.revoked else "wrote"
+    return f"version {stored.version} in the book, which {stored.written_by} {act} at {text_of(stored.written_at)}"
+
+
+def _same(entry: Loaded, stored: Stored) -> bool:
+    """Equal in text, or in meaning where an earlier release wrote the same in other words."""
+    if entry.digest == stored.digest:
+        return True
+    item = item_of(stored.name, stored.content)
+    return item is not None and canonical(item) == entry.content
+
+
+def _named(name: str) -> str:
+    return f"DataHub entry '{name.removeprefix(PREFIX)}'" if name.startswith(PREFIX) else f"Policy '{name}'"
+
+
+def _force(name: str) -> str:
+    return "forceOverwrite: true" if name.startswith(PREFIX) else "force_overwrite: true"
+
+
+def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
+    """The datasets that an entry can reach. One that is not understood any more may have reached all."""
+    item = item_of(name, content)
+    if item is None:
+        return EVERYWHERE
+    if isinstance(item, Policy):
+        return item.datasets
+    about = f"{item.entity}.{item.aspect}"
+    return Datasets(include=tuple(f"{escaped(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))
+
+
+def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> tuple[Datasets, ...]:
+    """What the new content reaches and what the old one, if it was in force, reached: both may have other verdicts now."""
+    new = scope_of(entry.name, entry.content, stores)
+    old = scope_of(stored.name, stored.content, stores) if stored and not stored.revoked else new
+    return (new,) if old == new else (new, old)
+
+
+def touched(decisions: Iterable[Decision]) -> list[Datasets]:
+    """The scopes that have to be evaluated again after a load, each once. A dataset in none of them keeps its verdicts."""
+    scopes: list[Datasets] = []
+    for decision in decisions:
+        scopes += [scope for scope in decision.touched if scope not in scopes]
+    return scopes

@@ -1,0 +1,246 @@
+"""DataHub's own retention file, as it is: which entry is in force for an aspect, and what it means as a policy.
+
+Belongs here: the shape of an entry, the overlay of files, the one order in which entries are asked, and the translation.
+Does not belong here: the table that the aspects live in (stores), or which entry stays when a person changed it (book.py).
+
+An entry is about an (entity, aspect); `*` stands for all. Of the entries that fit, the most specific wins whole: nothing is
+merged, so an `indefinite` for one aspect sets it free of every general rule.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from retention_assets.document import Document
+from retention_assets.policy.faults import problems_of
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, OlderThan, Policy, Selection, Value
+from retention_assets.problems import BadInput, Expected, Problem
+
+ALL = "*"
+PREFIX = "datahub:"
+LARGEST = 2**31 - 1  # DataHub's numbers are 32 bits wide
+
+_WORD = re.compile(r"\*|[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
+_SPECIAL = re.compile(r"([*?[])")
+_SECONDS_OF_A_DAY = 86_400
+
+Key = tuple[str, str]
+
+
+def _word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise Expected("is not a name of DataHub", "a whole name such as dataset, or * for all", "There are no other patterns.")
+    return text
+
+
+def _present(value: Any) -> Any:
+    """A key without a value is no rule, and must not be taken for one that was left out."""
+    if value is None:
+        raise Expected("has no value", "a mapping", "For `indefinite` write {}.")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_word)]
+Count = Annotated[int, Field(gt=0, le=LARGEST)]
+
+
+class Indefinite(Value):
+    """Every version is kept. DataHub gives it no keys."""
+
+
+class Version(Value):
+    """So many history versions are kept beside the current one."""
+
+    max_versions: Annotated[Count, Field(alias="maxVersions")]
+
+
+class Time(Value):
+    """Versions are kept for so long."""
+
+    max_age_in_seconds: Annotated[Count, Field(alias="maxAgeInSeconds")]
+
+
+class Retention(Value):
+    """What is kept: everything, or what `version` and `time` say, each of which keeps alone."""
+
+    indefinite: Annotated[Indefinite | None, BeforeValidator(_present)] = None
+    version: Annotated[Version | None, BeforeValidator(_present)] = None
+    time: Annotated[Time | None, BeforeValidator(_present)] = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if self.indefinite is None and self.version is None and self.time is None:
+            raise Expected("says nothing", "indefinite, version or time", "To keep every version write `indefinite: {}`.")
+        if self.indefinite is not None and (self.version is not None or self.time is not None):
+            raise Expected("keeps everything and does not", "indefinite alone, or version and time")
+        return self
+
+
+class Config(Value):
+    """DataHub's envelope around a retention."""
+
+    retention: Retention
+
+
+class AspectEntry(Value):
+    """One entry of the file."""
+
+    entity: Word
+    aspect: Word
+    config: Config
+    force_overwrite: Annotated[bool, Field(alias="forceOverwrite")] = False
+
+    @property
+    def key(self) -> Key:
+        """What the entry is about: the identity under which files overlay each other and the policy book compares."""
+        return self.entity, self.aspect
+
+    @property
+    def name(self) -> str:
+        """The key as a policy's name."""
+        return f"{PREFIX}{self.entity}.{self.aspect}"
+
+
+def looks_like_datahub(data: object) -> bool:
+    """Whether a file is meant as DataHub's: a list at its top, with an entry that names an entity or an aspect."""
+    return isinstance(data, list) and any(isinstance(item, dict) and ({"entity", "aspect"} & item.keys()) for item in data)
+
+
+def read_entries(document: Document) -> list[AspectEntry]:
+    """Every entry of a file, or BadInput with every fault in it."""
+    if not isinstance(document.data, list):
+        expected = "a list of mappings with entity, aspect and config"
+        raise BadInput(Problem("is not a list", file=document.file, line=document.line(()), expected=expected))
+    problems: list[Problem] = []
+    entries: list[AspectEntry] = []
+    lines: dict[Key, int | None] = {}
+    for index, item in enumerate(document.data):
+        try:
+            entry = AspectEntry.model_validate(item)
+        except ValidationError as error:
+            problems += problems_of(error, document, AspectEntry, at=(index,), policy=_label(item, index))
+            continue
+        entries.append(entry)
+        line = document.line((index,))
+        if entry.key in lines:
+            problems.append(_twice(entry, document.file, line, f"The other one is on line {lines[entry.key]}."))
+        lines[entry.key] = line
+    if problems:
+        raise BadInput(problems)
+    return entries
+
+
+def _label(item: object, index: int) -> str:
+    """The name of an entry that could not be read, as far as it has one."""
+    if isinstance(item, dict) and isinstance(item.get("entity"), str) and isinstance(item.get("aspect"), str):
+        return f"{PREFIX}{item['entity']}.{item['aspect']}"
+    return f"#{index + 1}"
+
+
+def _twice(entry: AspectEntry, file: str | None = None, line: int | None = None, remedy: str | None = None) -> Problem:
+    return Problem(
+        f"has a second entry for entity {entry.entity} and aspect {entry.aspect}", file=file, line=line, policy=entry.name,
+        expected="one entry for each entity and aspect", remedy=remedy or "Take one of them out.",
+    )  # fmt: skip
+
+
+def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
+    """The entries in force when files lie over each other: for each key that of the last file, in the order of first sight."""
+    found: dict[Key, AspectEntry] = {}
+    problems: list[Problem] = []
+    for entries in files:
+        own = {entry.key: entry for entry in entries}
+        problems += [_twice(entry) for entry in entries if own[entry.key] is not entry]
+        found.update(own)
+    if problems:
+        raise BadInput(problems)
+    return list(found.values())
+
+
+def resolve(entries: Iterable[AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
+    """The one entry in force for an aspect of an entity, if any is."""
+    return _asked({entry.key: entry for entry in entries}, entity, aspect)
+
+
+def _asked(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
+    order = ((entity, aspect), (ALL, aspect), (entity, ALL), (ALL, ALL))
+    return next((entries[key] for key in order if key in entries), None)
+
+
+def as_policy(
+    entry: AspectEntry, datasets: Sequence[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
+) -> Policy | None:
+    """The entry as a policy over globs of datasets, or none: an `indefinite` entry marks nothing.
+
+    The current version is the newest transaction of its branch and protected anyway; it comes on top of `maxVersions`,
+    unless the store says that it counts.
+    """
+    kept = entry.config.retention
+    if kept.indefinite is not None or not datasets:
+        return None
+    beside = 0 if current_counts else 1
+    return Policy(
+        name=entry.name,
+        description=sentence(entry, current_counts),
+        datasets=Datasets(include=tuple(datasets)),
+        select=Selection(
+            older_than=OlderThan(age=_age(kept.time)) if kept.time else None,
+            beyond=Beyond(transactions=kept.version.max_versions + beside) if kept.version else None,
+        ),
+        grace=grace,
+        force_overwrite=entry.force_overwrite,
+    )
+
+
+def policies_for(
+    entries: Sequence[AspectEntry], datasets: Iterable[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
+) -> list[Policy]:
+    """One policy per entry that wins any dataset `store/entity.aspect`, over exactly those that it wins, in the entries' order.
+
+    A dataset that is named otherwise is no aspect's and is chosen by none.
+    """
+    by_key = {entry.key: entry for entry in entries}
+    won: dict[Key, list[str]] = {key: [] for key in by_key}
+    for dataset in sorted(set(datasets)):
+        entity, dot, aspect = dataset.partition("/")[2].partition(".")
+        entry = _asked(by_key, entity, aspect) if entity and dot and aspect else None
+        if entry is not None:
+            won[entry.key].append(escaped(dataset))
+    found = (as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items())
+    return [policy for policy in found if policy is not None]
+
+
+def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
+    """The entry in words."""
+    kept = entry.config.retention
+    about = "every aspect" if entry.aspect == ALL else f"aspect {entry.aspect}"
+    about += " of every entity" if entry.entity == ALL else f" of entity {entry.entity}"
+    if kept.indefinite is not None:
+        return f"Keeps every version of {about}."
+    lines = []
+    if kept.version:
+        lines.append(_outside(kept.version.max_versions, current_counts))
+    if kept.time:
+        lines.append(f"is more than {_age(kept.time).words()} old")
+    return f"Marks a version of {about} when it {' and '.join(lines)}. The current version always stays."
+
+
+def escaped(name: str) -> str:
+    """The glob that matches this name alone."""
+    return _SPECIAL.sub(r"[\1]", name)
+
+
+def _age(time: Time) -> Duration:
+    """Seconds as days where they are whole days: the same length, and 2592000 reads as 30 days."""
+    days, seconds = divmod(time.max_age_in_seconds, _SECONDS_OF_A_DAY)
+    return Duration(days=days, seconds=seconds)
+
+
+def _outside(number: int, current_counts: bool) -> str:
+    if number == 1:
+        return "is not the current one" if current_counts else "is not the newest one before the current one"
+    which = ", the current one counted" if current_counts else " before the current one"
+    return f"is not among the newest {number:,} versions{which}"

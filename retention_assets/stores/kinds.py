@@ -1,0 +1,198 @@
+"""The kinds of store and the settings of each: what one may write under `stores:` in `retention.yaml`.
+
+Belongs here: the base of every store's settings, the settings of the built-in kinds, and what a kind is. A package outside
+declares a kind of its own with the same two classes (plugins.py finds it).
+Does not belong here: opening a store, or anything that needs a driver. A mistake in the settings is found without one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from retention_assets.places import DatabaseUrl, Location, database_url, folder_of, has_scheme, located, without_scheme
+from retention_assets.problems import Expected
+
+_PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
+
+
+def _store_name(name: str) -> str:
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 100 or name in (".", ".."):
+        raise Expected("is not a store name", "1 to 100 printable characters without spaces at the ends")
+    if found := next((mark for mark in "/*?[" if mark in name), None):
+        raise Expected(
+            f"a store name cannot hold {found}", "a name without / * ? and [",
+            "Datasets are called store/name, and policies choose them by globs.",
+        )  # fmt: skip
+    if name.startswith("::"):
+        raise Expected("a name that begins with :: belongs to the system", "a name of your own")
+    return name
+
+
+def _column(name: str) -> str:
+    if not _IDENTIFIER.fullmatch(name):
+        raise Expected("is not a column name", "letters, digits and _, not beginning with a digit, at most 63 characters")
+    return name
+
+
+def _table(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) > 2 or not all(_IDENTIFIER.fullmatch(part) for part in parts):
+        raise Expected("is not a table name", "table or schema.table, of letters, digits and _, not beginning with a digit")
+    return name
+
+
+def _plain_strings(value: Any) -> Any:
+    """Properties are text everywhere they end up; true and 8 are written as people write them in YAML."""
+    if not isinstance(value, dict):
+        return value
+    for key, item in value.items():
+        if not isinstance(item, str | bool | int | float):
+            raise Expected("is not a text, a number or a boolean", "a single value", key=key)
+    return {key: str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
+Column = Annotated[str, AfterValidator(_column)]
+Table = Annotated[str, AfterValidator(_table)]
+
+
+class Part(BaseModel):
+    """The base of every part of the settings: immutable, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+class StoreSettings(Part):
+    """What every store has: a name, which begins the names of its datasets, and a kind."""
+
+    name: Annotated[str, AfterValidator(_store_name)]
+    kind: str
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A kind of store: the word behind `kind:` and the keys that it then takes."""
+
+    name: str
+    settings: type[StoreSettings]
+
+
+def _data_template(text: str, info: ValidationInfo) -> str:
+    """Every transaction needs a folder of its own below a root of its own, or a sweep would take a neighbour's data."""
+    example = "data/lake/{dataset}/{transaction}"
+    root, *rest = _PLACEHOLDER.split(text)
+    if sorted(rest[::2]) != ["dataset", "transaction"] or any(brace in f"{root}{''.join(rest[1::2])}" for brace in "{}"):
+        raise Expected("needs {dataset} and {transaction}, once each, and nothing else in braces", example)
+    if "/" not in rest[1]:
+        raise Expected("joins {dataset} and {transaction} in one folder name", example, "Put a / between them.")
+    if ".." in "".join(rest[1::2]).split("/") or (has_scheme(root) and ".." in root.split("/")):
+        raise Expected("leads out of its folder by ..", example)
+    if not without_scheme(root).rpartition("/")[0].strip("./"):
+        raise Expected("has no root folder of its own", example, "Begin with a folder that holds nothing else.")
+    place = located(text, folder_of(info))
+    if place.count("{") != 2:
+        raise Expected("is meant from a folder whose name holds a brace", "a folder without one", f"It is {folder_of(info)}.")
+    return place
+
+
+class FilesSettings(StoreSettings):
+    """Kind `files`: histories in the exchange format, data as one folder per transaction."""
+
+    kind: Literal["files"] = "files"
+    log: Annotated[Location, Field(description="Where the logs are: a file, a folder or a URI.")]
+    data: Annotated[str, AfterValidator(_data_template), Field(description="A transaction's folder.")]
+
+
+def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """Only a catalog in a local SQLite file has relative places; elsewhere `warehouse` may be a name, not a path."""
+    if not catalog:
+        raise Expected("is empty", "the properties of a PyIceberg catalog, such as type and uri")
+    if not catalog.get("uri", "").startswith("sqlite"):
+        return catalog
+    try:
+        found = {**catalog, "uri": database_url(catalog["uri"], folder_of(info)).exposed}
+    except Expected as fault:
+        raise Expected(fault.what, fault.expected, fault.remedy, key="uri") from None
+    if "warehouse" in catalog:
+        found["warehouse"] = located(catalog["warehouse"], folder_of(info))
+    return found
+
+
+class IcebergSettings(StoreSettings):
+    """Kind `iceberg`: the tables of a PyIceberg catalog."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    # Not in repr: catalog properties hold credentials under many names.
+    catalog: Annotated[Properties, AfterValidator(_catalog), Field(repr=False, description="PyIceberg's properties.")]
+    namespaces: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_tupled), Field(min_length=1, description="Globs.")
+    ] = ("*",)
+    model: Annotated[
+        Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
+    ] = "states"
+
+
+class AspectsSettings(StoreSettings):
+    """Kind `aspects`: the table in which DataHub keeps its aspects."""
+
+    kind: Literal["aspects"] = "aspects"
+    url: DatabaseUrl
+    table: Table = "metadata_aspect_v2"
+    current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
+
+
+class Root(Part):
+    """The table whose rows are the records, and the columns that tell their story."""
+
+    table: Table
+    key: Column
+    opened_at: Column
+    closed_at: Column
+    archived_at: Column | None = None
+    type: Column | None = None
+
+
+class Child(Part):
+    """A table whose rows belong to a record, and the column that says to which."""
+
+    table: Table
+    key: Column
+
+
+class RecordsSettings(StoreSettings):
+    """Kind `records`: independent records in a database, each a root row with rows in other tables."""
+
+    kind: Literal["records"] = "records"
+    url: DatabaseUrl
+    root: Root
+    children: Annotated[tuple[Child, ...], BeforeValidator(_tupled)] = ()
+
+    @model_validator(mode="after")
+    def _children_are_others(self) -> Self:
+        if any(child.table == self.root.table for child in self.children):
+            raise Expected("names the root's table among the children", "tables other than the root's", key="children")
+        if len(set(self.children)) != len(self.children):
+            raise Expected("names a table and key twice", "each table and key once", key="children")
+        return self
+
+
+BUILT_IN: Mapping[str, StoreKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            StoreKind("files", FilesSettings),
+            StoreKind("iceberg", IcebergSettings),
+            StoreKind("aspects", AspectsSettings),
+            StoreKind("records", RecordsSettings),
+        )
+    }
+)
