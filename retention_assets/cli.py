@@ -23,10 +23,18 @@ if TYPE_CHECKING:
     from retention_assets.preview import Rules
     from retention_assets.settings import Settings
 
-FORMAT = click.option("--format", "format_", type=click.Choice(["json", "table"]), default="table", help="How the result is printed.")
-LOG = click.option("--log", "log_path", type=click.Path(path_type=Path), help="A log in the exchange format: a file or a folder.")
+FORMAT = click.option(
+    "--format", "format_", type=click.Choice(["json", "table"]), default="table", help="How the result is printed."
+)
+LOG = click.option(
+    "--log", "log_path", type=click.Path(path_type=Path), help="A log in the exchange format: a file or a folder."
+)
 POLICIES = click.option(
-    "--policies", "policy_paths", type=click.Path(path_type=Path), multiple=True, help="A policy file or folder; may be repeated."
+    "--policies",
+    "policy_paths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A policy file or folder; may be repeated.",
 )
 
 
@@ -43,6 +51,8 @@ class Instant(click.ParamType[datetime]):
             return value
         try:
             return parse_instant(value)
+        except OverflowError:
+            self.fail(f"'{value}' is out of range; expected {EXPECTED_INSTANT}", param, ctx)
         except ValueError as fault:
             self.fail(f"'{value}' {fault}; expected {EXPECTED_INSTANT}", param, ctx)
 
@@ -118,7 +128,10 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
         click.echo(f"{name}\n  {words}\n")
     if not said:
         click.echo("No policy is in force: nothing will be marked and nothing deleted.")
-    click.echo(f"{len(said)} polic{'y' if len(said) == 1 else 'ies'} and {len(held)} hold{'' if len(held) == 1 else 's'} are valid.", err=True)
+    click.echo(
+        f"{len(said)} polic{'y' if len(said) == 1 else 'ies'} and {len(held)} hold{'' if len(held) == 1 else 's'} are valid.",
+        err=True,
+    )
 
 
 @retention.command()
@@ -213,7 +226,9 @@ def explain(
 
 
 @retention.command()
-@click.option("--folder", type=click.Path(path_type=Path), default=Path(".retention/demo"), show_default=True, help="Where it is built.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=Path(".retention/demo"), show_default=True, help="Where it is built."
+)
 @click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
 def demo(folder: Path, build_only: bool) -> None:
     """Build a small environment and show what retention does with it."""
@@ -257,10 +272,12 @@ def _log(path: Path | None, settings: "Settings", dataset: str | None = None) ->
 
 def _log_in_settings(settings: "Settings", dataset: str | None) -> Path:
     """The log of a `files` store, where no other was named."""
+    from retention_assets.stores.kinds import FilesSettings
+
     wanted = dataset.partition("/")[0] if dataset else None
     for store in settings.stores:
-        if store.kind == "files" and wanted in (None, store.name):
-            return Path(str(store.log))
+        if isinstance(store, FilesSettings) and wanted in (None, store.name):
+            return Path(store.log)
     about = f"store '{wanted}'" if wanted else "a store"
     raise BadInput(Problem(f"no log was named, and the settings have no log of {about}", remedy="Name one with --log FILE."))
 
@@ -305,5 +322,3 @@ def _progress(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(what):
         yield
-
-

@@ -19,12 +19,13 @@ from retention_assets.preview import Rules, rules_for
 from retention_assets.resources.spark import spark_conf
 from retention_assets.resources.warehouse import Warehouse
 from retention_assets.settings import Settings, load_settings
+from retention_assets.stores.kinds import FilesSettings
 
 
 def build_defs(settings: Settings | None = None, **overrides: Any) -> dg.Definitions:
     """Definitions from settings, fresh at each call. `overrides` replace resources by name."""
     settings = settings or load_settings()
-    logs = {store.name: Path(str(store.log)) for store in settings.stores if store.kind == "files"}
+    logs = {store.name: Path(store.log) for store in settings.stores if isinstance(store, FilesSettings)}
     assets = [transaction_log(logs), branch_views, candidate_marks(partial(_rules, settings))]
     resources: dict[str, Any] = {
         "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -64,7 +64,10 @@ def read_document(path: Path) -> Document:
     if len(raw) > LARGEST_BYTES:
         raise BadInput(
             Problem(
-                "is too large", file=file, expected=f"at most {LARGEST_BYTES // 1024 // 1024} MiB", remedy="Split it into several files."
+                "is too large",
+                file=file,
+                expected=f"at most {LARGEST_BYTES // 1024 // 1024} MiB",
+                remedy="Split it into several files.",
             )
         )
     try:
@@ -88,7 +91,11 @@ def parse_document(text: str, file: str) -> Document:
             Problem(f"is not valid YAML: {fault.problem or fault.context}", file=file, line=mark.line + 1 if mark else None)
         ) from None
     except yaml.reader.ReaderError as fault:
-        raise BadInput(Problem("holds a character that YAML does not allow", file=file, value=shown(fault.character), expected="text")) from None
+        raise BadInput(
+            Problem("holds a character that YAML does not allow", file=file, value=shown(fault.character), expected="text")
+        ) from None
+    except UnicodeEncodeError as fault:
+        raise BadInput(Problem("holds a half character", file=file, value=shown(text[fault.start]), expected="text")) from None
     if not builder.documents:
         raise BadInput(Problem("is empty", file=file, expected="a YAML document"))
     return Document(file, builder.root, builder.lines)
@@ -101,6 +108,7 @@ class _Open:
     value: Any
     path: Path_
     size: int = 1
+    height: int = 1
     anchor: str | None = None
     key: Any = None
     keyed: bool = False
@@ -114,7 +122,8 @@ class _Builder:
         self.root: Any = None
         self.documents = 0
         self.lines: dict[Path_, int] = {}
-        self.anchors: dict[str, tuple[Any, int]] = {}
+        # Each with its number of values and of levels: an alias may neither widen nor deepen a document beyond its bounds.
+        self.anchors: dict[str, tuple[Any, int, int]] = {}
         self.stack: list[_Open] = []
 
     def take(self, event: Any) -> None:
@@ -124,16 +133,20 @@ class _Builder:
                 if self.documents > 1:
                     self._refuse(event, "holds a second document", "one document in a file", "Split it into two files.")
             case yaml.AliasEvent():
-                if event.anchor not in self.anchors:
-                    self._refuse(event, f"alias *{event.anchor} refers to itself or to nothing", "an anchor that is complete before it is used")
-                value, size = self.anchors[event.anchor]
-                self._place(event, value, size)
+                if event.anchor is None or event.anchor not in self.anchors:
+                    self._refuse(
+                        event,
+                        f"alias *{event.anchor} refers to itself or to nothing",
+                        "an anchor that is complete before it is used",
+                    )
+                value, size, height = self.anchors[event.anchor]
+                self._place(event, value, size, height)
             case yaml.ScalarEvent():
                 self._tagless(event)
                 value = self._scalar(event)
                 if event.anchor:
-                    self.anchors[event.anchor] = (value, 1)
-                self._place(event, value, 1)
+                    self.anchors[event.anchor] = (value, 1, 0)
+                self._place(event, value, 1, 0)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._tagless(event)
                 if len(self.stack) >= DEEPEST:
@@ -143,13 +156,13 @@ class _Builder:
                     self._refuse(event, "has a mapping or a list as a key", "a string as a key")
                 value = {} if isinstance(event, yaml.MappingStartEvent) else []
                 path = self._next_path()
-                self.lines.setdefault(path, event.start_mark.line + 1)
+                self.lines.setdefault(path, _line_of(event))
                 self.stack.append(_Open(value, path, anchor=event.anchor))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = self.stack.pop()
                 if done.anchor:
-                    self.anchors[done.anchor] = (done.value, done.size)
-                self._place(event, done.value, done.size)
+                    self.anchors[done.anchor] = (done.value, done.size, done.height)
+                self._place(event, done.value, done.size, done.height)
 
     def _next_path(self) -> Path_:
         if not self.stack:
@@ -159,16 +172,19 @@ class _Builder:
             return (*top.path, len(top.value))
         return (*top.path, top.key) if top.keyed else top.path
 
-    def _place(self, event: Any, value: Any, size: int) -> None:
+    def _place(self, event: Any, value: Any, size: int, height: int) -> None:
         if not self.stack:
             self.root = value
             return
+        if len(self.stack) + height > DEEPEST:
+            self._refuse(event, "is nested too deeply", f"at most {DEEPEST} levels, aliases expanded")
         top = self.stack[-1]
         top.size += size
+        top.height = max(top.height, height + 1)
         if top.size > MOST_NODES:
             self._refuse(event, "expands to too many values", f"at most {MOST_NODES}, aliases expanded")
         if isinstance(top.value, list):
-            self.lines.setdefault((*top.path, len(top.value)), event.start_mark.line + 1)
+            self.lines.setdefault((*top.path, len(top.value)), _line_of(event))
             top.value.append(value)
         elif not top.keyed:
             self._key(event, top, value)
@@ -181,10 +197,10 @@ class _Builder:
             self._refuse(event, f"key {shown(key)} is not a string", "a string as a key", "Put it in quotes.")
         if key == "<<":
             self._refuse(event, "merge keys are not read", "every key written out")
-        if key in top.value:
-            self._refuse(event, f"key {shown(key)} stands twice in one mapping", "each key once")
         top.key, top.keyed = key, True
-        self.lines[(*top.path, key)] = event.start_mark.line + 1
+        if key in top.value:
+            self._refuse(event, "stands twice in one mapping", "each key once")
+        self.lines[(*top.path, key)] = _line_of(event)
 
     def _scalar(self, event: Any) -> Any:
         text: str = event.value
@@ -202,9 +218,22 @@ class _Builder:
         if event.tag is not None:
             self._refuse(event, f"tag {shown(event.tag)} is not read", "plain YAML without tags")
 
-    def _refuse(self, event: Any, what: str, expected: str, remedy: str | None = None) -> None:
-        key = ".".join(str(part) for part in self._next_path()) or None
-        raise BadInput(Problem(what, file=self.file, line=event.start_mark.line + 1, key=key, expected=expected, remedy=remedy))
+    def _refuse(self, event: Any, what: str, expected: str, remedy: str | None = None) -> NoReturn:
+        key = dotted(self._next_path()) or None
+        raise BadInput(Problem(what, file=self.file, line=_line_of(event), key=key, expected=expected, remedy=remedy))
+
+
+def _line_of(event: Any) -> int:
+    """The line on which an event begins."""
+    return int(event.start_mark.line) + 1
+
+
+def dotted(path: Path_) -> str:
+    """A path as a person writes it: select.older_than.age, policies[2].name."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
 def yaml_files(path: Path) -> list[Path]:

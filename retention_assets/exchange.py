@@ -6,6 +6,14 @@ a dataset, a key that nobody knows) refuses the file. DuckDB does the reading: i
 `parent` needs, and it needs no loop over lines in Python.
 """
 
+import codecs
+import gzip
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -23,14 +31,19 @@ KEYS = (
 )  # fmt: skip
 _TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
-_JSON = (".jsonl", ".ndjson", ".json")
+_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz")) + (".parquet",)
+# DuckDB takes a name for a glob; no name of a file may choose other files.
+_GLOB = re.compile(r"([*?\[])")
 
 # Each key as JSON text first, so that a wrong type can be named instead of being cast or dropped.
 _SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in _TIMES else "JSON"}"' for key in KEYS)
-_LINES_SQL = """
+_LINES_SQL = (
+    """
     SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{%s}') AS line
     FROM read_ndjson_objects($files, maximum_object_size = 67108864)
-""" % _SHAPE  # noqa: UP031 - the text is full of braces
+"""
+    % _SHAPE
+)
 
 
 def read_log(path: Path) -> Log:
@@ -47,12 +60,14 @@ def read_lines(path: Path) -> pa.Table:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith((*_JSON, ".parquet", ".jsonl.gz")) and file.is_file())
+        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES) and file.is_file())
         if files:
             return files
         raise BadInput(Problem("holds no log", file=str(path), expected="files that end in .jsonl or .parquet"))
     if not path.is_file():
-        raise BadInput(Problem("is not there", file=str(path), expected="a log: a file of JSON lines or Parquet, or a folder of them"))
+        raise BadInput(
+            Problem("is not there", file=str(path), expected="a log: a file of JSON lines or Parquet, or a folder of them")
+        )
     return [path]
 
 
@@ -63,7 +78,7 @@ def _read_json(file: Path) -> pa.Table:
         db.execute("SET TimeZone = 'UTC'")
         db.execute("SET preserve_insertion_order = true")
         try:
-            db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}", {"files": [str(file)]})
+            db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}", {"files": [_GLOB.sub(r"[\1]", str(file))]})
         except duckdb.Error as fault:
             raise BadInput(_no_json(file, str(fault))) from None
         _check_keys(db, file)
@@ -71,13 +86,31 @@ def _read_json(file: Path) -> pa.Table:
 
 
 def _no_json(file: Path, text: str) -> Problem:
-    """DuckDB names the line in its message; the message itself speaks of bytes and buffers."""
-    words = text.replace(".", " ").split()
-    at = [int(after) for word, after in zip(words, words[1:], strict=False) if word == "line" and after.isdigit()]
+    """The first line that is no JSON, looked for again: DuckDB counts lines in its own way, and speaks of bytes and buffers."""
     expected = "one JSON object on each line"
-    if "UTF-8" in text or "unicode" in text.lower() and not at:
-        return Problem("is not text", file=str(file), expected=f"{expected}, in UTF-8")
-    return Problem("is no JSON", file=str(file), line=at[0] if at else None, expected=expected)
+    try:
+        for number, line in _numbered(file):
+            try:
+                json.dumps(json.loads(line.decode("utf-8")), ensure_ascii=False).encode()
+            except UnicodeDecodeError:
+                return Problem("is not text", file=str(file), line=number, expected=f"{expected}, in UTF-8")
+            except (ValueError, RecursionError):
+                what = "begins with a byte order mark" if line.startswith(codecs.BOM_UTF8) else "is no JSON"
+                return Problem(what, file=str(file), line=number, value=shown(line.decode("utf-8").strip()), expected=expected)
+    except (OSError, EOFError, zlib.error) as fault:
+        return Problem(f"cannot be read: {fault}", file=str(file))
+    return Problem("is no JSON", file=str(file), value=shown(text), expected=expected)
+
+
+def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number in the file. Only for messages: nothing sound is read this way."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+
+
+def _number_of(file: Path, place: int) -> int | None:
+    """The number in the file of the line at a place among those that are not blank."""
+    return next((number for number, _ in itertools.islice(_numbered(file), place, None)), None)
 
 
 def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
@@ -86,43 +119,62 @@ def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
     found = db.execute(
         "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') FROM raw GROUP BY keys, kind ORDER BY 4"
     ).fetchall()
+    if not found:
+        problems.append(Problem("is empty", file=str(file), expected="one JSON object on each line"))
     for keys, kind, count, first, nameless in found:
-        where = f"{count} line{'s' if count > 1 else ''}, the first is number {first + 1} that is not blank"
-        if kind != "OBJECT":
-            problems.append(Problem(f"a line is not an object ({where})", file=str(file), expected="one JSON object on each line"))
-            continue
+        where = f"({count} lines, this is the first)" if count > 1 else "(1 line)"
+        new: list[Problem] = []
         for key in sorted(set(keys) - set(KEYS)):
             guess = nearest(key, KEYS)
-            problems.append(
+            remedy = f"Did you mean {guess}?" if guess else "Facts of your own go into attributes."
+            new.append(
                 Problem(
-                    f"is not a known key ({where})", file=str(file), key=shown(key)[1:-1], expected=f"one of {', '.join(KEYS)}",
-                    remedy=f"Did you mean {guess}?" if guess else "Facts of your own go into attributes.",
+                    f"is not a known key {where}", key=shown(key)[1:-1], expected=f"one of {', '.join(KEYS)}", remedy=remedy
                 )
-            )  # fmt: skip
+            )
+        if kind != "OBJECT":
+            new.append(Problem(f"is not an object {where}", expected="one JSON object on each line"))
+        elif nameless:
+            new.append(Problem(f"is missing {where}", key="dataset", expected="store/name on each line"))
         if len(set(keys)) != len(keys):
-            problems.append(Problem(f"a key stands twice in a line ({where})", file=str(file), expected="each key once"))
-        if nameless:
-            problems.append(Problem(f"is missing ({where})", file=str(file), key="dataset", expected="store/name on each line"))
+            new.append(Problem(f"has a key twice {where}", expected="each key once"))
+        line = _number_of(file, first) if new else None
+        problems += [replace(problem, file=str(file), line=line) for problem in new]
     if problems:
         raise BadInput(problems)
 
 
 def _zone(key: str) -> str:
-    return f"regexp_matches(line.{key}, '[0-9](Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$')"
+    """Whether a text names its zone; a plain date is its midnight in UTC."""
+    return f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
+
+
+_ATTRIBUTES = """CASE WHEN line.attributes LIKE '{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END"""
 
 
 def _faults() -> str:
     """A SQL expression with the first fault of a line, or null."""
     cases = []
     for key in _TIMES:
-        cases.append(f"WHEN line.{key} IS NOT NULL AND try_cast(line.{key} AS TIMESTAMPTZ) IS NULL THEN '{key} is not a time: ' || line.{key}")
-        cases.append(f"WHEN line.{key} IS NOT NULL AND NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
+        time = f"try_cast(line.{key} AS TIMESTAMPTZ)"
+        # Beyond these years Python has no instants, and infinity is a time only to a database.
+        cases.append(f"WHEN line.{key} IS NOT NULL AND {time} IS NULL THEN '{key} is not a time: ' || line.{key}")
+        cases.append(f"WHEN NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
+        cases.append(
+            f"WHEN {time} NOT BETWEEN '0001-01-02T00:00:00Z' AND '9999-12-30T00:00:00Z' THEN '{key} is out of range: ' || line.{key}"
+        )
     cases.append("WHEN NOT regexp_full_match(line.bytes, '-?[0-9]{1,18}') THEN 'bytes is not a whole number: ' || line.bytes")
     cases.append(
         "WHEN NOT (regexp_full_match(line.files, '-?[0-9]{1,18}') OR line.files LIKE '[%') "
         "THEN 'files is neither a count nor a list of names: ' || line.files"
     )
-    cases.append("WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' THEN 'attributes is not a mapping: ' || line.attributes")
+    cases.append(
+        "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' THEN 'attributes is not a mapping: ' || line.attributes"
+    )
+    # DuckDB reads a mapping with a key twice as null, and nothing may be judged by attributes that are not there.
+    cases.append(
+        f"WHEN line.attributes IS NOT NULL AND {_ATTRIBUTES} IS NULL THEN 'attributes has a key twice: ' || line.attributes"
+    )
     return "CASE " + " ".join(cases) + " END"
 
 
@@ -135,7 +187,7 @@ _CAST_SQL = f"""
         try_cast(line.bytes AS BIGINT) AS bytes,
         CASE WHEN line.files LIKE '[%' THEN json_array_length(line.files) ELSE try_cast(line.files AS BIGINT) END AS files,
         CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END AS file_names,
-        CASE WHEN line.attributes LIKE '{{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END AS attributes,
+        {_ATTRIBUTES} AS attributes,
         line.branch AS branch, line.tag AS tag, line.head AS head,
         try_cast(line.expires_at AS TIMESTAMPTZ) AS expires_at, line.realm AS realm,
         {_faults()} AS fault
@@ -164,7 +216,9 @@ def _read_parquet(file: Path) -> pa.Table:
     if problems:
         raise BadInput(problems)
     rows = _as_lines(table, file)
-    refs = [_hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in table.column_names]
+    refs = [
+        _hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in table.column_names
+    ]
     return pa.concat_tables([rows, *refs])
 
 
@@ -184,7 +238,9 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
             columns[field.name] = columns[field.name].cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             found = str(columns[field.name].type)
-            raise BadInput(Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))) from None
+            raise BadInput(
+                Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))
+            ) from None
     if "head" not in table.column_names and "transaction" in table.column_names:
         # In rows of a log every row is a transaction; one without an id must not pass for a line about the dataset.
         columns["type"] = pc.coalesce(columns["type"], "")
@@ -195,7 +251,9 @@ def _map_of(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Attributes as a map, whether they were written as a map or as a struct."""
     if not pa.types.is_struct(column.type):
         return column
-    rows = ([(key, str(value)) for key, value in row.items() if value is not None] if row else None for row in column.to_pylist())
+    rows = (
+        [(key, str(value)) for key, value in row.items() if value is not None] if row else None for row in column.to_pylist()
+    )
     return pa.array(list(rows), ATTRIBUTES)
 
 

@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from retention_assets.frames import rules as policy_rules
-from retention_assets.frames.arrays import NEVER
-from retention_assets.frames.candidate_marks import candidate_marks, selects_dataset
-from retention_assets.frames.forest import Ints, preorder
-from retention_assets.frames.history import FAR, History, Scope
+from retention_assets.frames.arrays import NEVER, Ints
+from retention_assets.frames.candidate_marks import candidate_marks
+from retention_assets.frames.forest import preorder
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.history import History
 from retention_assets.frames.log import Log
+from retention_assets.frames.protection import protection
 from retention_assets.frames.reasons import Reason
-from retention_assets.frames.rules import Scopes
+from retention_assets.frames.scope import FAR, Scope, Scopes
 from retention_assets.policy.instants import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
@@ -176,15 +178,18 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     left_at = None if left == NEVER else text_of(from_micros(left))
     words = "in the latest view, which protects it"
     if view:
-        words = f"{view} view{'s' if view > 1 else ''} behind the latest one, which it left at {left_at}; nothing protects it here"
+        words = (
+            f"{view} view{'s' if view > 1 else ''} behind the latest one, which it left at {left_at}; nothing protects it here"
+        )
     words += f" ({newer} newer data transaction{'' if newer == 1 else 's'})"
     words += ", and an open transaction follows" if scope.open_after[position] else ""
     return BranchView(name, view, newer, left_at, words)
 
 
 def _tags(history: History, position: int) -> Iterator[str]:
-    if history.pinned[position] < FAR:
-        yield history.tags.names[int(history.pinned[position])]
+    tag = int(protection(Scopes(history)).tag[position])
+    if tag < FAR:
+        yield history.tags.names[tag]
 
 
 def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime) -> PolicyAnswer:
@@ -214,7 +219,9 @@ def _written(policy: Policy, line: policy_rules.Line) -> str | None:
     name = line.key.split(".")[-1]
     if part is None or name not in part.model_fields_set:
         return None
-    return " ".join(f"{key}: {value}" if key else str(value) for key, value in _flat(part.model_dump(mode="json", exclude_none=True)[name]))
+    return " ".join(
+        f"{key}: {value}" if key else str(value) for key, value in _flat(part.model_dump(mode="json", exclude_none=True)[name])
+    )
 
 
 def _flat(value: Any) -> list[tuple[str, Any]]:

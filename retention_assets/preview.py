@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import integers, joined
-from retention_assets.frames.candidate_marks import VERDICTS, candidate_marks
+from retention_assets.frames.candidate_marks import candidate_marks
+from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.log import Log
 from retention_assets.frames.reasons import Reason
 from retention_assets.policy.datahub import policies_for
@@ -163,7 +164,9 @@ def compare(log: Log, before: Rules, after: Rules, as_of: datetime) -> tuple[lis
         part = marks.select(["dataset", "transaction", "policy"]).append_column("bytes", log.transactions["bytes"]).filter(rows)
         parts.append(part.append_column("change", pa.repeat(change, len(part))))
     columns = {name: pa.string() for name in ("dataset", "transaction", "policy", "change")}
-    rows = pa.concat_tables([part.cast(pa.schema([(name, columns.get(name, pa.int64())) for name in part.column_names])) for part in parts])
+    rows = pa.concat_tables(
+        [part.cast(pa.schema([(name, columns.get(name, pa.int64())) for name in part.column_names])) for part in parts]
+    )
     grouped = rows.group_by(["dataset", "policy", "change"]).aggregate([("transaction", "count"), ("bytes", "sum")])
     changes = [
         Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], row["bytes_sum"] or 0)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from retention_assets.explain import Explanation
 from retention_assets.frames.arrays import joined
-from retention_assets.frames.candidate_marks import VERDICTS
+from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.reasons import Reason
 from retention_assets.policy.instants import text_of
 from retention_assets.preview import Change, Preview
@@ -75,7 +75,13 @@ def _refused(result: Preview) -> Table:
 
 
 def _sums(result: Preview, key: str) -> dict[str | None, tuple[int, int]]:
-    rows = pa.table({"key": _plain(result.marks[key]), "verdict": _plain(result.marks["verdict"]), "bytes": result.log.transactions["bytes"]})
+    rows = pa.table(
+        {
+            "key": _plain(result.marks[key]),
+            "verdict": _plain(result.marks["verdict"]),
+            "bytes": result.log.transactions["bytes"],
+        }
+    )
     rows = rows if key == "verdict" else rows.filter(pc.equal(rows["verdict"], "mark"))
     grouped = rows.group_by("key").aggregate([([], "count_all"), ("bytes", "sum")])
     return {row["key"]: (row["count_all"], row["bytes_sum"] or 0) for row in grouped.to_pylist()}
@@ -110,7 +116,9 @@ def compare_tables(changes: Sequence[Change]) -> list[Table]:
     if not changes:
         return [table("Nothing would change.", ("dataset", "policy", "change", "transactions", "bytes"), ())]
     rows = [(c.dataset, c.policy, c.change, f"{c.transactions:,}", size_of(c.bytes)) for c in changes]
-    return [table("What would change", ("dataset", "policy", "change", "transactions", "bytes"), rows, ("transactions", "bytes"))]
+    return [
+        table("What would change", ("dataset", "policy", "change", "transactions", "bytes"), rows, ("transactions", "bytes"))
+    ]
 
 
 def explanation(told: Explanation) -> str:
@@ -119,7 +127,8 @@ def explanation(told: Explanation) -> str:
         f"[bold]{escape(told.transaction)}[/] of [bold]{escape(told.dataset)}[/] at {told.as_of}",
         f"{told.type}, {told.status}, {'closed ' + told.closed_at if told.closed_at else 'not closed'}, {size_of(told.bytes)}",
         "",
-        f"Verdict: [bold {_COLOURS[told.verdict]}]{told.verdict}[/]" + (f", by policy {escape(told.policy)}" if told.policy else ""),
+        f"Verdict: [bold {_COLOURS[told.verdict]}]{told.verdict}[/]"
+        + (f", by policy {escape(told.policy)}" if told.policy else ""),
     ]
     out += [f"  {escape(told.summary)}", "", "Reasons"]
     out += [f"  {reason['code']}: {escape(reason['text'] or '')}" for reason in told.reasons]
@@ -136,6 +145,8 @@ def explanation(told: Explanation) -> str:
             where = f" on branches {line.branches}" if line.branches else ""
             value = f": {line.value}" if line.value else ""
             answer_to = "[green]holds[/]        " if line.holds else "[red]does not hold[/]"
-            out.append(f"    {answer_to}  {escape(line.key + where + value)}" + (f". {escape(line.words)}" if line.words else ""))
+            out.append(
+                f"    {answer_to}  {escape(line.key + where + value)}" + (f". {escape(line.words)}" if line.words else "")
+            )
     out += ["  No policy is about this dataset."] if not told.policies else []
     return "\n".join(out)

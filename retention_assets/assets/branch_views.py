@@ -7,9 +7,9 @@ import dagster as dg
 import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
 
-from retention_assets.resources.launch import AsOf
 from retention_assets.frames.branch_views import branch_views as frame
 from retention_assets.frames.log import LOG
+from retention_assets.resources.launch import AsOf
 from retention_assets.resources.stage import run_stage
 from retention_assets.resources.warehouse import FOLDER, Warehouse
 
@@ -39,4 +39,6 @@ def branch_views(
     folder = warehouse.folder(context.asset_key, context.run_id)
     as_of = config.instant()
     written = run_stage(pyspark.spark_session, source, folder, (OUTPUT,), Views(as_of), _COLUMNS)
-    return dg.MaterializeResult(metadata={FOLDER: folder, "as_of": as_of.isoformat(), "dagster/row_count": written.rows[OUTPUT]})
+    return dg.MaterializeResult(
+        metadata={FOLDER: folder, "as_of": as_of.isoformat(), "dagster/row_count": written.rows[OUTPUT]}
+    )

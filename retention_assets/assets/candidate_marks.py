@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 
-from retention_assets.resources.launch import AsOf
-from retention_assets.frames.candidate_marks import VERDICTS, columns_for
 from retention_assets.frames.candidate_marks import candidate_marks as frame
+from retention_assets.frames.candidate_marks import columns_for
+from retention_assets.frames.decisions import VERDICTS
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.preview import Rules
+from retention_assets.resources.launch import AsOf
 from retention_assets.resources.stage import read_output, run_stage
 from retention_assets.resources.warehouse import FOLDER, Warehouse
 
@@ -40,7 +41,9 @@ class Verdicts:
 def candidate_marks(rules: Callable[[pa.Table], Rules]) -> dg.AssetsDefinition:
     """The asset under the rules that are in force for some datasets."""
 
-    @dg.asset(name="candidate_marks", group_name="retention", kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views"])
+    @dg.asset(
+        name="candidate_marks", group_name="retention", kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views"]
+    )
     def asset(
         context: dg.AssetExecutionContext, config: AsOf, pyspark: LazyPySparkResource, warehouse: Warehouse
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -56,27 +59,39 @@ def candidate_marks(rules: Callable[[pa.Table], Rules]) -> dg.AssetsDefinition:
         run_stage(
             pyspark.spark_session, source, folder, (OUTPUT, SUMS), Verdicts(in_force.policies, in_force.holds, as_of), columns
         )  # fmt: skip
-        return dg.MaterializeResult(metadata={FOLDER: folder, "as_of": as_of.isoformat(), **_numbers(read_output(folder, SUMS))})
+        return dg.MaterializeResult(
+            metadata={FOLDER: folder, "as_of": as_of.isoformat(), **_numbers(read_output(folder, SUMS))}
+        )
 
     return asset
 
 
-def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:  # type: ignore[type-arg]
+def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:
     """The numbers that are worth a plot over time, and a table by policy."""
     total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
     rows = total.sort_by([("verdict", "ascending"), ("count_all_sum", "descending")]).to_pylist()
-    numbers: dict[str, dg.MetadataValue | int] = {"dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}  # type: ignore[type-arg]
+    numbers: dict[str, dg.MetadataValue | int] = {"dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
     for verdict in VERDICTS:
         mine = [row for row in rows if row["verdict"] == verdict]
         numbers[verdict] = sum(row["count_all_sum"] for row in mine)
         numbers[f"{verdict}_bytes"] = sum(row["bytes_sum_sum"] or 0 for row in mine)
     records = [
         dg.TableRecord(
-            {"verdict": row["verdict"], "policy": row["policy"] or "", "transactions": row["count_all_sum"], "bytes": row["bytes_sum_sum"] or 0}
+            {
+                "verdict": row["verdict"],
+                "policy": row["policy"] or "",
+                "transactions": row["count_all_sum"],
+                "bytes": row["bytes_sum_sum"] or 0,
+            }
         )
         for row in rows
     ]
     schema = dg.TableSchema(
-        [dg.TableColumn("verdict"), dg.TableColumn("policy"), dg.TableColumn("transactions", "int"), dg.TableColumn("bytes", "int")]
+        [
+            dg.TableColumn("verdict"),
+            dg.TableColumn("policy"),
+            dg.TableColumn("transactions", "int"),
+            dg.TableColumn("bytes", "int"),
+        ]
     )
     return {**numbers, "by_policy": dg.MetadataValue.table(records, schema)}

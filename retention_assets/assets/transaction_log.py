@@ -40,7 +40,9 @@ def transaction_log(logs: dict[str, Path]) -> dg.AssetsDefinition:
                 "parts": parts,
                 "refused_datasets": dg.MetadataValue.table(
                     [
-                        dg.TableRecord({"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""})
+                        dg.TableRecord(
+                            {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
+                        )
                         for row in refused
                     ],
                     dg.TableSchema([dg.TableColumn(name) for name in ("dataset", "fault", "transaction")]),

@@ -104,20 +104,28 @@ def sketches() -> Iterator[Sketch]:
     tagged = Sketch("lake/raw.models")
     for number in range(12):
         tagged.step(f"S{number + 1}", "SNAPSHOT", (12 - number) * 14)
-    yield tagged.say(branch="main", head="S12").say(tag="published", head="S3", expires_at=None).say(
-        tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1))
+    yield (
+        tagged.say(branch="main", head="S12")
+        .say(tag="published", head="S3", expires_at=None)
+        .say(tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1)))
     )
     failing = Sketch("lake/raw.flaky")
     for number in range(20):
-        failing.step(f"S{number + 1}", "SNAPSHOT", (20 - number) * 3).step(f"X{number + 1}", "APPEND", (20 - number) * 3 - 1, status="ABORTED")
+        failing.step(f"S{number + 1}", "SNAPSHOT", (20 - number) * 3).step(
+            f"X{number + 1}", "APPEND", (20 - number) * 3 - 1, status="ABORTED"
+        )
     yield failing.step("now", "APPEND", 0, status="OPEN").say(branch="main", head="S20")
     daily = Sketch("lake/raw.appends").step("S1", "SNAPSHOT", 120)
     for number in range(60):
         daily.step(f"A{number + 1}", "APPEND", 119 - number)
     yield daily.say(branch="main", head="A60")
     for name in ("features", "scores"):
-        yield Sketch(f"lake/derived.{name}").step("S1", "SNAPSHOT", 40).step("S2", "SNAPSHOT", 20).say(branch="main", head="S2").say(
-            attributes={"derived": "true", "trashed": "true" if name == "features" else "false"}
+        yield (
+            Sketch(f"lake/derived.{name}")
+            .step("S1", "SNAPSHOT", 40)
+            .step("S2", "SNAPSHOT", 20)
+            .say(branch="main", head="S2")
+            .say(attributes={"derived": "true", "trashed": "true" if name == "features" else "false"})
         )
     wide = Sketch("lake/wide.table")
     for number in range(10):
@@ -139,5 +147,3 @@ def build(folder: Path) -> Path:
     lines = [json.dumps(line) for sketch in sketches() for line in sketch.lines]
     (folder / "log" / "log.jsonl").write_text("\n".join(lines) + "\n")
     return folder / "retention.yaml"
-
-

@@ -3,10 +3,17 @@
 Belongs here: conversions, each a view where Arrow allows it. No meaning of any column.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
+Small = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
 
 # An instant that is not there. Every comparison with a bound has to leave it out: it is neither old nor young.
 NEVER = np.iinfo(np.int64).min
@@ -15,34 +22,41 @@ NEVER = np.iinfo(np.int64).min
 def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
     if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() if column.num_chunks else pa.array([], column.type)
+        return (
+            column.chunk(0)
+            if column.num_chunks == 1
+            else column.combine_chunks()
+            if column.num_chunks
+            else pa.array([], column.type)
+        )
     return column
 
 
-def flags(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def flags(column: pa.Array | pa.ChunkedArray) -> Bools:
     """A boolean column; null is false."""
     return np.asarray(joined(pc.fill_null(column, False)).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[np.int64]:
+def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[Any]:
     """An integer column with its nulls replaced."""
     array = joined(column)
     if array.null_count:
         array = array.fill_null(missing)
-    return array.to_numpy(zero_copy_only=False)
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
 
 
-def as_micros(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def as_micros(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A timestamp column as microseconds since the epoch; null is NEVER."""
     return integers(joined(column).view(pa.int64()), int(NEVER))
 
 
-def from_micros(values: npt.NDArray[np.int64]) -> pa.Array:
+def from_micros(values: Ints) -> pa.Array:
     """Microseconds since the epoch as a timestamp column; NEVER is null."""
     return pa.array(values, mask=values == NEVER).view(pa.timestamp("us", tz="UTC"))
 
 
-def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> npt.NDArray[np.int8]:
+def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> Small:
     """The place of each word of a dictionary column in a fixed list of words; -1 for any other."""
     array = joined(column)
     if not pa.types.is_dictionary(array.type):

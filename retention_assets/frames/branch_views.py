@@ -1,6 +1,6 @@
 """One row per transaction: what its branches say about it. Never one row per branch and transaction.
 
-Belongs here: the table of design section 4, made from the columns of a `Scope`. The columns themselves are history.py's.
+Belongs here: the table of design section 4, made from the columns of a `Scope`. The columns themselves are scope.py's.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import from_micros
-from retention_assets.frames.history import FAR, History, Refs, Scope
+from retention_assets.frames.history import History
 from retention_assets.frames.log import INSTANT, NAME
+from retention_assets.frames.protection import protection, witnesses
+from retention_assets.frames.scope import Scopes
 from retention_assets.policy.globs import matching
 from retention_assets.policy.instants import micros
 
@@ -37,8 +39,8 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
     if not len(log):
         return BRANCH_VIEWS.empty_table()
     history = History(log.combine_chunks(), micros(as_of))
-    chosen = np.array(matching(history.branches.names, branches), dtype=bool)[history.branches.rank]
-    scope = history.everywhere if chosen.all() else Scope(history, chosen)
+    scopes = Scopes(history)
+    scope = scopes.of(np.array(matching(history.branches.names, branches), dtype=bool))
     back = history.in_log_order
     columns = {
         "dataset": history.log["dataset"],
@@ -50,17 +52,10 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
         "superseded_at": from_micros(back(scope.superseded_at)),
         "view_closed_at": from_micros(back(scope.view_closed_at)),
         "open_after": pa.array(back(scope.open_after)),
-        "protected_by": _witness(history.branches, back(history.everywhere.latest), history.tags, back(history.pinned)),
+        "protected_by": witnesses(scopes, protection(scopes)),
     }
     return pa.table(columns, schema=BRANCH_VIEWS)
 
 
 def _counted(values: npt.NDArray[np.int32]) -> pa.Array:
     return pa.array(values, mask=values < 0)
-
-
-def _witness(branches: Refs, latest: npt.NDArray[np.int32], tags: Refs, pinned: npt.NDArray[np.int32]) -> pa.Array:
-    """The name of the branch, or else the tag, that protects each row."""
-    index = np.where(latest < FAR, latest, np.where(pinned < FAR, len(branches.names) + pinned.astype(np.int64), -1))
-    names = pa.array([*branches.names, *tags.names], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), names)

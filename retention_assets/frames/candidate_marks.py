@@ -6,26 +6,27 @@ their combination, each combination is decided once, in plain Python that reads 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import integers, joined
-from retention_assets.frames.forest import Bools, Ints
-from retention_assets.frames.history import FAR, OPEN, Bytes, History
+from retention_assets.frames.arrays import Bools, Ints, Small, integers
+from retention_assets.frames.decisions import VERDICTS, Decision, Facts, decide
+from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, slices
+from retention_assets.frames.history import OPEN, History
 from retention_assets.frames.log import LOG, NAME
-from retention_assets.frames.reasons import REASONS, Reason
-from retention_assets.frames.rules import Scopes, unmet
-from retention_assets.policy.globs import matches, matching
+from retention_assets.frames.protection import protection
+from retention_assets.frames.reasons import Reason
+from retention_assets.frames.rules import unmet
+from retention_assets.frames.scope import FAR, Scopes
+from retention_assets.policy.globs import matching
 from retention_assets.policy.instants import micros
-from retention_assets.policy.model import Datasets, Hold, Policy
+from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.where import columns_of
 
-VERDICTS = ("mark", "spare", "keep", "open")
 CANDIDATE_MARKS = pa.schema(
     [
         pa.field("dataset", NAME),
@@ -38,7 +39,18 @@ CANDIDATE_MARKS = pa.schema(
     ]
 )
 
-_ALWAYS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "closed_at", "heads", "tags", "tag_expiries")
+_ALWAYS = (
+    "dataset",
+    "transaction",
+    "ordinal",
+    "parent_ordinal",
+    "type",
+    "status",
+    "closed_at",
+    "heads",
+    "tags",
+    "tag_expiries",
+)
 
 
 def columns_for(policies: Sequence[Policy]) -> list[str]:
@@ -49,7 +61,9 @@ def columns_for(policies: Sequence[Policy]) -> list[str]:
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
         for line in lines:
             if line is not None:
-                wanted |= {"opened": {"opened_at"}, "closed_or_opened": {"opened_at"}, "archived": {"archived_at"}}.get(line.of, set())
+                wanted |= {"opened": {"opened_at"}, "closed_or_opened": {"opened_at"}, "archived": {"archived_at"}}.get(
+                    line.of, set()
+                )
         wanted |= {"opened_at"} if select.terminal_only is False else set()
         wanted |= {"file_names"} if select.superseded else set()
         wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
@@ -60,98 +74,28 @@ def columns_for(policies: Sequence[Policy]) -> list[str]:
     return [name for name in LOG.names if name in wanted]
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What one combination of facts comes to. `row` names the kind of witness that differs from row to row."""
-
-    verdict: str
-    policy: int
-    also: tuple[int, ...]
-    reasons: tuple[tuple[Reason, int], ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """One combination: the first unmet line of each policy (0: selects), who may, and what protects."""
-
-    unmet: tuple[int, ...]
-    over: tuple[bool, ...]
-    latest: bool
-    pinned: bool
-    held: bool
-    open: bool
-
-
-def candidate_marks(log: pa.Table, datasets: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> pa.Table:
+def candidate_marks(
+    log: pa.Table, datasets: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime
+) -> pa.Table:
     """The verdict of every transaction of a sound log, in the order of the log."""
     if not len(log):
         return CANDIDATE_MARKS.empty_table()
     log = log.combine_chunks()
-    bounds = _bounds(log)
-    chosen = _chosen(log, bounds, datasets, [policy.datasets for policy in policies])
+    bounds = bounds_of(log)
+    chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    held = _chosen(log, bounds, datasets, [hold.datasets for hold in live])
+    held = chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
     parts: list[pa.Table] = []
     for number, group in enumerate(groups):
         mine = np.flatnonzero(member.reshape(-1) == number)
-        part = log if len(groups) == 1 else _slices(log, bounds, mine)
+        part = log if len(groups) == 1 else slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         parts.append(_judged(part, about, live, held[mine], as_of))
     if len(parts) == 1:
         return parts[0]
     together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    return together.take(pa.array(_back(bounds, member.reshape(-1))))
-
-
-def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
-    """Whether a policy or hold is about a dataset."""
-    return (
-        matches(name, datasets.include)
-        and not matches(name, datasets.exclude)
-        and all(attributes.get(key) == value for key, value in datasets.with_.items())
-    )
-
-
-def _bounds(log: pa.Table) -> Ints:
-    """Where each dataset begins, and the end."""
-    index = integers(joined(log["dataset"]).indices, -1)
-    return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
-
-
-def _chosen(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
-    """Which of the batch's datasets each chooser is about: datasets x choosers."""
-    names: list[str] = joined(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
-    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
-    attributes: dict[str, dict[str, str]] = {}
-    if any(chooser.with_ for chooser in choosers):
-        attributes = {
-            name: dict(pairs or ()) for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
-        }
-    for number, chooser in enumerate(choosers):
-        here = np.array(matching(names, chooser.include), dtype=bool)
-        if chooser.exclude:
-            here &= ~np.array(matching(names, chooser.exclude), dtype=bool)
-        for key, value in chooser.with_.items():
-            here &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
-        chosen[:, number] = here
-    return chosen
-
-
-def _slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
-    """The rows of some datasets; neighbours are cut out together."""
-    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
-    runs = np.split(datasets, breaks)
-    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
-
-
-def _back(bounds: Ints, member: Ints) -> Ints:
-    """For each row of the log its place in the groups, put one after the other."""
-    sizes = np.diff(bounds)
-    order = np.argsort(member, kind="stable")
-    begins = np.empty(len(sizes), dtype=np.int64)
-    begins[order] = np.cumsum(sizes[order]) - sizes[order]
-    return np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1])
+    return together.take(pa.array(back_in_order(bounds, member.reshape(-1))))
 
 
 def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], held: Bools, as_of: datetime) -> pa.Table:
@@ -159,7 +103,8 @@ def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], he
     history = History(log, micros(as_of))
     scopes = Scopes(history)
     lines = [unmet(policy, scopes, as_of) for policy in policies]
-    latest, pinned = history.everywhere.latest, history.pinned
+    found = protection(scopes)
+    latest, pinned = found.branch, found.tag
     hold = _held(history, holds, held)
     free = (pinned == FAR) & (hold < 0)
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
@@ -175,35 +120,6 @@ def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], he
     return _spread(history, policies, holds, decisions, combination, witnesses)
 
 
-def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
-    """One combination of facts to its verdict. The rules of design section 5, in their order."""
-    if facts.open:
-        return Decision("open", -1, (), ((Reason.OPEN, -1),))
-    selecting = [number for number, line in enumerate(facts.unmet) if line == 0]
-    if not selecting:
-        unmet_lines = [(REASONS[line] or Reason.NO_POLICY, number) for number, line in enumerate(facts.unmet)]
-        return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
-    allowed = [number for number in selecting if policies[number].latest_view or not facts.latest]
-    within = [number for number in allowed if not facts.over[number]]
-    credit = (within or selecting)[0]
-    also = tuple(number for number in selecting if number != credit)
-    if within and not facts.pinned and not facts.held:
-        reasons = [(Reason.SELECTED, credit)]
-        if facts.latest:
-            reasons.append((Reason.LATEST_VIEW_ALLOWED, -1))
-        return Decision("mark", credit, also, tuple(reasons))
-    sparing: list[tuple[Reason, int]] = []
-    if not allowed:
-        sparing.append((Reason.LATEST_VIEW, -1))
-    if facts.pinned:
-        sparing.append((Reason.TAG, -1))
-    if facts.held:
-        sparing.append((Reason.HOLD, -1))
-    if not within:
-        sparing += [(Reason.LIMIT, number) for number in allowed]
-    return Decision("spare", credit, also, tuple(sparing))
-
-
 def _over(policy: Policy, history: History, may: Bools) -> Bools:
     """Datasets in which a policy would take more than its limits, counted over what it alone could mark."""
     limits = policy.limits
@@ -214,7 +130,9 @@ def _over(policy: Policy, history: History, may: Bools) -> Bools:
     if limits.transactions is not None:
         over |= count > limits.transactions
     if limits.fraction is not None:
-        over |= count > limits.fraction * history.sizes
+        # As it was written: 0.29 of 100 is 29, which no float product of the two is.
+        share = Fraction(str(limits.fraction)).limit_denominator(10**9)
+        over |= count * share.denominator > share.numerator * history.sizes
     if limits.bytes is not None:
         size = history.column(integers(history.log["bytes"], 0))
         over |= np.add.reduceat(np.where(may, size, 0), history.starts) > limits.bytes
@@ -234,10 +152,10 @@ def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[n
     return first
 
 
-def _combinations(history: History, lines: Sequence[Bytes], over: Bools, flags: Ints) -> tuple[list[Facts], Ints]:
+def _combinations(history: History, lines: Sequence[Small], over: Bools, flags: Ints) -> tuple[list[Facts], Ints]:
     """The combinations of facts that occur, and which of them each row has."""
     kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
-    columns = [flags, *lines]
+    columns: list[npt.NDArray[np.integer]] = [flags, *lines]
     if len(kinds_over) > 1:
         columns.append(history.per_dataset(over_of.reshape(-1)))
     combination = np.zeros(len(history), dtype=np.int64)
@@ -276,7 +194,7 @@ def _spread(
     holds: Sequence[Hold],
     decisions: Sequence[Decision],
     combination: Ints,
-    witnesses: tuple[Ints, ...],
+    witnesses: tuple[npt.NDArray[np.integer], ...],
 ) -> pa.Table:
     """The decisions as columns, in the order of the log."""
     names = [policy.name for policy in policies]
@@ -324,7 +242,7 @@ def _reasons(
     combination: Ints,
     policies: Sequence[str],
     holds: Sequence[str],
-    witnesses: tuple[Ints, ...],
+    witnesses: tuple[npt.NDArray[np.integer], ...],
 ) -> pa.Array:
     """Reasons with their witnesses: a policy that the decision names, or the branch, tag or hold that the row names."""
     offsets, entry = _flattened([decision.reasons for decision in decisions], combination)

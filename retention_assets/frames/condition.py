@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import INSTANT, LOG
 from retention_assets.policy.instants import micros
-from retention_assets.policy.where import Apply, Attribute, Column, Condition, Kind, Literal, Term, columns_of
+from retention_assets.policy.where import Apply, Attribute, Column, Condition, Kind, Literal, Term
 
 # Rows looked at together: enough to make Python's share vanish, few enough for the cache and for 32-bit text offsets.
 _TOGETHER = 1 << 18
@@ -38,10 +38,9 @@ Bits = npt.NDArray[np.bool_]
 
 def holds(condition: Condition, rows: pa.Table) -> Bits:
     """For each row, whether the condition is true; false and unknown are the same here."""
-    needed = rows.select(sorted(columns_of(condition)))
     held = np.zeros(rows.num_rows, dtype=np.bool_)
     for start in range(0, rows.num_rows, _TOGETHER):
-        some = needed.slice(start, _TOGETHER)
+        some = rows.slice(start, _TOGETHER)
         held[start : start + some.num_rows] = _bits(_Rows(some).value(condition.tree))
     return held
 

@@ -10,12 +10,15 @@ Belongs here: parents, chains, order. What a view or a policy is, is not known h
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from retention_assets.frames.arrays import Bools, Ints
+
+S = TypeVar("S", bound=np.generic)
 
 
 def topological(parent: Ints) -> tuple[Ints, Bools]:
@@ -61,7 +64,7 @@ class Chains:
         """The position of each chain's end."""
         return self.first + self.length - 1
 
-    def spread(self, per_chain: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def spread(self, per_chain: npt.NDArray[S]) -> npt.NDArray[S]:
         """A value of each chain, given to each of its rows."""
         return np.repeat(per_chain, self.length)
 
@@ -71,10 +74,10 @@ class Chains:
 
     def fold(
         self,
-        at_end: npt.NDArray[np.generic],
-        at_start: Callable[[Ints, npt.NDArray[np.generic]], npt.NDArray[np.generic]],
+        at_end: npt.NDArray[S],
+        at_start: Callable[[Ints, npt.NDArray[Any]], npt.NDArray[Any]],
         merge: np.ufunc,
-    ) -> npt.NDArray[np.generic]:
+    ) -> npt.NDArray[S]:
         """Carry values from chain ends to chain starts, children first.
 
         `at_end` holds what the heads at each chain's end say; `at_start(chains, values)` turns the value at a chain's end into
@@ -85,9 +88,7 @@ class Chains:
             merge.at(value, self.link[level], at_start(level, value[level]))
         return value
 
-    def descend(
-        self, at_start: npt.NDArray[np.generic], at_end: Callable[[Ints, npt.NDArray[np.generic]], npt.NDArray[np.generic]]
-    ) -> npt.NDArray[np.generic]:
+    def descend(self, at_start: npt.NDArray[S], at_end: Callable[[Ints, npt.NDArray[Any]], npt.NDArray[Any]]) -> npt.NDArray[S]:
         """Carry values from roots to heads. Returns the value at each chain's start, given that of each root."""
         value = at_start.copy()
         for level in reversed(self.levels):
@@ -150,7 +151,7 @@ def _levels(link: Ints) -> tuple[Ints, ...]:
         jump[up] = jump[jump[up]]
     by_depth = np.argsort(depth, kind="stable")
     cuts = np.searchsorted(depth[by_depth], np.arange(1, depth.max(initial=0) + 2))
-    return tuple(by_depth[a:b] for a, b in reversed(list(zip(cuts[:-1], cuts[1:], strict=True))))
+    return tuple(by_depth[a:b] for a, b in reversed(list(pairwise(cuts.tolist()))))
 
 
 def preorder(forest: Chains) -> tuple[Ints, Ints]:

@@ -31,7 +31,9 @@ class Reason(Enum):
     NO_TIME = "The time that policy {witness} compares is not known for it, so it is never old enough."
     WITHIN_VIEWS = "It is in one of the newest views, which policy {witness} keeps."
     WITHIN_TRANSACTIONS = "It is among the newest transactions, which policy {witness} keeps."
-    CURRENT_AT_CUT_OFF = "Its view was still current at the cut-off of policy {witness}, which keeps every instant after it readable."
+    CURRENT_AT_CUT_OFF = (
+        "Its view was still current at the cut-off of policy {witness}, which keeps every instant after it readable."
+    )
     IN_NO_VIEW = "It is in no view, and policy {witness} selects by views."
     VIEW_TOO_YOUNG = "A view that holds it closed more recently than policy {witness} asks for."
     OPEN_AFTER = "An open transaction follows its view, so policy {witness} leaves it."

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, flags, joined
+from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, joined
 from retention_assets.frames.condition import holds
-from retention_assets.frames.forest import Bools, Ints
-from retention_assets.frames.history import DELETE, OPEN, RECORD, TYPES, Bytes, History, Scope
+from retention_assets.frames.history import DELETE, OPEN, RECORD, TYPES, History
 from retention_assets.frames.reasons import Reason
+from retention_assets.frames.scope import Scope, Scopes
 from retention_assets.frames.superseded import superseded
-from retention_assets.policy.globs import matching
 from retention_assets.policy.instants import Duration, micros
 from retention_assets.policy.model import STATUSES, Beyond, Branches, OlderThan, Policy, Selection, Window
 
@@ -37,42 +36,6 @@ class Line(NamedTuple):
     branches: str | None = None
 
 
-class Scopes:
-    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self._known: dict[bytes, Scope] = {}
-
-    def of(self, names: Bools) -> Scope:
-        """The scope of the branches whose names are chosen."""
-        chosen = names[self.history.branches.rank]
-        if chosen.all():
-            return self.history.everywhere
-        return self._known.setdefault(chosen.tobytes(), Scope(self.history, chosen))
-
-    def named(self, name: str) -> Scope:
-        """The scope of one branch name."""
-        return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
-
-    def groups(self, branches: Branches) -> list[tuple[Window | None, Scope]]:
-        """The branches in scope, grouped by the window that judges them; None is `select` as it is."""
-        names = self.history.branches.names
-        left = np.array(matching(names, branches.include), dtype=bool)
-        if branches.exclude:
-            left &= ~np.array(matching(names, branches.exclude), dtype=bool)
-        groups: list[tuple[Window | None, Scope]] = []
-        for window in branches.windows:
-            mine = left & np.array(matching(names, (window.match,)), dtype=bool)
-            left &= ~mine
-            groups.append((window, self.of(mine)))
-        return [(None, self.of(left)), *groups]
-
-    def all_in(self, branches: Branches) -> Scope:
-        """All branches in scope together."""
-        return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
-
-
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     """The bound before which something is old enough, in microseconds."""
     bound = age.before(as_of)
@@ -81,7 +44,7 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     return micros(bound)
 
 
-def unmet(policy: Policy, scopes: Scopes, as_of: datetime) -> Bytes:
+def unmet(policy: Policy, scopes: Scopes, as_of: datetime) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
@@ -112,7 +75,9 @@ def lines(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
         yield Line("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
         archived = history.time("archived_at") != NEVER
-        yield Line("select.archived_before_purge", Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived)
+        yield Line(
+            "select.archived_before_purge", Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived
+        )
     if select.unreferenced:
         yield Line("select.unreferenced", Reason.REFERENCED, ~_unreferenced(history))
     if select.where:
@@ -122,15 +87,15 @@ def lines(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
 def _place(branches: Branches, scopes: Scopes, scope: Scope) -> Iterator[Line]:
     """Where a transaction lies. RECORDs and OBJECTs lie on no branch and are not asked."""
     history = scopes.history
-    live = history.everywhere.branches > 0
+    live = scopes.everywhere.branches > 0
     if branches.reach == "live":
         yield Line("branches.reach", Reason.UNREACHABLE, ~live & ~history.independent)
     elif branches.reach == "unreachable":
         yield Line("branches.reach", Reason.REACHABLE, live)
-    if scope is not history.everywhere:
+    if scope is not scopes.everywhere:
         yield Line("branches.include", Reason.OUT_OF_SCOPE, live & (scope.branches == 0))
     if branches.only_in:
-        alone = (scopes.named(branches.only_in).branches > 0) & (history.everywhere.branches == 1)
+        alone = (scopes.named(branches.only_in).branches > 0) & (scopes.everywhere.branches == 1)
         yield Line("branches.only_in", Reason.OTHER_BRANCH, ~alone & ~history.independent)
     if branches.not_in:
         yield Line("branches.not_in", Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0)
@@ -149,7 +114,7 @@ def _finished(select: Selection, history: History) -> Iterator[Line]:
 def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
     """Each group of branches judges by its own window; a row goes only if every group that holds it agrees."""
     history = scopes.history
-    nowhere = history.everywhere.branches == 0
+    nowhere = scopes.everywhere.branches == 0
     for window, scope in scopes.groups(policy.branches):
         judged = scope.branches > 0
         if window is None:
@@ -217,4 +182,3 @@ def _unreferenced(history: History) -> Bools:
     """OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference."""
     said = flags(pc.equal(_attribute(history, "referenced"), "false"))
     return history.column(said) & (history.type == TYPES.index("OBJECT"))
-

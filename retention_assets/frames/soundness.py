@@ -8,20 +8,16 @@ delete data. All of it is array work: no loop over lines.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import flags, joined
+from retention_assets.frames.arrays import Bools, Ints, flags, joined
 from retention_assets.frames.forest import topological
 from retention_assets.frames.log import ATTRIBUTES, DATASETS, LINES, LOG, NAME, Log
 from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
 _MOST_RUNS = 20_000
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def sound_log(lines: pa.Table) -> Log:
@@ -285,5 +281,3 @@ def _with_refs(log: pa.Table, lines: pa.Table, refs: Ints, rows: Ints, is_tag: B
             lists = pa.ListArray.from_arrays(pa.array(offsets), expiries)
             log = log.set_column(log.column_names.index("tag_expiries"), LOG.field("tag_expiries"), lists)
     return log
-
-

@@ -12,9 +12,10 @@ of branches.
 import numpy as np
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import flags, integers, joined
-from retention_assets.frames.forest import Bools, Ints, preorder
-from retention_assets.frames.history import FAR, History, Scope
+from retention_assets.frames.arrays import Bools, Ints, flags, integers, joined
+from retention_assets.frames.forest import preorder
+from retention_assets.frames.history import History
+from retention_assets.frames.scope import FAR, Scope
 
 
 def superseded(scope: Scope) -> Bools:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from retention_assets.document import Document, Path_, without_value
+from retention_assets.document import dotted as dotted
 from retention_assets.problems import Expected, Problem, nearest, shown
 
 _SHAPES = {
@@ -36,23 +37,15 @@ def problems_of(
     return [_problem(detail, document, model, at, policy) for detail in error.errors(include_url=False)]
 
 
-def empty_values(document: Document) -> list[Problem]:
-    """A problem for each key that stands without a value."""
+def empty_values(document: Document, at: Path_ = (), policy: str | None = None) -> list[Problem]:
+    """A problem for each key that stands without a value, in the part of a document that stands at a path."""
     return [
         Problem(
-            "has no value", file=document.file, line=document.line(path), key=dotted(path) or None,
+            "has no value", file=document.file, line=document.line((*at, *path)), policy=policy, key=dotted(path) or None,
             expected="a value", remedy="Write one, or take the key out.",
         )
-        for path in without_value(document.data)
+        for path in without_value(_part(document.data, at))
     ]  # fmt: skip
-
-
-def dotted(path: Path_) -> str:
-    """A path as a person writes it: select.older_than.age, policies[2].name."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], at: Path_, policy: str | None) -> Problem:
@@ -123,7 +116,9 @@ def _keys(model: type[BaseModel], path: Path_) -> list[str]:
             break
         if isinstance(part, int):
             continue
-        current = next((_model_in(field.annotation) for name, field in current.model_fields.items() if part in (name, field.alias)), None)
+        current = next(
+            (_model_in(field.annotation) for name, field in current.model_fields.items() if part in (name, field.alias)), None
+        )
     return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
 
 
@@ -135,7 +130,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def mapping_expected(document: Document, keys: Mapping[str, Any] | list[str]) -> Problem:
     """The problem of a document that is not a mapping at its top."""
-    kind = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(type(document.data), "nothing")
+    kind = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(
+        type(document.data), "nothing"
+    )
     return Problem(
         f"is {kind} at its top", file=document.file, line=document.line(()),
         expected=f"a mapping with the keys {', '.join(keys)}",

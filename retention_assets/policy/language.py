@@ -18,7 +18,6 @@ from retention_assets.policy.globs import is_literal
 from retention_assets.policy.model import Datasets, Hold, Policy, Several, Value
 from retention_assets.problems import BadInput, Problem, nearest
 
-
 V = TypeVar("V", Policy, Hold)
 
 
@@ -84,8 +83,9 @@ def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) 
     problems += _twice([part for part, _ in policies], "policy")
     problems += _reserved([part for part, _ in policies])
     problems += _twice([part for part, _ in holds], "hold")
-    for part, value in [*policies, *holds]:
-        problems += _unknown_stores(part, value.datasets, stores)
+    chosen = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
+    for part, datasets in chosen:
+        problems += _unknown_stores(part, datasets, stores)
     if problems:
         raise BadInput(problems)
     named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
@@ -114,7 +114,7 @@ def _top(document: Document) -> None:
     known = list(PolicyFile.model_fields)
     if not isinstance(document.data, dict):
         raise BadInput(mapping_expected(document, known))
-    problems = empty_values(document)
+    problems = [problem for problem in empty_values(document) if problem.key in known]
     for key, value in document.data.items():
         line = document.line((key,))
         if key not in known:
@@ -130,13 +130,24 @@ def _top(document: Document) -> None:
     if problems:
         raise BadInput(problems)
     if not document.data:
-        raise BadInput(Problem("is empty", file=document.file, expected=f"the keys {', '.join(known)}", remedy="For no policies at all write `policies: []`."))
+        raise BadInput(
+            Problem(
+                "is empty",
+                file=document.file,
+                line=document.line(()),
+                expected=f"the keys {', '.join(known)}",
+                remedy="For no policies at all write `policies: []`.",
+            )
+        )
 
 
 def _built(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:
     built: list[tuple[_Part, V]] = []
     for index in range(len(document.data.get(list_, ()))):
         part = _Part(document, list_, index)
+        if empty := empty_values(document, (list_, index), part.label):
+            problems += empty
+            continue
         try:
             built.append((part, model.model_validate(part.data)))
         except ValidationError as error:
@@ -169,12 +180,13 @@ def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
 def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | None) -> Iterator[Problem]:
     if stores is None:
         return
-    for glob in datasets.include:
+    # A wrong store in an exclude is a keep rule that keeps nothing.
+    for key, glob in [("include", glob) for glob in datasets.include] + [("exclude", glob) for glob in datasets.exclude]:
         store, slash, _ = glob.partition("/")
         if slash and is_literal(store) and store not in stores:
             guess = nearest(store, sorted(stores))
             yield Problem(
                 f"store '{store}' is not in the settings", file=part.document.file, line=part.line, policy=part.label,
-                key="datasets.include", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
+                key=f"datasets.{key}", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
                 remedy=f"Did you mean {guess}?" if guess else "Add the store to retention.yaml, or mend the glob.",
             )  # fmt: skip

@@ -5,6 +5,7 @@ Does not belong here: reading files (language.py), the text of a sentence (sente
 """
 
 import math
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -34,6 +35,11 @@ BRANCHED = ("SNAPSHOT", "APPEND", "UPDATE", "DELETE")
 INDEPENDENT = ("RECORD", "OBJECT")
 STATUSES = ("OPEN", "COMMITTED", "ABORTED")
 
+# What Arrow, NumPy and databases can count to.
+_MOST = 2**63 - 1
+_SET = re.compile(r"\[!?\]?[^\]]*\]")
+_RANGE = re.compile(r"([^\[!])-([^\]])")
+
 Type = Literal["SNAPSHOT", "APPEND", "UPDATE", "DELETE", "RECORD", "OBJECT"]
 Status = Literal["OPEN", "COMMITTED", "ABORTED"]
 Clock = Literal["closed", "opened", "closed_or_opened", "superseded", "archived"]
@@ -53,7 +59,9 @@ def _duration(value: object) -> Duration:
 def _age(value: object) -> Duration:
     age = _duration(value)
     if not age:
-        raise Expected("an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`.")
+        raise Expected(
+            "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
+        )
     return age
 
 
@@ -64,6 +72,8 @@ def _instant(value: object) -> datetime:
         raise Expected("is not an instant", EXPECTED_INSTANT)
     try:
         return parse_instant(value)
+    except OverflowError:
+        raise Expected("is out of range", EXPECTED_INSTANT) from None
     except ValueError as fault:
         raise Expected(str(fault), EXPECTED_INSTANT) from None
 
@@ -79,13 +89,20 @@ def _condition(value: object) -> Condition:
 def _glob(value: str) -> str:
     if not value or not value.isprintable():
         raise Expected("is not a glob", "a name or a pattern with *, ? or [a-z]")
+    # Such a set matches nothing, and an exclude or a hold that matches nothing protects nothing.
+    if "[" in _SET.sub("", value):
+        raise Expected("has a set without its end", "a closing ]", "Write [[] for the character itself.")
+    if any(low > high for inside in _SET.findall(value) for low, high in _RANGE.findall(inside)):
+        raise Expected("has an empty range", "a range from the lower character to the higher, such as [a-z]")
     return value
 
 
 def _dataset_glob(value: str) -> str:
     _glob(value)
     if "/" not in value and "*" not in value:
-        raise Expected("can match no dataset", "store/name, with *, ? or [a-z] where wanted", f"Write for example lake/{value}.")
+        raise Expected(
+            "can match no dataset", "store/name, with *, ? or [a-z] where wanted", f"Write for example lake/{value}."
+        )
     return value
 
 
@@ -110,7 +127,7 @@ def _string_map(value: object) -> object:
 def _fraction(value: float) -> float:
     if not (math.isfinite(value) and 0 < value <= 1):
         raise Expected("is not a fraction", "a number above 0 and at most 1")
-    return value
+    return float(value)
 
 
 def _shorthand(key: str) -> Callable[[Any], Any]:
@@ -172,9 +189,9 @@ class OlderThan(Value):
 class Beyond(Value):
     """Outside the newest N, counted on each branch in scope."""
 
-    views: Annotated[int | None, Field(ge=1, description="Not in the newest N views of any branch in scope.")] = None
+    views: Annotated[int | None, Field(ge=1, le=_MOST, description="Not in the newest N views of any branch in scope.")] = None
     transactions: Annotated[
-        int | None, Field(ge=0, description="Not among the newest N data transactions of any branch in scope; 0 is all.")
+        int | None, Field(ge=0, le=_MOST, description="Not among the newest N data transactions of any branch in scope; 0 is all.")
     ] = None
 
     @model_validator(mode="after")
@@ -193,7 +210,12 @@ Readable = Annotated[
 
 def _needs_age(window: str | None, older_than: OlderThan | None) -> None:
     if window is not None and older_than is None:
-        raise Expected("needs older_than beside it", "window together with older_than", "Add older_than, or leave window out.", key="window")
+        raise Expected(
+            "needs older_than beside it",
+            "window together with older_than",
+            "Add older_than, or leave window out.",
+            key="window",
+        )
 
 
 class Window(Value):
@@ -220,16 +242,16 @@ class Branches(Value):
     only_in: Annotated[Text | None, Field(description="Only transactions that lie on this branch alone.")] = None
     not_in: Annotated[Text | None, Field(description="Only transactions that do not lie on this branch.")] = None
     windows: Annotated[Several[Window], Field(description="Per-branch windows; the first match counts.")] = ()
-    reach: Annotated[
-        Literal["live", "unreachable", "any"], Field(description="On a live branch, on none, or either.")
-    ] = "live"
+    reach: Annotated[Literal["live", "unreachable", "any"], Field(description="On a live branch, on none, or either.")] = "live"
 
     @model_validator(mode="after")
     def _can_hold(self) -> Self:
         if self.only_in is not None and self.only_in == self.not_in:
             raise Expected("only_in and not_in name the same branch", "different branches", key="not_in")
         if self.reach == "unreachable" and (self.only_in or self.windows):
-            raise Expected("an unreachable transaction is on no branch", "reach: live or any beside only_in or windows", key="reach")
+            raise Expected(
+                "an unreachable transaction is on no branch", "reach: live or any beside only_in or windows", key="reach"
+            )
         return self
 
 
@@ -270,7 +292,9 @@ def _selection(value: Any) -> Any:
         raise Expected(f"{shown(value)} is not a selection", "a mapping of lines, or the word all")
     if isinstance(value, dict) and (not value or value == {"terminal_only": False}):
         raise Expected(
-            "has no line that narrows", "at least one line that narrows", "To select every closed transaction, spell it out: `select: all`."
+            "has no line that narrows",
+            "at least one line that narrows",
+            "To select every closed transaction, spell it out: `select: all`.",
         )
     return value
 
@@ -278,12 +302,11 @@ def _selection(value: Any) -> Any:
 class Limits(Value):
     """Blast radius per dataset and evaluation: over any of them nothing of the policy is marked there."""
 
-    transactions: Annotated[int | None, Field(gt=0)] = None
-    bytes: Annotated[int | None, Field(gt=0)] = None
+    transactions: Annotated[int | None, Field(gt=0, le=_MOST)] = None
+    bytes: Annotated[int | None, Field(gt=0, le=_MOST)] = None
     fraction: Annotated[
         float | None,
-        BeforeValidator(lambda v: float(v) if isinstance(v, int) and not isinstance(v, bool) else v),
-        BeforeValidator(lambda v: _fraction(v) if isinstance(v, float) else v),
+        BeforeValidator(lambda v: _fraction(v) if isinstance(v, int | float) and not isinstance(v, bool) else v),
         Field(description="Of the transactions in the dataset's log.", json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}),
     ] = None
 
@@ -298,7 +321,7 @@ class Sweep(Value):
     """How the marks of a policy are swept."""
 
     mode: Annotated[Literal["delete", "ttl"], Field(description="ttl hands expiry to the store.")] = "delete"
-    batch: Annotated[int, Field(gt=0)] = 500
+    batch: Annotated[int, Field(gt=0, le=_MOST)] = 500
     every: Span = Duration(seconds=1)
     parallelism: Annotated[int, Field(gt=0, le=1024)] = 8
 
@@ -329,7 +352,8 @@ class Policy(Value):
     def _grace_is_meant(self) -> Self:
         if not self.grace and self.confirm is None:
             raise Expected(
-                "a grace of 0s leaves no time to take a mark back", "a longer grace, or confirm: no-grace beside it",
+                "a grace of 0s leaves no time to take a mark back",
+                "a longer grace, or confirm: no-grace beside it",
                 "Add `confirm: no-grace` if that is meant.",
                 key="grace",
             )

@@ -10,7 +10,6 @@ from retention_assets.policy.instants import text_of
 from retention_assets.policy.model import Beyond, Branches, Datasets, Hold, Limits, OlderThan, Policy, Selection, Window
 
 
-
 def sentence(policy: Policy) -> str:
     """The whole policy in words."""
     text = f"Marks {_what(policy.select)} of {_datasets(policy.datasets)}"
@@ -79,7 +78,9 @@ def _lines(select: Selection) -> Iterator[str]:
     if select.superseded:
         yield "all of their files were replaced or deleted later on every branch"
     if select.terminal_only is not None:
-        yield "they are finished" if select.terminal_only else "they are finished, or unfinished and old enough by their opening"
+        yield (
+            "they are finished" if select.terminal_only else "they are finished, or unfinished and old enough by their opening"
+        )
     if select.archived_before_purge:
         yield f"they were archived (for the record types {_listed(select.archived_before_purge)})"
     if select.unreferenced:

@@ -65,7 +65,9 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
     )  # fmt: skip
 
 
-def run_stage(spark: "SparkSession", source: str, target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]) -> Written:
+def run_stage(
+    spark: "SparkSession", source: str, target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]
+) -> Written:
     """Run a frame over every part of a log. `target` gets one folder per output; parts keep their names."""
     files, root = _place(source)
     found = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
@@ -103,7 +105,9 @@ class _Work:
 
     def _part(self, name: str) -> pa.RecordBatch:
         files, root = _place(self.source)
-        transactions = pq.read_table(f"{root}/transactions/{name}", filesystem=files, columns=list(self.columns), use_threads=False)
+        transactions = pq.read_table(
+            f"{root}/transactions/{name}", filesystem=files, columns=list(self.columns), use_threads=False
+        )
         datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files, use_threads=False)
         tables = self.frame(transactions, datasets)
         into, place = _place(self.target)
@@ -120,12 +124,11 @@ def read_output(folder: str, output: str) -> pa.Table:
 
 def _place(folder: str) -> tuple[pafs.FileSystem, str]:
     """The file system of a path or URI, and the path on it."""
-    if "://" in folder:
-        return pafs.FileSystem.from_uri(folder)
-    return pafs.LocalFileSystem(), folder
+    if "://" not in folder:
+        return pafs.LocalFileSystem(), folder
+    files, path = pafs.FileSystem.from_uri(folder)
+    return files, path
 
 
 def _part_name(number: int) -> str:
     return f"part-{number:05d}.parquet"
-
-

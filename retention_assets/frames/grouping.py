@@ -1,0 +1,65 @@
+"""Which datasets of a batch a policy or hold is about, and how a batch is cut by that and put together again.
+
+Belongs here: datasets as wholes. Datasets that the same policies are about are judged together, so what is computed for one
+policy is never computed for a dataset that it is not about.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.frames.arrays import Bools, Ints, integers, joined
+from retention_assets.policy.globs import matches, matching
+from retention_assets.policy.model import Datasets
+
+
+def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
+    """Whether a policy or hold is about a dataset."""
+    return (
+        matches(name, datasets.include)
+        and not matches(name, datasets.exclude)
+        and all(attributes.get(key) == value for key, value in datasets.with_.items())
+    )
+
+
+def bounds_of(log: pa.Table) -> Ints:
+    """Where each dataset begins, and the end."""
+    index = integers(joined(log["dataset"]).indices, -1)
+    return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
+
+
+def chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
+    """Which of the batch's datasets each chooser is about: datasets x choosers."""
+    names: list[str] = joined(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
+    attributes: dict[str, dict[str, str]] = {}
+    if any(chooser.with_ for chooser in choosers):
+        attributes = {
+            name: dict(pairs or ())
+            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
+        }
+    for number, chooser in enumerate(choosers):
+        here = np.array(matching(names, chooser.include), dtype=bool)
+        if chooser.exclude:
+            here &= ~np.array(matching(names, chooser.exclude), dtype=bool)
+        for key, value in chooser.with_.items():
+            here &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
+        chosen[:, number] = here
+    return chosen
+
+
+def slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
+    """The rows of some datasets; neighbours are cut out together."""
+    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
+    runs = np.split(datasets, breaks)
+    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
+
+
+def back_in_order(bounds: Ints, member: Ints) -> Ints:
+    """For each row of the log its place in the groups, put one after the other."""
+    sizes = np.diff(bounds)
+    order = np.argsort(member, kind="stable")
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = np.cumsum(sizes[order]) - sizes[order]
+    return np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1])
