@@ -31,19 +31,16 @@ KEYS = (
 )  # fmt: skip
 _TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
-_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz")) + (".parquet",)
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
 # DuckDB takes a name for a glob; no name of a file may choose other files.
 _GLOB = re.compile(r"([*?\[])")
 
 # Each key as JSON text first, so that a wrong type can be named instead of being cast or dropped.
 _SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in _TIMES else "JSON"}"' for key in KEYS)
-_LINES_SQL = (
-    """
-    SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{%s}') AS line
+_LINES_SQL = f"""
+    SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{{{_SHAPE}}}') AS line
     FROM read_ndjson_objects($files, maximum_object_size = 67108864)
 """
-    % _SHAPE
-)
 
 
 def read_log(path: Path) -> Log:
@@ -117,7 +114,8 @@ def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
     """The combinations of keys are few, however many lines there are."""
     problems: list[Problem] = []
     found = db.execute(
-        "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') FROM raw GROUP BY keys, kind ORDER BY 4"
+        "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') "
+        "FROM raw GROUP BY keys, kind ORDER BY 4"
     ).fetchall()
     if not found:
         problems.append(Problem("is empty", file=str(file), expected="one JSON object on each line"))
@@ -146,7 +144,9 @@ def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
 
 def _zone(key: str) -> str:
     """Whether a text names its zone; a plain date is its midnight in UTC."""
-    return f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
+    return (
+        f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
+    )
 
 
 _ATTRIBUTES = """CASE WHEN line.attributes LIKE '{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END"""
@@ -161,7 +161,8 @@ def _faults() -> str:
         cases.append(f"WHEN line.{key} IS NOT NULL AND {time} IS NULL THEN '{key} is not a time: ' || line.{key}")
         cases.append(f"WHEN NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
         cases.append(
-            f"WHEN {time} NOT BETWEEN '0001-01-02T00:00:00Z' AND '9999-12-30T00:00:00Z' THEN '{key} is out of range: ' || line.{key}"
+            f"WHEN {time} NOT BETWEEN '0001-01-02T00:00:00Z' AND '9999-12-30T00:00:00Z' "
+            f"THEN '{key} is out of range: ' || line.{key}"
         )
     cases.append("WHEN NOT regexp_full_match(line.bytes, '-?[0-9]{1,18}') THEN 'bytes is not a whole number: ' || line.bytes")
     cases.append(
@@ -169,7 +170,8 @@ def _faults() -> str:
         "THEN 'files is neither a count nor a list of names: ' || line.files"
     )
     cases.append(
-        "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' THEN 'attributes is not a mapping: ' || line.attributes"
+        "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' "
+        "THEN 'attributes is not a mapping: ' || line.attributes"
     )
     # DuckDB reads a mapping with a key twice as null, and nothing may be judged by attributes that are not there.
     cases.append(
@@ -207,12 +209,17 @@ def _read_parquet(file: Path) -> pa.Table:
                 remedy=f"Did you mean {guess}?" if (guess := nearest(name, KEYS)) else None)
         for name in sorted(extra)
     ]  # fmt: skip
-    if "dataset" not in table.column_names or table["dataset"].null_count:
+    names = table.column_names
+    if (
+        "dataset" not in names
+        or table["dataset"].null_count
+        or pc.any(pc.equal(table["dataset"].cast(pa.string()), "")).as_py()
+    ):
         problems.append(Problem("is missing", file=str(file), key="dataset", expected="store/name in each row"))
     for name in _TIMES:
-        if name in table.column_names and not (pa.types.is_timestamp(table[name].type) and table[name].type.tz):
-            if table[name].null_count < len(table):
-                problems.append(Problem("has no zone", file=str(file), key=name, expected="timestamps with a zone"))
+        zoned = name not in names or (pa.types.is_timestamp(table[name].type) and table[name].type.tz)
+        if not zoned and table[name].null_count < len(table):
+            problems.append(Problem("has no zone", file=str(file), key=name, expected="timestamps with a zone"))
     if problems:
         raise BadInput(problems)
     rows = _as_lines(table, file)
@@ -226,7 +233,9 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for field in LINES:
         if field.name == "parent_given":
-            columns[field.name] = pa.array([True] * 0) if not len(table) else pa.repeat(True, len(table))
+            # Only transactions have parents, and a column that is not there is what `left out` is on a line.
+            given = "parent" in table.column_names and "transaction" in table.column_names
+            columns[field.name] = table["transaction"].is_valid() if given else pa.repeat(False, len(table))
         elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
             columns["files"] = pc.list_value_length(table["files"])
             columns["file_names"] = table["files"]
@@ -235,6 +244,8 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
         elif field.name not in columns:
             columns[field.name] = pa.nulls(len(table), field.type)
         try:
+            if pa.types.is_integer(field.type) and pa.types.is_string(columns[field.name].type):
+                raise pa.ArrowInvalid("a number is not written as text")
             columns[field.name] = columns[field.name].cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             found = str(columns[field.name].type)
@@ -263,7 +274,9 @@ def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:
     rows = pc.list_parent_indices(lists)
     expires = pa.nulls(len(rows), INSTANT)
     if kind == "tag" and "tag_expiries" in table.column_names:
-        expires = pc.list_flatten(table["tag_expiries"].combine_chunks())
+        written = pc.list_flatten(table["tag_expiries"].combine_chunks())
+        # A tag whose expiry is not known never expires: that can only protect.
+        expires = written if len(written) == len(rows) else expires
     given = {
         "dataset": table["dataset"].take(rows), "head": table["transaction"].take(rows),
         kind: pc.list_flatten(lists), "expires_at": expires, "parent_given": pa.repeat(False, len(rows)),

@@ -134,9 +134,9 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     behind = [view.branch for view in views if view.view]
     if latest and behind and any(reason["code"] == "LATEST_VIEW" for reason in mark["reasons"]):
         return (
-            f"Policy '{policy}' selects it, and for branch '{behind[0]}' alone it could go. But branch '{latest[0]}' shares it and"
-            " still reads it in its latest view. A shared transaction takes the most protective answer of all its branches, so it"
-            " is spared."
+            f"Policy '{policy}' selects it, and for branch '{behind[0]}' alone it could go. But branch '{latest[0]}' shares it"
+            " and still reads it in its latest view. A shared transaction takes the most protective answer of all its"
+            " branches, so it is spared."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
 

@@ -102,10 +102,11 @@ def _compact(value: object) -> str:
 def _lines(marks: pa.Table) -> pa.Array:
     """Rows of verdicts as JSON objects, joined column by column instead of row by row."""
     policy = _quoted(marks["policy"]).fill_null("null")
+    also, reasons = _joined_lists(joined(marks["also"]), _quoted), _joined_lists(joined(marks["reasons"]), _reasons)
     return pc.binary_join_element_wise(
         '{"dataset":', _quoted(marks["dataset"]), ',"transaction":', _quoted(marks["transaction"]),
         ',"verdict":', _quoted(marks["verdict"]), ',"policy":', policy,
-        ',"also":[', _joined_lists(joined(marks["also"]), _quoted), '],"reasons":[', _joined_lists(joined(marks["reasons"]), _reasons), "]}", "",
+        ',"also":[', also, '],"reasons":[', reasons, "]}", "",
     )  # fmt: skip
 
 

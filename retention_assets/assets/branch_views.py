@@ -36,7 +36,7 @@ def branch_views(
     transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
     """
     source = warehouse.newest(context.instance, dg.AssetKey("transaction_log"))
-    folder = warehouse.folder(context.asset_key, context.run_id)
+    folder = warehouse.folder(context.asset_key, context.run.run_id)
     as_of = config.instant()
     written = run_stage(pyspark.spark_session, source, folder, (OUTPUT,), Views(as_of), _COLUMNS)
     return dg.MaterializeResult(

@@ -33,9 +33,9 @@ class Verdicts:
         """The verdicts of one part, and how many there are of each kind by policy."""
         marks = frame(transactions, datasets, self.policies, self.holds, self.as_of)
         plain = pa.table({name: marks[name].cast(pa.string()) for name in ("verdict", "policy")})
-        return {OUTPUT: marks, SUMS: plain.append_column("bytes", transactions["bytes"]).group_by(["verdict", "policy"]).aggregate(
-            [([], "count_all"), ("bytes", "sum")]
-        )}  # fmt: skip
+        sized = plain.append_column("bytes", transactions["bytes"])
+        sums = sized.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum")])
+        return {OUTPUT: marks, SUMS: sums}
 
 
 def candidate_marks(rules: Callable[[pa.Table], Rules]) -> dg.AssetsDefinition:
@@ -52,7 +52,7 @@ def candidate_marks(rules: Callable[[pa.Table], Rules]) -> dg.AssetsDefinition:
         A verdict deletes nothing. It is what a mark would be made of.
         """
         source = warehouse.newest(context.instance, dg.AssetKey("transaction_log"))
-        folder = warehouse.folder(context.asset_key, context.run_id)
+        folder = warehouse.folder(context.asset_key, context.run.run_id)
         in_force = rules(read_output(source, "datasets"))
         as_of = config.instant()
         columns = sorted({*columns_for(in_force.policies), "bytes"})

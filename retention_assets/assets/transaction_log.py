@@ -28,7 +28,7 @@ def transaction_log(logs: dict[str, Path]) -> dg.AssetsDefinition:
         if not lines:
             raise dg.Failure("The settings name no `files` store. Add one to retention.yaml, then run again.")
         log = sound_log(pa.concat_tables(lines).combine_chunks())
-        folder = warehouse.folder(context.asset_key, context.run_id)
+        folder = warehouse.folder(context.asset_key, context.run.run_id)
         parts = write_log(log, folder)
         refused = log.datasets.filter(pc.is_valid(log.datasets["fault"])).slice(0, MOST_REFUSED_SHOWN).to_pylist()
         return dg.MaterializeResult(

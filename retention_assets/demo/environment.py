@@ -75,11 +75,16 @@ class Sketch:
         closed = AS_OF - timedelta(days=days_ago)
         self.lines.append(
             {
-                "dataset": self.dataset, "transaction": name, "parent": parent or self.last, "type": type_, "status": status,
-                "opened_at": text_of(closed - timedelta(minutes=10)), "closed_at": None if status == "OPEN" else text_of(closed),
+                "dataset": self.dataset,
+                "transaction": name,
+                "parent": parent or self.last,
+                "type": type_,
+                "status": status,
+                "opened_at": text_of(closed - timedelta(minutes=10)),
+                "closed_at": None if status == "OPEN" else text_of(closed),
                 "bytes": size,
             }
-        )  # fmt: skip
+        )
         if status == "COMMITTED":
             self.last = name
         return self

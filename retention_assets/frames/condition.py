@@ -8,7 +8,6 @@ is null, and a row is held only if the condition is true, so that no answer sele
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import INSTANT, LOG
-from retention_assets.policy.instants import micros
+from retention_assets.policy.instants import micros, parse_instant
 from retention_assets.policy.where import Apply, Attribute, Column, Condition, Kind, Literal, Term
 
 # Rows looked at together: enough to make Python's share vanish, few enough for the cache and for 32-bit text offsets.
@@ -71,20 +70,15 @@ class _Rows:
         return _scalar(term) if isinstance(term, Literal) else self.value(term)
 
     def _column(self, column: Column) -> pa.Array:
-        array = _whole(self._table[column.name])
+        array = self._table[column.name].combine_chunks()
         if column.kind is Kind.INSTANT:
             array = array.cast(INSTANT, safe=False)
         return array.cast(_STORED[column.kind])
 
     def _attribute(self, attribute: Attribute) -> pa.Array:
         # Of a key that is there twice the last counts, as in a Python dict of the same pairs.
-        return pc.map_lookup(_whole(self._table["attributes"]).cast(_ATTRIBUTES), attribute.key, "last")
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """The chunks of a column as one array."""
-    array = column.combine_chunks()
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+        pairs = self._table["attributes"].combine_chunks().cast(_ATTRIBUTES)
+        return pc.map_lookup(pairs, attribute.key, "last")
 
 
 def _scalar(literal: Literal) -> pa.Scalar:
@@ -242,7 +236,7 @@ _DAY = (
 )
 _HOUR = r"(?:[01][0-9]|2[0-3])"
 _INSTANT = rf"^{_DAY}(?:[T ]{_HOUR}:[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?(?:Z|[+-]{_HOUR}(?::?[0-5][0-9])?))?$"
-_FIRST, _LAST = (micros(end.replace(tzinfo=UTC)) for end in (datetime.min, datetime.max))
+_FIRST, _LAST = (micros(parse_instant(text)) for text in ("0001-01-01", "9999-12-31T23:59:59.999999Z"))
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
 

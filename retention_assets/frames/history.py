@@ -97,12 +97,14 @@ class History:
     @cached_property
     def data(self) -> Bools:
         """Data transactions: COMMITTED and not DELETE."""
-        return self.committed & (self.type != DELETE)
+        data: Bools = self.committed & (self.type != DELETE)
+        return data
 
     @cached_property
     def snapshots(self) -> Bools:
         """COMMITTED SNAPSHOTs: each begins a view."""
-        return self.committed & (self.type == SNAPSHOT)
+        snapshots: Bools = self.committed & (self.type == SNAPSHOT)
+        return snapshots
 
     @cached_property
     def loose(self) -> Ints:

@@ -175,10 +175,12 @@ def _attribute(history: History, key: str) -> pa.Array:
 def _of_types(history: History, types: tuple[str, ...]) -> Bools:
     """RECORDs whose `type` attribute is one of those."""
     named = flags(pc.is_in(_attribute(history, "type"), pa.array(types, pa.string())))
-    return history.column(named) & (history.type == RECORD)
+    records: Bools = history.column(named) & (history.type == RECORD)
+    return records
 
 
 def _unreferenced(history: History) -> Bools:
     """OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference."""
     said = flags(pc.equal(_attribute(history, "referenced"), "false"))
-    return history.column(said) & (history.type == TYPES.index("OBJECT"))
+    objects: Bools = history.column(said) & (history.type == TYPES.index("OBJECT"))
+    return objects

@@ -134,7 +134,8 @@ class Scope:
         at_end = np.zeros(len(forest.first), dtype=bool)
         at_end[self._chain[opened]] = True
         below = forest.fold(at_end, lambda at, value: value & (history.snapshots_in_chain[at] == 0), np.logical_or)
-        return self.held & (history.snapshots_after == 0) & forest.spread(below)
+        found: Bools = self.held & (history.snapshots_after == 0) & forest.spread(below)
+        return found
 
     @cached_property
     def _tips(self) -> Ints:

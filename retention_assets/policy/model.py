@@ -139,16 +139,23 @@ def _shorthand(key: str) -> Callable[[Any], Any]:
     return widen
 
 
-_DURATION_JSON = Annotated[
-    str, Field(description=EXPECTED_DURATION, pattern=r"^(\d+(s|m|h|d|w|mo|y)|P[0-9YMWDTHS]+)$", examples=["30d", "P2Y"])
-]
+_AMOUNT = "[0-9]{1,9}"
+_DATE, _TIME = ("".join(f"({_AMOUNT}{unit})?" for unit in units) for units in ("YMWD", "HMS"))
+_DURATION_PATTERN = f"^({_AMOUNT}(s|m|h|d|w|mo|y)|P(?=.){_DATE}(T(?=.){_TIME})?)$"
+_DURATION_JSON = Annotated[str, Field(description=EXPECTED_DURATION, pattern=_DURATION_PATTERN, examples=["30d", "P2Y"])]
 Span = Annotated[Duration, PlainValidator(_duration, json_schema_input_type=_DURATION_JSON), PlainSerializer(str)]
 Age = Annotated[Duration, PlainValidator(_age, json_schema_input_type=_DURATION_JSON), PlainSerializer(str)]
 Instant = Annotated[datetime, PlainValidator(_instant, json_schema_input_type=str), PlainSerializer(text_of)]
 Where = Annotated[Condition, PlainValidator(_condition, json_schema_input_type=str), PlainSerializer(lambda c: c.text)]
-Name = Annotated[str, BeforeValidator(lambda value: _name(value) if isinstance(value, str) else value)]
-Glob = Annotated[str, BeforeValidator(lambda value: _glob(value) if isinstance(value, str) else value)]
-DatasetGlob = Annotated[str, BeforeValidator(lambda value: _dataset_glob(value) if isinstance(value, str) else value)]
+Name = Annotated[
+    str, BeforeValidator(lambda value: _name(value) if isinstance(value, str) else value), Field(min_length=1, max_length=200)
+]
+Glob = Annotated[str, BeforeValidator(lambda value: _glob(value) if isinstance(value, str) else value), Field(min_length=1)]
+DatasetGlob = Annotated[
+    str,
+    BeforeValidator(lambda value: _dataset_glob(value) if isinstance(value, str) else value),
+    Field(pattern="[/*]"),
+]
 Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -191,7 +198,8 @@ class Beyond(Value):
 
     views: Annotated[int | None, Field(ge=1, le=_MOST, description="Not in the newest N views of any branch in scope.")] = None
     transactions: Annotated[
-        int | None, Field(ge=0, le=_MOST, description="Not among the newest N data transactions of any branch in scope; 0 is all.")
+        int | None,
+        Field(ge=0, le=_MOST, description="Not among the newest N data transactions of any branch in scope; 0 is all."),
     ] = None
 
     @model_validator(mode="after")

@@ -1,12 +1,41 @@
-"""The JSON Schema of policy files, for editors, generated from the model so that the two cannot disagree."""
+"""The JSON Schema of policy files, for editors, generated from the model so that the two cannot disagree.
+
+Belongs here: what the generator leaves out or says about Python instead of about a file. What no schema can say (names that
+collide, conditions, keys that need each other) an editor accepts and `retention validate` refuses.
+"""
 
 import json
+from typing import Any
 
 from retention_assets.policy.language import PolicyFile
+from retention_assets.policy.model import DEFAULT_GRACE
+
+_NULL = {"type": "null"}
+# Parts whose keys may all be left out, but not all at once.
+_SAY_SOMETHING = ("Beyond", "Limits", "Selection")
 
 
 def policy_schema() -> str:
     """The schema as text, stable from run to run."""
-    schema = PolicyFile.model_json_schema(by_alias=True)
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Retention policies"}
+    schema: dict[str, Any] = _of_a_file(PolicyFile.model_json_schema(by_alias=True))
+    parts = schema["$defs"]
+    parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)
+    for name in _SAY_SOMETHING:
+        parts[name]["minProperties"] = 1
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Retention policies", "minProperties": 1}
     return json.dumps({**schema, **head}, indent=2, sort_keys=True) + "\n"
+
+
+def _of_a_file(part: Any) -> Any:
+    """In a file a key is left out or has a value: null is no value. And a list that is not empty has items, not length."""
+    if isinstance(part, list):
+        return [_of_a_file(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    made = {key: _of_a_file(value) for key, value in part.items() if value is not None}
+    if made.get("type") == "array" and "minLength" in made:
+        made["minItems"] = made.pop("minLength")
+    if _NULL in made.get("anyOf", ()):
+        others = [other for other in made.pop("anyOf") if other != _NULL]
+        made = {**others[0], **made} if len(others) == 1 else {**made, "anyOf": others}
+    return made

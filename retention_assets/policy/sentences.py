@@ -9,6 +9,14 @@ from collections.abc import Iterator, Sequence
 from retention_assets.policy.instants import text_of
 from retention_assets.policy.model import Beyond, Branches, Datasets, Hold, Limits, OlderThan, Policy, Selection, Window
 
+_CLOCKS = {
+    "closed": "they closed",
+    "opened": "they were opened",
+    "closed_or_opened": "they closed (unfinished ones: were opened)",
+    "superseded": "they left the latest view",
+    "archived": "they were archived",
+}
+
 
 def sentence(policy: Policy) -> str:
     """The whole policy in words."""
@@ -99,8 +107,7 @@ def _window(part: Selection | Window) -> Iterator[str]:
 
 
 def _older(line: OlderThan) -> str:
-    clock = {"closed": "they closed", "opened": "they were opened", "closed_or_opened": "they closed (unfinished ones: were opened)",
-             "superseded": "they left the latest view", "archived": "they were archived"}[line.of]  # fmt: skip
+    clock = _CLOCKS[line.of]
     day = ", counted from 00:00 UTC" if line.align else ""
     return f"{clock} more than {line.age.words()} ago{day}"
 

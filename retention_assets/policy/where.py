@@ -575,13 +575,13 @@ class _Reader:
             phrase = self._inside()
             self._need(")", f"after {shown(phrase.words)}")
             return phrase._replace(words=self._words(piece.start))
-        if self._took("-"):
-            if self._here.sort is _Sort.NUMBER:
-                return self._numeral("-", piece.start)
-            phrase = self._inside(_MINUS)
-            _need_kind(phrase, _NUMERIC, "after -")
-            return self._apply("negate", phrase.kind, [phrase], piece.start)
-        self._unexpected("a column, attributes['k'] or a value")
+        if not self._took("-"):
+            self._unexpected("a column, attributes['k'] or a value")
+        if self._here.sort is _Sort.NUMBER:
+            return self._numeral("-", piece.start)
+        phrase = self._inside(_MINUS)
+        _need_kind(phrase, _NUMERIC, "after -")
+        return self._apply("negate", phrase.kind, [phrase], piece.start)
 
     def _numeral(self, sign: str, start: int) -> _Phrase:
         digits = self._take().value

@@ -61,7 +61,8 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
     """One Parquet file. Names are few and go into dictionaries; instants are all different and do not."""
     strings = [f.name for f in table.schema if not pa.types.is_timestamp(f.type) and not pa.types.is_integer(f.type)]
     pq.write_table(
-        table, path, filesystem=files, compression="zstd", compression_level=1, use_dictionary=strings, row_group_size=_ROW_GROUP,
+        table, path, filesystem=files, compression="zstd", compression_level=1, use_dictionary=strings,
+        row_group_size=_ROW_GROUP,
     )  # fmt: skip
 
 
