@@ -1,0 +1,69 @@
+# Everything a checkout needs, from Python 3.11 or newer and pip alone. `make` lists what it can do.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help check lint format test demo dev bench lock clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := -m pip --disable-pip-version-check install --quiet
+
+# JAVA_HOME for the rest of a recipe's line; where there is no Java to be had, the line ends with what to do.
+WITH_JAVA := JAVA_HOME="$$(.ci/java)" && export JAVA_HOME &&
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+check: lint ## Lint, types and every test that needs no Spark: seconds
+	@$(BIN)/python -m pytest --quiet -m "not spark"
+
+lint: $(READY) ## Lint and types alone
+	@$(BIN)/python -m ruff check --quiet
+	@$(BIN)/python -m mypy --no-error-summary
+
+format: $(READY) ## Lay the code out, and mend what the linter can mend safely
+	@$(BIN)/python -m ruff check --quiet --fix
+	@$(BIN)/python -m ruff format --quiet
+
+test: lint ## Everything: lint, types and all tests, on Java 17 or 21
+	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet
+
+demo: $(READY) ## Make an environment with a history, and run the five assets over it
+	@$(WITH_JAVA) $(BIN)/retention demo
+
+# Two of Dagster's programs that open a fresh home at once crash, so one opens it first. Without the flag a run over many
+# partitions spends its time on planning events.
+dev: $(READY) ## Dagster's pages on the environment of retention.yaml, at http://127.0.0.1:3000
+	@mkdir -p .retention/dagster
+	@test -e .retention/dagster/dagster.yaml || printf 'telemetry:\n  enabled: false\n' > .retention/dagster/dagster.yaml
+	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/.retention/dagster" DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 && \
+	export DAGSTER_HOME DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS && \
+	$(BIN)/python -m dagster instance info > /dev/null && \
+	exec $(BIN)/python -m dagster dev --workspace workspace.yaml
+
+bench: $(READY) ## Measure speed on this machine
+	@$(WITH_JAVA) $(BIN)/python -m retention_assets_tests.benchmarks
+
+# Resolved with the oldest Python there is to support: what runs on it has wheels for the newer ones, not the other way round.
+# The build backends (hatchling; setuptools and wheel, with which pyspark is built) are installed to be pinned with the rest.
+lock: ## Pin every package anew in constraints.txt, from a clean resolution
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	{ echo "Pins are made with the oldest Python that is supported: make lock PYTHON=python3.11" >&2; exit 1; }
+	@rm -rf .venv-lock && .ci/venv "$(PYTHON)" .venv-lock
+	@.venv-lock/bin/python $(PIP) --upgrade hatchling editables setuptools wheel
+	@.venv-lock/bin/python $(PIP) --editable '.[dev]'
+	@grep '^#' constraints.txt > constraints.txt.new
+	@.venv-lock/bin/python -m pip freeze --all --exclude-editable | grep -v '^pip==' >> constraints.txt.new
+	@mv constraints.txt.new constraints.txt && rm -rf .venv-lock
+
+clean: ## Remove .venv and caches; .retention stays, it holds the ledger
+	@rm -rf .venv .venv-lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find .ci retention_assets retention_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# PIP_BUILD_CONSTRAINT is where newer pips look for the pins of build backends, PIP_CONSTRAINT where older ones do.
+$(READY): pyproject.toml constraints.txt
+	@.ci/venv "$(PYTHON)" .venv
+	@echo "Installing into .venv what constraints.txt pins: a minute or two, once …" >&2
+	@PIP_BUILD_CONSTRAINT=constraints.txt PIP_CONSTRAINT=constraints.txt $(BIN)/python $(PIP) --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,232 @@
+"""The rules of the house: each a function from a module's text and name to what is wrong in it, in sentences.
+
+Belongs here: who may import what, who may delete, who may ask for the time, and the words of names. A rule sees one module's
+text and nothing else, so that it can be tried on three bad lines. Which modules there are is test_architecture.py's.
+A table that stops a good change is to be changed, in the same commit, with the reason.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Mapping
+
+from retention_assets_tests.source import imports, literals, mentions, tree
+
+PACKAGE = "retention_assets"
+TESTS = "retention_assets_tests"
+
+# Who may import whom, by the first name below the package. A part may always import itself (but see SIBLINGS).
+_INPUT = {"document", "environment", "exchange", "places", "policy", "problems", "settings"}
+_RUN = _INPUT | {
+    "assets",
+    "checks",
+    "clock",
+    "frames",
+    "jobs",
+    "ledger",
+    "partitions",
+    "resources",
+    "schedules",
+    "sensors",
+    "stores",
+}
+_SHOWN = {"explain", "preview", "tables"}
+IMPORTS: Mapping[str, set[str]] = {
+    "__init__": set(),
+    "problems": set(),
+    "document": {"problems"},
+    "policy": {"document", "problems"},
+    "frames": {"policy", "problems"},
+    "places": {"problems"},
+    "environment": {"document", "places", "policy", "problems"},
+    "settings": {"document", "environment", "places", "policy", "problems", "stores"},
+    "clock": {"policy", "problems"},
+    "exchange": {"frames", "policy", "problems"},
+    "preview": {"exchange", "frames", "policy", "problems", "settings", "stores"},
+    "explain": {"exchange", "frames", "policy", "preview", "problems"},
+    "tables": {"explain", "frames", "policy", "preview", "problems"},
+    "ledger": {"clock", "places", "policy", "problems"},
+    "stores": {"exchange", "frames", "places", "policy", "problems"},
+    "resources": _INPUT | {"clock", "frames", "ledger", "stores"},
+    "partitions": {"problems", "settings"},
+    "assets": _INPUT | {"clock", "frames", "ledger", "partitions", "resources", "stores"},
+    "checks": _RUN,
+    "jobs": _RUN,
+    "schedules": _RUN,
+    "sensors": _RUN,
+    "definitions": _RUN | {"preview"},
+    "demo": _RUN | _SHOWN | {"definitions"},
+    "cli": _RUN | _SHOWN | {"definitions", "demo"},
+}
+
+# Parts whose modules know nothing of each other; the part's own __init__ may know them all.
+SIBLINGS = {"assets"}
+
+# Pure parts name every package they build on; all of them may use the standard library.
+ALONE: Mapping[str, set[str]] = {
+    "problems": set(),
+    "policy": {"pydantic", "pydantic_core"},
+    "frames": {"numpy", "pyarrow", "pyspark"},
+}
+# What a frame would read or write with.
+IO = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib"} | {
+    f"pyarrow.{name}" for name in ("csv", "dataset", "feather", "flight", "fs", "ipc", "json", "orc", "parquet")
+}
+
+# Libraries with few homes. For everything else in the package they do not exist.
+_DAGSTER = {"assets", "checks", "cli", "definitions", "demo", "jobs", "partitions", "resources", "schedules", "sensors"}
+HOMES: Mapping[str, set[str]] = {
+    "dagster": _DAGSTER,
+    "dagster_pyspark": {"assets", "definitions", "resources"},
+    "pyspark": {"assets", "checks", "cli", "demo", "frames", "resources", "stores"},
+    "sqlalchemy": {"demo", "ledger", "stores"},
+    "alembic": {"ledger"},
+    "adbc_driver_manager": {"ledger"},
+    "adbc_driver_postgresql": {"ledger"},
+    "adbc_driver_sqlite": {"ledger"},
+    "pyiceberg": {"demo", "stores"},
+    "fsspec": {"demo", "resources", "stores"},
+}
+
+# Who may delete besides the stores, by the full name of the module, and why.
+MAY_DELETE: Mapping[str, str] = {}
+DELETES = {
+    "delete", "delete_dir", "delete_dir_contents", "delete_file", "delete_files", "delete_object", "delete_objects",
+    "delete_root_dir_contents", "drop_namespace", "drop_table", "expire_snapshots", "purge_table", "removedirs",
+    "rm", "rm_file", "rmdir", "rmtree", "unlink",
+}  # fmt: skip
+_DELETES_NOTHING = {"numpy.delete"}
+# `remove` is also what lists and sets do, so it needs a receiver that is about files.
+_FILES = {"fs", "filesystem", "os", "path"}
+_DELETES_SQL = re.compile(
+    r"\b(DELETE\s+FROM|DROP\s+TABLE|TRUNCATE\s+TABLE)\b|(?:^|;)\s*(?i:delete\s+from|drop\s+table)\b|^rm(\s|$)"
+)
+
+CLOCKS = (f"{PACKAGE}.clock", f"{TESTS}.test_clock")
+_TIMES = {"current_date", "current_timestamp", "localtimestamp", "now", "today", "unix_timestamp", "utcnow"}
+_TIME_CALLS = {f"time.{name}" for name in ("asctime", "ctime", "gmtime", "localtime", "strftime", "time", "time_ns")}
+_TIMES_SQL = re.compile(r"\bCURRENT_(DATE|TIMESTAMP)\b|(?i:\bnow\(\))")
+
+# Words that say nothing about what a thing is for, in all their forms.
+_EMPTY_WORDS = re.compile(r"process(es|ed|ing|ors?)?|handl(es?|ed|ers?|ing)|managers?|util(s|ity|ities)?|helpers?|misc")
+# Names that a library chose and its subclasses have to use.
+GIVEN_NAMES = {"handle_output"}
+
+
+def import_faults(text: str, module: str) -> list[str]:
+    """Imports against the tables above, wherever in the module they stand and whatever they are for."""
+    if not module.startswith(f"{PACKAGE}."):
+        return []
+    part = _part(module)
+    if part not in IMPORTS:
+        return [f"{module} is of no part in the table of imports"]
+    return [f"{module}:{line} imports {target}" for line, target in imports(text, module) if not _allowed(module, part, target)]
+
+
+def _allowed(module: str, part: str, target: str) -> bool:
+    top = target.partition(".")[0]
+    if top == TESTS:
+        return False
+    if top != PACKAGE:
+        pure = part not in ALONE or top in ALONE[part] or top in sys.stdlib_module_names
+        return part in HOMES.get(top, {part}) and pure and not (part == "frames" and _below(target, IO))
+    other = _part(target)
+    if other != part:
+        # What is no part is a name in the package's __init__, such as the version.
+        return other in IMPORTS[part] or other not in IMPORTS
+    return part not in SIBLINGS or module.split(".")[2] in ("__init__", *target.split(".")[2:3])
+
+
+def deletion_faults(text: str, module: str) -> list[str]:
+    """Only stores delete: a name that deletes anything is a fault everywhere else, called or not."""
+    if not module.startswith(f"{PACKAGE}.") or _part(module) == "stores" or module in MAY_DELETE:
+        return []
+    faults = []
+    for line, name in mentions(text, module):
+        owner, _, last = name.rpartition(".")
+        about_files = last == "remove" and owner.rpartition(".")[2].lower().strip("_") in _FILES
+        if (last in DELETES or about_files) and name not in _DELETES_NOTHING:
+            faults.append(f"{module}:{line} deletes: {name}")
+    return faults + [f"{module}:{line} deletes: {said!r}" for line, said in literals(text) if _DELETES_SQL.search(said)]
+
+
+def clock_faults(text: str, module: str) -> list[str]:
+    """Only clock.py asks for the time; in a test, a clock is an answer that changes by itself."""
+    if module in CLOCKS:
+        return []
+    faults = [
+        f"{module}:{line} asks for the time: {name}"
+        for line, name in mentions(text, module)
+        if (name.rpartition(".")[2] in _TIMES and not name.startswith(f"{PACKAGE}.clock.")) or name in _TIME_CALLS
+    ]
+    if module.startswith(TESTS):
+        return faults
+    return faults + [f"{module}:{line} asks for the time: {said!r}" for line, said in literals(text) if _TIMES_SQL.search(said)]
+
+
+def sleep_faults(text: str, module: str) -> list[str]:
+    """A test that sleeps is slow where it works and wrong where the machine is slower."""
+    if not module.startswith(TESTS):
+        return []
+    return [f"{module}:{line} sleeps: {name}" for line, name in mentions(text, module) if name.rpartition(".")[2] == "sleep"]
+
+
+def future_faults(text: str, module: str) -> list[str]:
+    """Annotations as strings break what Dagster reads from them (`context`), so nobody begins with it."""
+    return [
+        f"{module}:{line} imports annotations from __future__"
+        for line, name in imports(text, module)
+        if name == "__future__.annotations"
+    ]
+
+
+def charter_faults(text: str, module: str) -> list[str]:
+    """A module that does not say what belongs in it collects what does not."""
+    return [] if ast.get_docstring(tree(text)) else [f"{module} does not open with its charter"]
+
+
+def word_faults(text: str, module: str) -> list[str]:
+    """Names of modules, classes and functions, word by word."""
+    named = [(1, part) for part in module.split(".")]
+    for node in ast.walk(tree(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            named.append((node.lineno, node.name))
+    return [
+        f"{module}:{line} is named with an empty word: {name}"
+        for line, name in named
+        if name not in GIVEN_NAMES and any(_EMPTY_WORDS.fullmatch(word) for word in _words(name))
+    ]
+
+
+def loaded_by(module: str, texts: Mapping[str, str]) -> set[str]:
+    """Everything outside the package that importing a module imports, through all modules of `texts` that it reaches."""
+    seen: set[str] = set()
+    outside: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for _, target in imports(texts[name], name, only_at_import=True):
+            if target.partition(".")[0] != PACKAGE:
+                outside.add(target)
+                continue
+            # Importing a.b.c runs a and a.b first. Names that are no module (a.b.c.function) fall out here.
+            parts = target.split(".")
+            for end in range(1, len(parts) + 1):
+                above = ".".join(parts[:end])
+                waiting += [known for known in (above, f"{above}.__init__") if known in texts]
+    return outside
+
+
+def _part(module: str) -> str:
+    return [*module.split("."), "__init__"][1]
+
+
+def _below(name: str, roots: Iterable[str]) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+def _words(name: str) -> list[str]:
+    return re.sub(r"([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])", r"\1\3_\2\4", name).lower().strip("_").split("_")

@@ -1,0 +1,450 @@
+"""The naive oracle: what DESIGN.md sections 3 to 5 say about one dataset, sentence by sentence.
+
+Belongs here: the meaning of the rules, slow and obvious, on dicts, lists and loops. The kernel is held against it.
+Does not belong here: anything shared with the kernel beyond the policy model it takes as input (Duration, globs), and
+anything clever. Where the page is silent, the reading taken is said in a comment at the line that takes it.
+
+`where` and `unreferenced` are not here: the first has a language of its own, the second needs to know what is retained.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+from retention_assets.policy.globs import matches
+from retention_assets.policy.instants import parse_instant
+from retention_assets.policy.model import BRANCHED, Datasets, Hold, OlderThan, Policy, Selection, Window
+from retention_assets_tests.histories import History
+
+Witness = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a transaction; for a spare, everything that spares it as (code, witness)."""
+
+    verdict: str
+    policy: str | None = None
+    also: tuple[str, ...] = ()
+    spared_by: frozenset[Witness] = frozenset()
+
+
+@dataclass(frozen=True)
+class ViewRow:
+    """A row of `branch_views`. `protected_by` has every branch and tag that protects; the table names one of them."""
+
+    branches: int
+    view: int | None
+    newer: int | None
+    superseded_at: datetime | None
+    view_closed_at: datetime | None
+    open_after: bool
+    protected_by: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A row of the log with its times read."""
+
+    name: str
+    ordinal: int
+    parent: str | None
+    type: str
+    status: str
+    opened_at: datetime | None
+    closed_at: datetime | None
+    archived_at: datetime | None
+    bytes: int
+    files: frozenset[str] | None
+    attributes: Mapping[str, str]
+
+    @property
+    def independent(self) -> bool:
+        """A RECORD or an OBJECT: in no view, on no branch, beyond every count."""
+        return self.type not in BRANCHED
+
+    @property
+    def in_views(self) -> bool:
+        """ABORTED and OPEN transactions are in no view."""
+        return self.status == "COMMITTED" and not self.independent
+
+
+class Facts:
+    """What the log of one dataset says, before any policy is looked at."""
+
+    def __init__(self, history: History, as_of: datetime) -> None:
+        self.history = history
+        self.log = _in_order(history)
+        self.path: dict[str, list[Transaction]] = {}
+        self.views: dict[str, list[list[Transaction]]] = {}
+        for branch, head in history.branches.items():
+            self.path[branch] = self._path_to(head)
+            self.views[branch] = _views(self.path[branch])
+        # A tag is live until it expires; at the very instant of its expiry it is not live any more.
+        self.pinned: dict[str, list[Transaction]] = {}
+        for tag, (head, expires_at) in history.tags.items():
+            if expires_at is None or expires_at > as_of:
+                views = _views(self._path_to(head))
+                self.pinned[tag] = views[-1] if views else []
+
+    def _path_to(self, head: str) -> list[Transaction]:
+        path: list[Transaction] = []
+        step: str | None = head
+        while step is not None:
+            path.insert(0, self.log[step])
+            step = self.log[step].parent
+        return path
+
+    def holds(self, branch: str, one: Transaction) -> bool:
+        """Whether the transaction counts as being on the branch."""
+        if one.independent:
+            return False
+        if one.status == "COMMITTED":
+            return one in self.path[branch]
+        # "An ABORTED or OPEN transaction counts as being on every branch that holds its parent; without a parent, on
+        # every branch." Not asked of `holds` again for a parent that is a record: a path through one is still a path.
+        if one.parent is None:
+            return True
+        parent = self.log[one.parent]
+        return parent in self.path[branch] if parent.independent else self.holds(branch, parent)
+
+    def branches_of(self, one: Transaction) -> list[str]:
+        """The live branches that hold it; none is `unreachable`."""
+        return [branch for branch in self.history.branches if self.holds(branch, one)]
+
+    def view_of(self, branch: str, one: Transaction) -> int | None:
+        """Which view of the branch it is in, counted from the latest view, which is 0."""
+        for index, view in enumerate(reversed(self.views[branch])):
+            if one in view:
+                return index
+        return None
+
+    def latest_views_of(self, one: Transaction) -> list[str]:
+        """The live branches whose latest view it is in."""
+        return [branch for branch in self.history.branches if self.view_of(branch, one) == 0]
+
+    def tags_of(self, one: Transaction) -> list[str]:
+        """The live tags that pin a view with it."""
+        return [tag for tag, view in self.pinned.items() if one in view]
+
+    def newer(self, branch: str, one: Transaction) -> int:
+        """How many data transactions (COMMITTED, not DELETE) follow it on the branch."""
+        later = self.path[branch][self.path[branch].index(one) + 1 :]
+        return len([after for after in later if after.in_views and after.type != "DELETE"])
+
+    def left_latest_view_at(self, branch: str, one: Transaction) -> datetime | None:
+        """When the SNAPSHOT closed that began the view after its view. Null: it is in no view, or in the latest."""
+        index = self.view_of(branch, one)
+        if index is None or index == 0:
+            return None
+        return self.views[branch][-index][0].closed_at
+
+    def superseded_at(self, branches: Collection[str], one: Transaction) -> datetime | None:
+        """When it left the latest view of the last of the branches that had it."""
+        times: list[datetime] = []
+        for branch in branches:
+            if self.view_of(branch, one) is None:
+                continue
+            left = self.left_latest_view_at(branch, one)
+            if left is None:
+                return None
+            times.append(left)
+        return max(times, default=None)
+
+    def open_after(self, branch: str) -> bool:
+        """Whether an OPEN transaction follows the last committed one of the branch, in the order of the log."""
+        committed = [one.ordinal for one in self.path[branch] if one.in_views]
+        last = committed[-1] if committed else -1
+        return any(one.status == "OPEN" and one.ordinal > last for one in self.log.values() if self.holds(branch, one))
+
+    def replaced(self, branch: str, one: Transaction) -> bool:
+        """Whether all of its files were replaced or deleted later on a branch that has it in a view."""
+        if self.view_of(branch, one) != 0:
+            return True  # a committed SNAPSHOT follows
+        if one.files is None:
+            return False
+        view = self.views[branch][-1]
+        later = view[view.index(one) + 1 :]
+        return all(any(after.files is not None and file in after.files for after in later) for file in one.files)
+
+
+def _in_order(history: History) -> dict[str, Transaction]:
+    """The log by id, parents before children; the order of the lines is kept where it is that already."""
+    waiting = list(history.transactions)
+    log: dict[str, Transaction] = {}
+    while waiting:
+        ready = [row for row in waiting if row["parent"] is None or row["parent"] in log]
+        if not ready:
+            raise ValueError(f"{history.dataset} is not sound: {[row['transaction'] for row in waiting]} have no root")
+        row = ready[0]
+        waiting.remove(row)
+        log[row["transaction"]] = Transaction(
+            name=row["transaction"],
+            ordinal=len(log),
+            parent=row["parent"],
+            type=row["type"],
+            status=row["status"],
+            opened_at=_instant(row["opened_at"]),
+            closed_at=_instant(row["closed_at"]),
+            archived_at=_instant(row["archived_at"]),
+            bytes=row["bytes"] or 0,
+            # A count of files names none of them, not even a count of 0.
+            files=frozenset(row["files"]) if isinstance(row["files"], list) else None,
+            attributes=row["attributes"],
+        )
+    return log
+
+
+def _instant(text: Any) -> datetime | None:
+    return None if text is None else parse_instant(text)
+
+
+def _views(path: Sequence[Transaction]) -> list[list[Transaction]]:
+    """The first COMMITTED transaction starts a view, each later SNAPSHOT starts a new one; oldest first."""
+    views: list[list[Transaction]] = []
+    for one in path:
+        if not one.in_views:
+            continue
+        if not views or one.type == "SNAPSHOT":
+            views.append([])
+        views[-1].append(one)
+    return views
+
+
+def branch_views(history: History, scope_branches: Collection[str], as_of: datetime) -> dict[str, ViewRow]:
+    """The table of section 4, its columns computed over some branches; `protected_by` always looks at all of them."""
+    facts = Facts(history, as_of)
+    rows: dict[str, ViewRow] = {}
+    for one in facts.log.values():
+        holding = [branch for branch in facts.branches_of(one) if branch in scope_branches]
+        viewing = [branch for branch in holding if facts.view_of(branch, one) is not None]
+        rows[one.name] = ViewRow(
+            branches=len(holding),
+            view=min((facts.view_of(branch, one) or 0 for branch in viewing), default=None),
+            newer=min((facts.newer(branch, one) for branch in viewing), default=None),
+            superseded_at=facts.superseded_at(viewing, one),
+            # Several branches may hold it in views of one index: then the one that closed last, the protective answer.
+            view_closed_at=max((_view_closed_at(facts, branch, one) for branch in viewing), default=None),
+            open_after=any(facts.view_of(branch, one) == 0 and facts.open_after(branch) for branch in viewing),
+            protected_by=frozenset(facts.latest_views_of(one)) | frozenset(facts.tags_of(one)),
+        )
+    return rows
+
+
+def _view_closed_at(facts: Facts, branch: str, one: Transaction) -> datetime:
+    """The close time of the newest transaction, by order and not by time, of the branch's view that holds it."""
+    index = facts.view_of(branch, one)
+    assert index is not None
+    closed_at = facts.views[branch][-1 - index][-1].closed_at
+    assert closed_at is not None, "a COMMITTED transaction without closed_at is refused"
+    return closed_at
+
+
+# --- section 5: what a policy selects ---------------------------------------------------------------------------------
+
+
+def _chosen(datasets: Datasets, history: History) -> bool:
+    """Whether a policy or a hold is about the dataset."""
+    return (
+        matches(history.dataset, datasets.include)
+        and not matches(history.dataset, datasets.exclude)
+        and all(history.attributes.get(key) == value for key, value in datasets.with_.items())
+    )
+
+
+def _bound(older_than: OlderThan, as_of: datetime) -> datetime:
+    bound = older_than.age.before(as_of)
+    if older_than.align == "day":
+        bound = bound.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return bound
+
+
+def _clock(older_than: OlderThan, facts: Facts, one: Transaction, branches: Collection[str]) -> datetime | None:
+    if older_than.of == "closed":
+        return one.closed_at
+    if older_than.of == "opened":
+        return one.opened_at
+    if older_than.of == "closed_or_opened":
+        return one.opened_at if one.closed_at is None else one.closed_at
+    if older_than.of == "archived":
+        return one.archived_at
+    return facts.superseded_at(branches, one)
+
+
+def _agrees(lines: Selection | Window, facts: Facts, one: Transaction, branches: Collection[str], as_of: datetime) -> bool:
+    """Whether the three lines that a window can replace hold, on the branches given: all of them hold the transaction."""
+    viewing = [branch for branch in branches if facts.view_of(branch, one) is not None]
+    if lines.older_than is not None:
+        bound = _bound(lines.older_than, as_of)
+        time = _clock(lines.older_than, facts, one, branches)
+        if time is None or not time < bound:
+            return False
+        if lines.window == "complete":
+            # The view that was current at the bound began before it, and the next one had not begun: it stays whole.
+            # The latest view was never followed, so it stays too. What is in no view is judged by its age alone.
+            for branch in viewing:
+                left = facts.left_latest_view_at(branch, one)
+                if left is None or left > bound:
+                    return False
+    if lines.beyond is not None:
+        for branch in viewing:
+            index = facts.view_of(branch, one)
+            assert index is not None
+            if lines.beyond.views is not None and index < lines.beyond.views:
+                return False
+            # "ABORTED and DELETE are always beyond": an ABORTED one is not in `viewing` at all.
+            counted = one.type != "DELETE"
+            if lines.beyond.transactions is not None and counted and facts.newer(branch, one) < lines.beyond.transactions:
+                return False
+    return True
+
+
+def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    """Whether the policy selects it, whatever protects it."""
+    select, scope = policy.select, policy.branches
+    if select.where is not None or select.unreferenced is not None:
+        raise NotImplementedError(f"{policy.name}: `where` and `unreferenced` have no oracle")
+    if not _chosen(policy.datasets, facts.history):
+        return False
+    if select.status is not None and one.status not in select.status:
+        return False
+    if select.types is not None and one.type not in select.types:
+        return False
+    if one.independent:
+        return _selects_independent(select, facts, one, as_of)
+    if one.status == "OPEN":
+        return False
+
+    holding = facts.branches_of(one)
+    looked_at = [name for name in holding if matches(name, scope.include) and not matches(name, scope.exclude)]
+    if scope.only_in is not None and holding != [scope.only_in]:
+        return False
+    if scope.not_in is not None and scope.not_in in holding:
+        return False
+    if not holding:
+        if scope.reach == "live":
+            return False
+        if not _agrees(select, facts, one, [], as_of):
+            return False
+    else:
+        # On live branches: looked at only if one of them is in scope.
+        if scope.reach == "unreachable" or not looked_at:
+            return False
+        for branch in looked_at:
+            lines: Selection | Window = next((own for own in scope.windows if matches(branch, (own.match,))), select)
+            group = [
+                other
+                for other in looked_at
+                if next((own for own in scope.windows if matches(other, (own.match,))), select) is lines
+            ]
+            if not _agrees(lines, facts, one, group, as_of):
+                return False
+
+    if select.in_views_older_than is not None:
+        viewing = [branch for branch in looked_at if facts.view_of(branch, one) is not None]
+        bound = select.in_views_older_than.before(as_of)
+        if not viewing:
+            return False
+        for branch in viewing:
+            if not _view_closed_at(facts, branch, one) < bound:
+                return False
+            if facts.view_of(branch, one) == 0 and facts.open_after(branch):
+                return False
+    if select.superseded is None:
+        return True
+    # On no branch: superseded. ABORTED: it never had files that anybody could read, so nothing replaced them.
+    return one.status == "COMMITTED" and all(facts.replaced(branch, one) for branch in looked_at)
+
+
+def _selects_independent(select: Selection, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    """A RECORD or an OBJECT: judged by `select` alone, beyond every count, and in no view."""
+    if select.in_views_older_than is not None or select.superseded is not None:
+        return False
+    if one.status == "OPEN":
+        # An unfinished one can go only by its opened_at, and only where a line says so.
+        if select.terminal_only is True or select.older_than is None:
+            return False
+        # `terminal_only: false` puts opened_at in the place of a missing closed_at; it does not make up an
+        # archived_at or a superseded_at, for otherwise an unfinished record could go where a finished one could not.
+        by_opened = select.older_than.of in ("opened", "closed_or_opened")
+        if not by_opened and not (select.older_than.of == "closed" and select.terminal_only is False):
+            return False
+        if one.opened_at is None or not one.opened_at < _bound(select.older_than, as_of):
+            return False
+    elif not _agrees(select, facts, one, [], as_of):
+        return False
+    if select.archived_before_purge is not None and one.type == "RECORD":
+        return one.attributes.get("type") not in select.archived_before_purge or one.archived_at is not None
+    return True
+
+
+# --- section 5: verdicts ----------------------------------------------------------------------------------------------
+
+
+def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: datetime) -> list[str]:
+    """The names of the live holds on it."""
+    return [
+        hold.name or ""
+        for hold in holds
+        if (hold.until is None or as_of < hold.until)
+        and _chosen(hold.datasets, history)
+        and (hold.transactions is None or matches(one.name, hold.transactions))
+    ]
+
+
+def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime) -> bool:
+    """Whether what the policy alone would mark is strictly over one of its limits."""
+    if policy.limits is None:
+        return False
+    count = size = 0
+    for one in facts.log.values():
+        if not _selects(policy, facts, one, as_of):
+            continue
+        if _holds_on(holds, facts.history, one, as_of) or facts.tags_of(one):
+            continue
+        if facts.latest_views_of(one) and policy.latest_view != "allow":
+            continue
+        count += 1
+        size += one.bytes
+    limits = policy.limits
+    return (
+        (limits.transactions is not None and count > limits.transactions)
+        or (limits.bytes is not None and size > limits.bytes)
+        # As written by the operator, 0.1 is a tenth: no rounding may push an exact tenth over it.
+        or (limits.fraction is not None and count > 0 and Fraction(count, len(facts.log)) > Fraction(str(limits.fraction)))
+    )
+
+
+def verdicts(history: History, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> dict[str, Verdict]:
+    """The verdict of every transaction; the policies are in their order of credit."""
+    facts = Facts(history, as_of)
+    over = [policy.name for policy in policies if _over_limit(policy, facts, holds, as_of)]
+    return {name: _verdict(facts, one, policies, over, holds, as_of) for name, one in facts.log.items()}
+
+
+def _verdict(
+    facts: Facts, one: Transaction, policies: Sequence[Policy], over: Sequence[str], holds: Sequence[Hold], as_of: datetime
+) -> Verdict:
+    if one.status == "OPEN" and not one.independent:
+        return Verdict("open")
+    selecting = [policy for policy in policies if _selects(policy, facts, one, as_of)]
+    if not selecting:
+        return Verdict("keep")
+
+    latest, tags = facts.latest_views_of(one), facts.tags_of(one)
+    held_by = _holds_on(holds, facts.history, one, as_of)
+    allowed = [policy for policy in selecting if not latest or policy.latest_view == "allow"]
+    within = [policy for policy in allowed if policy.name not in over]
+    credit = within[0] if within else selecting[0]
+    also = tuple(policy.name for policy in selecting if policy is not credit)
+
+    spared_by: set[Witness] = {("TAG", tag) for tag in tags} | {("HOLD", name) for name in held_by}
+    if latest and not allowed:
+        spared_by |= {("LATEST_VIEW", branch) for branch in latest}
+    if not within:
+        spared_by |= {("LIMIT", policy.name) for policy in allowed}
+    if spared_by:
+        return Verdict("spare", credit.name, also, frozenset(spared_by))
+    return Verdict("mark", credit.name, also)

@@ -1,0 +1,177 @@
+"""Random policies and holds, as the mappings that a YAML file would hold.
+
+Belongs here: one random construction over every key that decides (section 5 of DESIGN.md), in bulk and for Hypothesis.
+Does not belong here: `where` and `unreferenced`, which have no oracle; keys that decide nothing about a verdict (sweep).
+
+Ages, names and globs are those of histories.py, so that cut-offs fall on times and scopes on branches.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from retention_assets.policy.instants import text_of
+from retention_assets_tests.histories import AS_OF, BRANCH_NAMES
+
+Mapping = dict[str, Any]
+
+_AGES = ("1d", "2d", "3d", "4d", "5d", "7d", "10d", "2w", "36h", "60h", "12h", "P2DT12H", "1mo", "P1M", "90s")
+_DATASETS = (["*"], ["*"], ["*"], ["lake/*"], ["lake/raw.*", "ice/*"], ["*/[rg]*"], ["ice/m?d.*", "lake/d"])
+_ATTRIBUTES = ({"tier": "bronze"}, {"realm": "acme"}, {"trashed": "true"}, {"tier": "gold", "realm": "globex"})
+_BRANCHES = ("main", "*", "feature/*", "release-?", "dev", "[!m]*", "b7", "feature/b", "nowhere")
+# The first branch of most histories, and any.
+_NAMED = ("main", "main", "main", *BRANCH_NAMES)
+_TYPE_LISTS = (["SNAPSHOT"], ["APPEND", "UPDATE"], ["DELETE"], ["RECORD", "SNAPSHOT"], ["OBJECT", "APPEND"], ["RECORD"])
+_STATUS_LISTS = (["COMMITTED"], ["ABORTED"], ["COMMITTED", "ABORTED"], ["OPEN"], ["OPEN", "COMMITTED"])
+_CLOCKS = ("closed", "opened", "closed_or_opened", "superseded", "archived")
+_LINES = (
+    "older_than", "older_than", "older_than", "beyond", "beyond", "in_views_older_than", "in_views_older_than", "superseded",
+    "superseded", "status", "types",
+)  # fmt: skip
+_RECORD_LINES = ("terminal_only", "terminal_only", "older_than", "archived_before_purge", "status")
+
+
+def _chance(rng: random.Random, probability: float) -> bool:
+    return rng.random() >= 1 - probability
+
+
+def _some(rng: random.Random, names: Sequence[str], most: int) -> list[str]:
+    return rng.sample(names, rng.randint(1, most))
+
+
+def _older_than(rng: random.Random) -> str | Mapping:
+    if not _chance(rng, 0.6):
+        return rng.choice(_AGES)
+    line: Mapping = {"age": rng.choice(_AGES)}
+    if _chance(rng, 0.8):
+        line["of"] = rng.choice((*_CLOCKS, "superseded"))
+    if _chance(rng, 0.3):
+        line["align"] = "day"
+    return line
+
+
+def _beyond(rng: random.Random) -> Mapping:
+    line: Mapping = {}
+    counted = rng.choice(("views", "transactions", "both"))
+    if counted != "transactions":
+        line["views"] = rng.choice((1, 1, 2, 3))
+    if counted != "views":
+        line["transactions"] = rng.choice((0, 1, 2, 3, 5))
+    return line
+
+
+def _window_lines(rng: random.Random, match: str) -> Mapping:
+    line: Mapping = {"match": match}
+    kept = rng.choice(("older_than", "beyond", "both"))
+    if kept != "beyond":
+        line["older_than"] = _older_than(rng)
+        if _chance(rng, 0.4):
+            line["window"] = rng.choice(("complete", "complete", "strict"))
+    if kept != "older_than":
+        line["beyond"] = _beyond(rng)
+    return line
+
+
+def _branches(rng: random.Random) -> Mapping:
+    scope: Mapping = {}
+    reach = rng.choice((None, None, "live", "any", "any", "unreachable"))
+    if reach is not None:
+        scope["reach"] = reach
+    if _chance(rng, 0.35):
+        scope["include"] = _some(rng, _BRANCHES, 2)
+    if _chance(rng, 0.2):
+        scope["exclude"] = _some(rng, _BRANCHES[2:], 2)
+    if reach != "unreachable" and _chance(rng, 0.15):
+        scope["only_in"] = rng.choice(_NAMED)
+    if _chance(rng, 0.15) and (name := rng.choice(_NAMED)) != scope.get("only_in"):
+        scope["not_in"] = name
+    if reach != "unreachable" and _chance(rng, 0.35):
+        # Globs may overlap here: the first match counts.
+        scope["windows"] = [_window_lines(rng, match) for match in _some(rng, _BRANCHES, 3)]
+    return scope
+
+
+def _select(rng: random.Random) -> str | Mapping:
+    if not _chance(rng, 0.85):
+        return "all"
+    lines: Mapping = {}
+    # Records are few, and so are the lines that speak of them: they meet more often when a policy is about one of the two.
+    about_records = _chance(rng, 0.3)
+    for line in rng.sample(_RECORD_LINES if about_records else _LINES, rng.choice((1, 1, 2, 2, 3, 4))):
+        if line == "older_than":
+            lines[line] = _older_than(rng)
+        elif line == "beyond":
+            lines[line] = _beyond(rng)
+        elif line == "in_views_older_than":
+            lines[line] = rng.choice(_AGES)
+        elif line == "superseded":
+            lines[line] = True
+        elif line == "status":
+            lines[line] = rng.choice(_STATUS_LISTS)
+        elif line == "types":
+            lines[line] = rng.choice(_TYPE_LISTS)
+        elif line == "terminal_only":
+            lines[line] = rng.choice((True, False, False))
+        else:
+            lines[line] = rng.choice((["PAYMENT"], ["RECALL"], ["PAYMENT", "RECALL"]))
+    if lines == {"terminal_only": False} or (about_records and _chance(rng, 0.5)):
+        # The three clocks between which terminal_only decides.
+        lines["older_than"] = {"age": rng.choice(_AGES), "of": rng.choice(("closed", "opened", "closed_or_opened"))}
+    if "older_than" in lines and _chance(rng, 0.3):
+        lines["window"] = rng.choice(("complete", "complete", "strict"))
+    return lines
+
+
+def random_policy(rng: random.Random, name: str) -> Mapping:
+    """One policy that the model accepts."""
+    datasets: Mapping = {"include": rng.choice(_DATASETS)}
+    if _chance(rng, 0.1):
+        datasets["exclude"] = rng.choice((["*/gold.*"], ["*[05]"]))
+    if _chance(rng, 0.1):
+        datasets["with"] = rng.choice(_ATTRIBUTES)
+    policy: Mapping = {"name": name, "datasets": datasets, "select": _select(rng)}
+    if _chance(rng, 0.55) and (scope := _branches(rng)):
+        policy["branches"] = scope
+    if _chance(rng, 0.25):
+        policy["latest_view"] = "allow"
+    if _chance(rng, 0.25):
+        policy["limits"] = rng.choice(
+            ({"transactions": 2}, {"transactions": 5}, {"bytes": 20}, {"bytes": 110}, {"fraction": 0.1}, {"fraction": 0.3},
+             {"fraction": 0.5}, {"fraction": 0.2}, {"fraction": 1}, {"transactions": 4, "bytes": 200, "fraction": 0.7})
+        )  # fmt: skip
+    return policy
+
+
+def random_policies(rng: random.Random, n: int, *, prefix: str = "p") -> list[Mapping]:
+    """`n` policies of different names, in their order of credit."""
+    return [random_policy(rng, f"{prefix}{index}") for index in range(n)]
+
+
+def random_holds(rng: random.Random, n: int, *, as_of: datetime = AS_OF, prefix: str = "h") -> list[Mapping]:
+    """`n` holds of different names: live ones, ended ones, and ones that end at the very instant."""
+    found: list[Mapping] = []
+    for index in range(n):
+        include = rng.choice(_DATASETS)
+        hold: Mapping = {"name": f"{prefix}{index}", "datasets": rng.choice((include, include[0], {"include": include}))}
+        if isinstance(hold["datasets"], dict) and _chance(rng, 0.5):
+            hold["datasets"]["with"] = rng.choice(_ATTRIBUTES)
+        if _chance(rng, 0.8):
+            hold["transactions"] = rng.choice((["T1"], ["T?"], ["T1*"], ["T[2-4]", "T7"], ["nothing"]))
+        if _chance(rng, 0.6):
+            ends = as_of + rng.choice((timedelta(days=1), timedelta(microseconds=1), timedelta(0), -timedelta(days=1)))
+            hold["until"] = text_of(ends)
+        found.append(hold)
+    return found
+
+
+def policies(most: int = 4) -> st.SearchStrategy[list[Mapping]]:
+    """The same construction under Hypothesis; smaller draws are plainer policies."""
+    return st.randoms(use_true_random=False).map(lambda rng: random_policies(rng, rng.randint(0, most)))
+
+
+def holds(most: int = 2) -> st.SearchStrategy[list[Mapping]]:
+    """The same construction under Hypothesis."""
+    return st.randoms(use_true_random=False).map(lambda rng: random_holds(rng, rng.randint(0, most)))

@@ -1,0 +1,96 @@
+"""What the text of a module says, read with `ast`: what it imports, what it mentions, the strings in it.
+
+Belongs here: reading, with every alias resolved to where it comes from.
+Does not belong here: what is allowed (architecture.py).
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+
+@cache
+def tree(text: str) -> ast.Module:
+    """The text, parsed once however many rules look at it."""
+    return ast.parse(text)
+
+
+def imports(text: str, module: str, only_at_import: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported; `from a import b` is a.b, which may be a module or a name in one."""
+    for node in _nodes_at_import(tree(text)) if only_at_import else ast.walk(tree(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: -node.level] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and _dotted(node.func, {}) in (
+            "importlib.import_module",
+            "import_module",
+            "__import__",
+        ):
+            yield from (
+                (node.lineno, arg.value)
+                for arg in node.args[:1]
+                if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            )
+
+
+def _nodes_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported: not the bodies of functions, nor what is there for the type checker."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and _dotted(child.test, {}) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in child.orelse:
+                yield from (other, *_nodes_at_import(other))
+            continue
+        yield child
+        yield from _nodes_at_import(child)
+
+
+def mentions(text: str, module: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, reached with a dot or fetched by getattr, whatever it is called here."""
+    parsed = tree(text)
+    origins: dict[str, str] = {}
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                origins[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                origins[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    yield from imports(text, module)
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, _dotted(node, origins)
+        elif isinstance(node, ast.Call) and _dotted(node.func, {}) == "getattr" and len(node.args) > 1:
+            receiver, wanted = node.args[:2]
+            if isinstance(wanted, ast.Constant) and isinstance(wanted.value, str):
+                yield node.lineno, f"{_dotted(receiver, origins)}.{wanted.value}"
+
+
+def _dotted(node: ast.AST, origins: Mapping[str, str]) -> str:
+    """`d.datetime.now` as `datetime.datetime.now`; whatever is no name (a call, an index) becomes `?`."""
+    if isinstance(node, ast.Name):
+        return origins.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value, origins)}.{node.attr}"
+    return "?"
+
+
+def literals(text: str) -> Iterator[tuple[int, str]]:
+    """Every string that is not a docstring: prose may speak of what code may not do."""
+    parsed = tree(text)
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.lineno, node.value

@@ -1,0 +1,244 @@
+"""The whole tree against the rules of the house, and each rule against sources that break it.
+
+Belongs here: walking the tree, and the smallest source that each rule must refuse or must let through: a rule that has never
+refused anything holds nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from retention_assets_tests.architecture import (
+    IMPORTS,
+    charter_faults,
+    clock_faults,
+    deletion_faults,
+    future_faults,
+    import_faults,
+    loaded_by,
+    sleep_faults,
+    word_faults,
+)
+
+Rule = Callable[[str, str], list[str]]
+ROOT = Path(__file__).parent.parent
+RULES: tuple[Rule, ...] = (
+    import_faults,
+    deletion_faults,
+    clock_faults,
+    sleep_faults,
+    future_faults,
+    charter_faults,
+    word_faults,
+)
+
+
+@pytest.fixture(scope="module")
+def tree() -> Mapping[str, str]:
+    """Every module of the package and of the tests, by its full name; a package's is `….__init__`."""
+    files = [file for folder in ("retention_assets", "retention_assets_tests") for file in (ROOT / folder).rglob("*.py")]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts): file.read_text("utf-8") for file in sorted(files)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_tree_keeps_the_rule(tree: Mapping[str, str], rule: Rule) -> None:
+    assert [fault for module, text in tree.items() for fault in rule(text, module)] == []
+
+
+def test_the_command_line_starts_without_dagster_and_spark(tree: Mapping[str, str]) -> None:
+    loaded = {name.partition(".")[0] for name in loaded_by("retention_assets.cli", tree)}
+    assert loaded & {"dagster", "dagster_pyspark", "pyspark"} == set()
+    assert "click" in loaded, "the walk has not even found what the command line does import"
+
+
+def test_the_tree_was_found(tree: Mapping[str, str]) -> None:
+    assert {"retention_assets.__init__", "retention_assets.problems", __name__} <= tree.keys()
+
+
+def test_no_two_parts_may_import_each_other() -> None:
+    assert sorted((a, b) for a, others in IMPORTS.items() for b in others if a < b and a in IMPORTS[b]) == [
+        # The concepts of Dagster refer to each other: a sensor launches a job, a job names its checks.
+        ("checks", "jobs"), ("checks", "schedules"), ("checks", "sensors"),
+        ("jobs", "schedules"), ("jobs", "sensors"), ("schedules", "sensors"),
+    ]  # fmt: skip
+
+
+CHARTER = '"""What belongs here."""\n'
+
+# What each rule refuses: a title, a module, a source that breaks the rule, what the fault must name
+BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
+    import_faults: (
+        ("a frame that knows Dagster", "frames.rules", "import dagster as dg", "dagster"),
+        ("and hides it in a function", "frames.rules", "def f():\n    from dagster import asset", "dagster.asset"),
+        ("and imports it by name", "frames.rules", "import importlib\nimportlib.import_module('dagster')", "dagster"),
+        ("a type counts as well", "frames.rules",
+         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dagster import AssetKey", "dagster.AssetKey"),
+        ("a frame that reads files", "frames.rules", "import pyarrow.parquet as pq", "pyarrow.parquet"),
+        ("and reaches for it", "frames.rules", "from pyarrow import fs", "pyarrow.fs"),
+        ("and for paths", "frames.rules", "from pathlib import Path", "pathlib.Path"),
+        ("a frame that knows the ledger", "frames.rules", "from retention_assets.ledger import marks", "ledger.marks"),
+        ("a frame that knows stores", "frames.rules", "from retention_assets import stores", "stores"),
+        ("a frame with a relative import", "frames.rules", "from ..stores import files", "stores.files"),
+        ("a package with a relative import", "frames.__init__", "from ..stores import files", "stores.files"),
+        ("a policy that knows Spark", "policy.model", "from pyspark.sql import Column", "pyspark"),
+        ("a policy that knows frames", "policy.model", "from retention_assets.frames.log import LOG", "frames.log"),
+        ("a policy on arrays", "policy.model", "import numpy as np", "numpy"),
+        ("a policy with a database", "policy.book", "import sqlalchemy as sa", "sqlalchemy"),
+        ("problems that know anything", "problems", "from retention_assets import policy", "policy"),
+        ("an asset that knows its sibling", "assets.swept", "from retention_assets.assets.marks import marks", "assets.marks"),
+        ("and takes it as a module", "assets.swept", "from retention_assets.assets import marks", "assets.marks"),
+        ("a ledger that knows Dagster", "ledger.marks", "from dagster import AssetKey", "dagster"),
+        ("a store that knows the ledger", "stores.files", "from retention_assets.ledger.marks import Mark", "ledger"),
+        ("the package knows its tests", "demo", "from retention_assets_tests.histories import history", "tests"),
+        ("a part that nobody planned", "extras.thing", "", "no part in the table"),
+    ),
+    deletion_faults: (
+        ("Path.unlink", "assets.swept", "from pathlib import Path\nPath('x').unlink()", "?.unlink"),
+        ("not even called", "assets.swept", "from pathlib import Path\nlist(map(Path.unlink, []))", "pathlib.Path.unlink"),
+        ("shutil.rmtree", "demo", "import shutil\nshutil.rmtree('x')", "shutil.rmtree"),
+        ("by another name", "demo", "import shutil as s\ngone = s.rmtree", "shutil.rmtree"),
+        ("imported by another name", "demo", "from shutil import rmtree as tidy\ntidy('x')", "shutil.rmtree"),
+        ("os.remove", "cli", "import os\nos.remove('x')", "os.remove"),
+        ("from os import remove", "cli", "from os import remove\nremove('x')", "os.remove"),
+        ("os by another name", "cli", "import os as o\no.remove('x')", "os.remove"),
+        ("os.rmdir", "cli", "import os\nos.rmdir('x')", "os.rmdir"),
+        ("fs.rm", "resources.warehouse", "def f(fs):\n    fs.rm('x', recursive=True)", "fs.rm"),
+        ("a field's fs.rm", "resources.warehouse", "class A:\n    def f(self):\n        self.fs.rm('x')", "self.fs.rm"),
+        ("self._fs.remove", "resources.warehouse", "class A:\n    def f(self):\n        self._fs.remove('x')", "remove"),
+        ("delete_dir_contents", "resources.stage", "def f(a):\n    a.delete_dir_contents('x')", "delete_dir_contents"),
+        ("getattr", "jobs", "import os\ngetattr(os, 'remove')('x')", "os.remove"),
+        ("SQL", "ledger.marks", "SQL = 'DELETE FROM marks WHERE id = 1'", "DELETE FROM"),
+        ("SQL in small letters", "ledger.marks", "SQL = 'delete from marks'", "delete from"),
+        ("SQL with a name put in", "ledger.marks", "def f(t):\n    return f'DELETE FROM {t}'", "DELETE FROM"),
+        ("SQL over lines", "ledger.marks", 'SQL = """\n  DELETE\n  FROM marks"""', "DELETE"),
+        ("SQLAlchemy", "ledger.marks", "import sqlalchemy as sa\nsa.delete(None)", "sqlalchemy.delete"),
+        ("a shell", "demo", "import subprocess\nsubprocess.run(['rm', '-r', 'x'])", "'rm'"),
+        ("Iceberg's expiry", "assets.swept", "def f(t):\n    t.maintenance.expire_snapshots()", "expire_snapshots"),
+    ),
+    clock_faults: (
+        ("datetime.now by another name", "frames.rules", "import datetime as d\nd.datetime.now()", "datetime.datetime.now"),
+        ("datetime.now", "policy.instants", "from datetime import datetime, UTC\ndatetime.now(UTC)", "datetime.now"),
+        ("as a default", "settings", "from datetime import datetime\ndef f(at=datetime.now): ...", "datetime.now"),
+        ("utcnow", "ledger.marks", "import datetime\ndatetime.datetime.utcnow()", "utcnow"),
+        ("date.today", "ledger.marks", "from datetime import date\ndate.today()", "today"),
+        ("time.time", "ledger.leases", "import time\ntime.time()", "time.time"),
+        ("from time import time", "ledger.leases", "from time import time as t\nt()", "time.time"),
+        ("Spark's clock", "frames.rules", "from pyspark.sql import functions as F\nF.current_timestamp()", "current_timestamp"),
+        ("the database's clock", "ledger.marks", "import sqlalchemy as sa\nsa.func.now()", "now"),
+        ("the database's clock in SQL", "ledger.marks", "SQL = 'SELECT CURRENT_TIMESTAMP'", "CURRENT_TIMESTAMP"),
+        ("another module named clock", "frames.clock", "from datetime import datetime\ndatetime.now()", "datetime.now"),
+    ),
+    future_faults: (
+        ("annotations as strings", "jobs", "from __future__ import annotations", "__future__"),
+    ),
+    charter_faults: (
+        ("no charter", "jobs", "import json", "charter"),
+        ("nothing at all", "assets.__init__", "", "charter"),
+    ),
+    word_faults: (
+        ("a module of leftovers", "frames.utils", CHARTER, "utils"),
+        ("a class that manages", "ledger.marks", "class MarkManager: ...", "MarkManager"),
+        ("with letters in a row", "resources.warehouse", "class IOManager: ...", "IOManager"),
+        ("a function that handles", "ledger.marks", "def handle_mark(): ...", "handle_mark"),
+        ("a method that does", "ledger.marks", "class A:\n    async def _processRow(self): ...", "_processRow"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "source", "named"),
+    [pytest.param(rule, *case, id=f"{rule.__name__}: {title}") for rule, cases in BROKEN.items() for title, *case in cases],
+)
+def test_a_source_that_breaks_the_rule_is_refused(rule: Rule, module: str, source: str, named: str) -> None:
+    faults = rule(source, f"retention_assets.{module}")
+    assert any(named in fault for fault in faults), faults
+
+
+# What each rule lets through: a title, a module, a source that looks like a fault and is none
+SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
+    import_faults: (
+        ("frames on policies", "frames.rules", "import numpy as np\nfrom retention_assets.policy.model import Policy"),
+        ("frames on columns", "frames.rules", "from pyspark.sql import Column\nimport pyarrow.compute as pc"),
+        ("the version", "problems", "from retention_assets import __version__"),
+        ("a part's own modules", "stores.files", "from retention_assets.stores.kinds import StoreKind"),
+        ("an asset its frame", "assets.marks", "import dagster\nfrom retention_assets.frames.marks import marks"),
+        ("the assets together", "assets.__init__", "from retention_assets.assets.marks import marks"),
+    ),
+    deletion_faults: (
+        ("a store deletes", "stores.files", "import shutil\nshutil.rmtree('x')"),
+        ("lists and sets remove", "frames.rules", "def f(names):\n    names.remove('x')\n    {1}.remove(1)"),
+        ("NumPy's delete copies", "frames.rules", "import numpy as np\nnp.delete([1], 0)"),
+        ("a charter speaks of it", "ledger.marks", '"""Never DELETE FROM marks, never rm."""'),
+        ("a docstring as well", "ledger.marks", 'class A:\n    """DELETE FROM."""\n    def f(self):\n        """Or rm."""'),
+        ("a sentence", "cli", "TEXT = 'There is nothing to delete from the store. Firm.'"),
+        ("the type of a transaction", "policy.model", "TYPES = ('SNAPSHOT', 'DELETE')"),
+    ),
+    clock_faults: (
+        ("the clock", "clock", "from datetime import UTC, datetime\ndef now():\n    return datetime.now(UTC)"),
+        ("asking the clock", "cli", "from retention_assets.clock import now\nnow()"),
+        ("asking it as a module", "cli", "from retention_assets import clock\nclock.now()"),
+        ("how long something took", "cli", "import time\ntime.perf_counter()\ntime.monotonic()"),
+        ("an instant that is given", "policy.instants", "from datetime import datetime\ndatetime.fromisoformat('2026-01-01')"),
+    ),
+    sleep_faults: (
+        ("waiting outside of tests", "ledger.leases", "import time\ntime.sleep(1)"),
+    ),
+    future_faults: (
+        ("another future", "jobs", "from __future__ import generator_stop"),
+    ),
+    word_faults: (
+        ("words within words", "ledger.marks", "def misclassified(): ...\nclass Handlebar: ...\ndef utilised(): ..."),
+        ("a name that a library chose", "resources.warehouse", "class Tables:\n    def handle_output(self): ..."),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "source"),
+    [pytest.param(rule, *case, id=f"{rule.__name__}: {title}") for rule, cases in SOUND.items() for title, *case in cases],
+)
+def test_a_source_that_keeps_the_rule_is_let_through(rule: Rule, module: str, source: str) -> None:
+    assert rule(source, f"retention_assets.{module}") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import time\ntime.sleep(1)", "from time import sleep\nsleep(1)", "import time as t\nt.sleep(1)"],
+    ids=["by its name", "by import", "by another name"],
+)
+def test_a_test_that_sleeps_is_refused(source: str) -> None:
+    assert sleep_faults(source, "retention_assets_tests.test_leases")
+
+
+def test_a_test_that_asks_for_the_time_is_refused() -> None:
+    assert clock_faults("import datetime\ndatetime.datetime.now()", "retention_assets_tests.test_marks")
+
+
+# What importing `start` loads, through the modules beside it.
+LAZY = {
+    "retention_assets.start": "def run():\n    from retention_assets import heavy",
+    "retention_assets.typed": "import typing\nif typing.TYPE_CHECKING:\n    import dagster\nelse:\n    import json",
+    "retention_assets.direct": "from retention_assets.heavy import thing",
+    "retention_assets.tried": "try:\n    import retention_assets.heavy\nexcept ImportError: ...",
+    "retention_assets.classy": "class A:\n    from retention_assets import heavy",
+    "retention_assets.through": "from retention_assets.part.light import thing",
+    "retention_assets.part.__init__": "from retention_assets.heavy import thing",
+    "retention_assets.part.light": "",
+    "retention_assets.heavy": "import dagster",
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "loaded"),
+    [
+        ("start", set()),
+        ("typed", {"typing", "json"}),
+        ("direct", {"dagster"}),
+        ("tried", {"dagster"}),
+        ("classy", {"dagster"}),
+        ("through", {"dagster"}),
+    ],
+)
+def test_what_importing_a_module_loads(start: str, loaded: set[str]) -> None:
+    assert loaded_by(f"retention_assets.{start}", LAZY) == loaded
