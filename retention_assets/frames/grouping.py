@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, integers, joined
-from retention_assets.policy.globs import matches, matching
+from retention_assets.policy.globs import is_literal, matches, matching
 from retention_assets.policy.model import Datasets
 
 
@@ -39,14 +39,22 @@ def chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequenc
             name: dict(pairs or ())
             for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
         }
+    place = {name: row for row, name in enumerate(names)}
     for number, chooser in enumerate(choosers):
-        here = np.array(matching(names, chooser.include), dtype=bool)
-        if chooser.exclude:
-            here &= ~np.array(matching(names, chooser.exclude), dtype=bool)
+        chosen[_rows(chooser.include, names, place), number] = True
+        chosen[_rows(chooser.exclude, names, place), number] = False
         for key, value in chooser.with_.items():
-            here &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
-        chosen[:, number] = here
+            chosen[:, number] &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
     return chosen
+
+
+def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int]) -> list[int]:
+    """The rows of the names that some glob matches; a plain name is looked up, so a policy about one dataset costs one."""
+    rows = [place[glob] for glob in globs if is_literal(glob) and glob in place]
+    patterns = [glob for glob in globs if not is_literal(glob)]
+    if patterns:
+        rows += [row for row, matched in enumerate(matching(names, patterns)) if matched]
+    return rows
 
 
 def slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
