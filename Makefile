@@ -7,6 +7,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DEMO := .retention/demo
 PIP := -m pip --disable-pip-version-check install --quiet
 
 # JAVA_HOME for the rest of a recipe's line; where there is no Java to be had, the line ends with what to do.
@@ -29,18 +30,18 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 test: lint ## Everything: lint, types and all tests, on Java 17 or 21
 	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet
 
-demo: $(READY) ## Make an environment with a history, and run the five assets over it
+demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo
 
-# Two of Dagster's programs that open a fresh home at once crash, so one opens it first. Without the flag a run over many
-# partitions spends its time on planning events.
-dev: $(READY) ## Dagster's pages on the environment of retention.yaml, at http://127.0.0.1:3000
-	@mkdir -p .retention/dagster
-	@test -e .retention/dagster/dagster.yaml || printf 'telemetry:\n  enabled: false\n' > .retention/dagster/dagster.yaml
-	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/.retention/dagster" DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 && \
-	export DAGSTER_HOME DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS && \
-	$(BIN)/python -m dagster instance info > /dev/null && \
+# Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. Without the flag a run over
+# many partitions spends its time on planning events.
+dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of the demo, at http://127.0.0.1:3000
+	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/$(DEMO)/dagster" RETENTION_CONFIG="$$(pwd)/$(DEMO)/retention.yaml" && \
+	export DAGSTER_HOME RETENTION_CONFIG DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 && \
 	exec $(BIN)/python -m dagster dev --workspace workspace.yaml
+
+$(DEMO)/retention.yaml: | $(READY)
+	@$(MAKE) --no-print-directory demo
 
 bench: $(READY) ## Measure speed on this machine
 	@$(WITH_JAVA) $(BIN)/python -m retention_assets_tests.benchmarks

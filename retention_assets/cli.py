@@ -5,6 +5,7 @@ refused or failed, 2 is bad input. Heavy imports happen inside the commands, so 
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,8 @@ from retention_assets.problems import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
     from retention_assets.frames.log import Log
+    from retention_assets.in_force import Rules
     from retention_assets.policy.language import Policies
-    from retention_assets.preview import Rules
     from retention_assets.settings import Settings
 
 FORMAT = click.option(
@@ -45,12 +46,15 @@ class Instant(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Read the instant, or fail with what was expected."""
-        from retention_assets.policy.instants import EXPECTED_INSTANT, parse_instant
+        from retention_assets.policy.instants import EXPECTED_INSTANT, LONGEST_YEARS, parse_instant
 
         if isinstance(value, datetime):
             return value
         try:
-            return parse_instant(value)
+            instant = parse_instant(value)
+            if instant.year <= LONGEST_YEARS + 1:
+                raise OverflowError("no age may lead to an instant before the first one")
+            return instant
         except OverflowError:
             self.fail(f"'{value}' is out of range; expected {EXPECTED_INSTANT}", param, ctx)
         except ValueError as fault:
@@ -81,8 +85,10 @@ def main() -> NoReturn:
         sys.exit(fault.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except OSError as fault:
+        # Most likely a full disk below stdout. What is still buffered goes nowhere, instead of failing again at the exit.
+        click.echo(f"cannot go on: {fault}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     sys.exit(0)
 
@@ -159,7 +165,7 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
         result = preview(log, _rules(policies, log, settings), _instant(as_of))
     if format_ == "json":
         for piece in as_json(result):
-            sys.stdout.write(piece)
+            click.echo(piece, nl=False)
     else:
         from retention_assets.tables import console, preview_tables
 
@@ -283,7 +289,7 @@ def _log_in_settings(settings: "Settings", dataset: str | None) -> Path:
 
 
 def _rules(policies: "Policies", log: "Log", settings: "Settings") -> "Rules":
-    from retention_assets.preview import rules_for
+    from retention_assets.in_force import rules_for
 
     rules = rules_for(policies, log.datasets["dataset"].to_pylist(), settings)
     if rules.guessed:

@@ -14,8 +14,8 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.branch_views import branch_views
 from retention_assets.assets.candidate_marks import candidate_marks
 from retention_assets.assets.transaction_log import transaction_log
+from retention_assets.in_force import Rules, rules_for
 from retention_assets.policy.language import load_policies
-from retention_assets.preview import Rules, rules_for
 from retention_assets.resources.spark import spark_conf
 from retention_assets.resources.warehouse import Warehouse
 from retention_assets.settings import Settings, load_settings

@@ -24,10 +24,10 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.protection import protection
 from retention_assets.frames.reasons import Reason
 from retention_assets.frames.scope import FAR, Scope, Scopes
+from retention_assets.in_force import Rules
 from retention_assets.policy.instants import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.preview import Rules
 from retention_assets.problems import BadInput, Problem, Refused, nearest
 
 MOST_BRANCHES = 50

@@ -1,11 +1,11 @@
 """Preview: what policies would decide about a log, without a ledger, a store or Dagster. Nothing is written, nothing deleted.
 
-Belongs here: which rules are in force for a log, the verdicts, their exchange as JSON, and the difference between two sets of
+Belongs here: the verdicts about a log, their exchange as JSON, and the difference between two sets of
 policies. How a result looks on a terminal belongs to tables.py; why one transaction has its verdict belongs to explain.py.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,24 +18,10 @@ from retention_assets.frames.candidate_marks import candidate_marks
 from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.log import Log
 from retention_assets.frames.reasons import Reason
-from retention_assets.policy.datahub import policies_for
+from retention_assets.in_force import Rules
 from retention_assets.policy.instants import text_of
-from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Hold, Policy
-from retention_assets.settings import Settings
-from retention_assets.stores.kinds import AspectsSettings
 
 _LINES_AT_ONCE = 65_536
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What is in force for the datasets of one log: DataHub entries have become policies about the datasets that they win."""
-
-    policies: tuple[Policy, ...]
-    holds: tuple[Hold, ...]
-    # Datasets whose store the settings do not know: DataHub entries were applied to them by the form of their name.
-    guessed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,29 +40,6 @@ class Preview:
             row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]}
             for row in unsound.select(["dataset", "fault", "fault_transaction"]).to_pylist()
         }
-
-
-def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> Rules:
-    """The rules in force for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
-    own = list(policies.policies)
-    guessed: list[str] = []
-    if policies.entries:
-        for store, names in _by_store(datasets).items():
-            found = settings.store(store)
-            if isinstance(found, AspectsSettings):
-                own += policies_for(policies.entries, names, found.current_counts)
-            elif found is None:
-                mine = policies_for(policies.entries, names)
-                guessed += [name for policy in mine for name in policy.datasets.include]
-                own += mine
-    return Rules(tuple(own), policies.holds, tuple(guessed))
-
-
-def _by_store(datasets: Sequence[str]) -> dict[str, list[str]]:
-    stores: dict[str, list[str]] = {}
-    for name in datasets:
-        stores.setdefault(name.partition("/")[0], []).append(name)
-    return stores
 
 
 def preview(log: Log, rules: Rules, as_of: datetime) -> Preview:

@@ -16,7 +16,7 @@ PACKAGE = "retention_assets"
 TESTS = "retention_assets_tests"
 
 # Who may import whom, by the first name below the package. A part may always import itself (but see SIBLINGS).
-_INPUT = {"document", "environment", "exchange", "places", "policy", "problems", "settings"}
+_INPUT = {"document", "environment", "exchange", "in_force", "places", "policy", "problems", "settings"}
 _RUN = _INPUT | {
     "assets",
     "checks",
@@ -42,8 +42,9 @@ IMPORTS: Mapping[str, set[str]] = {
     "settings": {"document", "environment", "places", "policy", "problems", "stores"},
     "clock": {"policy", "problems"},
     "exchange": {"frames", "policy", "problems"},
-    "preview": {"exchange", "frames", "policy", "problems", "settings", "stores"},
-    "explain": {"exchange", "frames", "policy", "preview", "problems"},
+    "in_force": {"policy", "problems", "settings", "stores"},
+    "preview": {"frames", "in_force", "policy", "problems"},
+    "explain": {"frames", "in_force", "policy", "problems"},
     "tables": {"explain", "frames", "policy", "preview", "problems"},
     "ledger": {"clock", "places", "policy", "problems"},
     "stores": {"exchange", "frames", "places", "policy", "problems"},
@@ -54,7 +55,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "jobs": _RUN,
     "schedules": _RUN,
     "sensors": _RUN,
-    "definitions": _RUN | {"preview"},
+    "definitions": _RUN,
     "demo": _RUN | _SHOWN | {"definitions"},
     "cli": _RUN | _SHOWN | {"definitions", "demo"},
 }
@@ -65,7 +66,7 @@ SIBLINGS = {"assets"}
 # Pure parts name every package they build on; all of them may use the standard library.
 ALONE: Mapping[str, set[str]] = {
     "problems": set(),
-    "policy": {"pydantic", "pydantic_core"},
+    "policy": {"lark", "pydantic", "pydantic_core"},
     "frames": {"numpy", "pyarrow", "pyspark"},
 }
 # What a frame would read or write with.
@@ -110,7 +111,7 @@ _TIMES_SQL = re.compile(r"\bCURRENT_(DATE|TIMESTAMP)\b|(?i:\bnow\(\))")
 # Words that say nothing about what a thing is for, in all their forms.
 _EMPTY_WORDS = re.compile(r"process(es|ed|ing|ors?)?|handl(es?|ed|ers?|ing)|managers?|util(s|ity|ities)?|helpers?|misc")
 # Names that a library chose and its subclasses have to use.
-GIVEN_NAMES = {"handle_output"}
+GIVEN_NAMES = {"handle_output", "process_bind_param", "process_result_value"}
 
 
 def import_faults(text: str, module: str) -> list[str]:

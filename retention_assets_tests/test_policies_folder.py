@@ -16,11 +16,12 @@ import pytest
 import retention_assets
 from retention_assets.document import read_document
 from retention_assets.exchange import read_log
+from retention_assets.in_force import rules_for
 from retention_assets.policy import datahub
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.schema import policy_schema
 from retention_assets.policy.sentences import hold_sentence, sentence
-from retention_assets.preview import preview, rules_for
+from retention_assets.preview import preview
 from retention_assets.settings import Settings
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 

@@ -29,7 +29,7 @@ AT = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:05:00Z"
 
 
-def transaction(id_: str, **changed: Any) -> dict[str, Any]:
+def transaction(id_: Any, **changed: Any) -> dict[str, Any]:
     """A sound APPEND of lake/d; a key that is changed to `...` is left out."""
     line = {
         "dataset": "lake/d", "transaction": id_, "type": "APPEND", "status": "COMMITTED", "opened_at": AT, "closed_at": LATER,

@@ -62,7 +62,7 @@ def test_a_python_that_is_not_there_is_asked_for(machine: Machine) -> None:
     said = machine.run("venv", "python3", ".venv")
     assert said.returncode == 1, readable(said)
     assert "There is no python3 here" in said.stderr
-    assert "make PYTHON=" in said.stderr
+    assert "add PYTHON=" in said.stderr
 
 
 def test_a_python_that_is_too_old_is_refused_by_its_version(machine: Machine) -> None:

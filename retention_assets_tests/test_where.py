@@ -1,16 +1,21 @@
 """The `where` line: what is accepted, what is refused and how, and what a condition says about rows.
 
-Belongs here: tables of cases for policy/where.py and frames/condition.py, hostile texts, and the same conditions asked of
+Belongs here: tables of cases for policy/where*.py and frames/condition.py, hostile texts, and the same conditions asked of
 DuckDB, which knows nothing of our reader or our arithmetic.
 """
 
 import math
+import os
 import pickle
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -23,7 +28,7 @@ from hypothesis import strategies as st
 from retention_assets.frames import condition as evaluation
 from retention_assets.frames.condition import holds
 from retention_assets.frames.log import INSTANT, LOG
-from retention_assets.policy import where
+from retention_assets.policy import where_faults, where_grammar
 from retention_assets.policy.instants import micros, parse_instant
 from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES, Selection
 from retention_assets.policy.where import (
@@ -31,7 +36,6 @@ from retention_assets.policy.where import (
     DEEPEST,
     MOST_CHARACTERS,
     MOST_NODES,
-    TARGETS,
     VALUES,
     Apply,
     Attribute,
@@ -43,6 +47,8 @@ from retention_assets.policy.where import (
     columns_of,
     parse_condition,
 )
+from retention_assets.policy.where_kinds import CASTS as KIND_CASTS
+from retention_assets.policy.where_kinds import FUNCTIONS, TARGETS
 from retention_assets.problems import Expected, Problem
 
 
@@ -497,8 +503,10 @@ REFUSED = [
     ("bytes::string = 'x'", "::", "CAST"),
     ("!(bytes = 1)", "'!'", "NOT"),
     ("attributes.k = 'x'", "'.'", "attributes['k']"),
-    ("log.bytes = 1", "'.'", ""),
-    ("x -> x = 1", "->", ""),
+    ("log.bytes = 1", "log", ""),
+    ("type.k = 'x'", "'.'", "attributes['k']"),
+    ("x -> x = 1", "'x'", ""),
+    ("type -> 'k' = 1", "->", "attributes['k']"),
     ("bytes = ?", "'?'", ""),
     ("bytes = :n", "':'", ""),
     ("bytes = $1", "'$'", ""),
@@ -552,6 +560,11 @@ REFUSED = [
     ("> 5", "'>'", ""),
     ("(bytes > 5", "too early", ""),
     ("bytes > 5)", "')'", ""),
+    ("bytes > 5 ANDfiles > 1", "ANDfiles", ""),  # words end where letters do, whatever could follow
+    ("bytes > 5AND files > 1", "5AND", ""),
+    ("NOTbytes = 1", "NOTbytes", ""),
+    ("bytes ISNULL", "ISNULL", ""),
+    ("bytes > 5 ANDé", "é", ""),
     ("()", "')'", ""),
     ("bytes > 5 files > 1", "files", ""),
     ("bytes > 5 AND", "too early", ""),
@@ -562,8 +575,8 @@ REFUSED = [
     ("bytes IS NULL IS NULL", "compared again", "AND"),
     ("bytes BETWEEN 1 AND 2 BETWEEN 3 AND 4", "compared again", ""),
     ("bytes = NOT TRUE", "NOT", ""),
-    ("bytes NOT = 5", "NOT", ""),
-    ("bytes NOT NULL", "NOT", ""),
+    ("bytes NOT = 5", "'='", "LIKE after 'NOT'"),
+    ("bytes NOT NULL", "'NULL'", "LIKE after 'NOT'"),
     ("bytes IS 5", "'5'", ""),
     ("bytes = NULL", "NULL", "IS NULL"),
     ("bytes <> NULL", "NULL", "IS NULL"),
@@ -592,14 +605,14 @@ REFUSED = [
     ("type = 'a\\nb'", "\\n", ""),
     ("type LIKE 'a\\\\b'", "escapes nothing", ""),
     ("startswith(type, parent)", "parent", ""),
-    ("startswith(type)", "1 arguments", ""),
+    ("startswith(type)", "')'", "a comma"),
     ("lower() = ''", "')'", ""),
-    ("lower(type, type) = ''", "2 arguments", ""),
-    ("lower type = ''", "lower", ""),
+    ("lower(type, type) = ''", "','", ")"),
+    ("lower type = ''", "type", "( after 'lower'"),
     ("CAST(bytes BIGINT) = 1", "BIGINT", ""),
     ("CAST(bytes AS BIGINT FORMAT 'x') = 1", "FORMAT", ""),
     ("CAST(bytes AS) = 1", "')'", ""),
-    ("CAST bytes = 1", "cast", ""),
+    ("CAST bytes = 1", "bytes", "( after 'cast'"),
     ("'a' 'b' = type", "'b'", ""),
     ("type = 'a", "no end", ""),
     ("type = '", "no end", ""),
@@ -636,18 +649,18 @@ REFUSED = [
     (" AND ".join(["bytes > 1"] * 200), "too many parts", str(MOST_NODES)),
     (f"bytes IN ({', '.join(map(str, range(MOST_NODES)))})", "too many parts", ""),
     ("(" * (DEEPEST + 1) + "bytes > 1" + ")" * (DEEPEST + 1), "too deep", str(DEEPEST)),
-    ("(" * 9_000, "too deep", ""),
+    ("(" * 9_000, "too early", ""),
     ("[" * 9_000, "'['", ""),
     ("NOT " * 2_400 + "TRUE", "too deep", ""),
     ("- " * 4_900 + "1", "too deep", ""),
-    ("lower(" * 1_600, "too deep", ""),
-    ("CAST(" * 1_900, "too deep", ""),
-    ("coalesce(bytes," * 600, "too deep", ""),
-    ("bytes + (" * 1_000, "too deep", ""),
-    ("bytes = (" * 1_000, "too deep", ""),
-    ("bytes BETWEEN (" * 600, "too deep", ""),
-    ("bytes > 1 AND (files > 1 OR (" * 300, "too deep", ""),
-    ("NOT (TRUE = coalesce(" * 400, "too deep", ""),
+    ("lower(" * 1_600, "too early", ""),
+    ("CAST(" * 1_900, "too early", ""),
+    ("coalesce(bytes," * 600, "too early", ""),
+    ("bytes + (" * 1_000, "too early", ""),
+    ("bytes = (" * 1_000, "too early", ""),
+    ("bytes BETWEEN (" * 600, "too early", ""),
+    ("bytes > 1 AND (files > 1 OR (" * 300, "too early", ""),
+    ("NOT (TRUE = coalesce(" * 400, "too early", ""),
     ("1" + " + 1" * 200 + " = bytes", "too deep", ""),  # a chain is a deep tree
     ("bytes" + " - 1" * 2_400 + " = 0", "too deep", ""),
     ("a" * 9_999, "is not a column", ""),
@@ -676,6 +689,27 @@ def test_refuses_and_says_why(text: str, piece: str, advice: str) -> None:
     assert line.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bytes >", "a column, attributes['k'] or a value after '>'"),
+        ("(bytes > 5", "AND, OR or ) after 'bytes > 5'"),
+        ("bytes /  2 b", "a comparison, AND, OR or the end after '2'"),
+        ("bytes > 5 b", "AND, OR or the end after '5'"),
+        ("bytes IS 5", "NULL after 'IS'"),
+        ("attributes = 'x'", "[ after 'attributes'"),
+        ("CAST(bytes) = 1", "AND, OR or AS and a type after 'bytes'"),
+        ("> 5", "a column, attributes['k'] or a value"),
+    ],
+)
+def test_names_what_could_have_stood_there(text: str, expected: str) -> None:
+    assert refusal(text).expected == expected
+
+
+def test_the_words_of_a_part_are_those_of_its_author() -> None:
+    assert refusal("lower( (bytes\n  +1)) = 'x'").what == "'(bytes +1)' is an integer"
+
+
 def test_there_is_no_chain_of_reasons_behind_a_refusal() -> None:
     # A traceback that shows the inner fault would put our code before the person's mistake.
     assert refusal("closed_at > 'x'").__suppress_context__
@@ -684,6 +718,7 @@ def test_there_is_no_chain_of_reasons_behind_a_refusal() -> None:
 ACCEPTED = [
     "(" * DEEPEST + "bytes > 1" + ")" * DEEPEST,  # as deep as is allowed
     "NOT " * 48 + "bytes > 1",
+    "bytes > 1 OR (" * DEEPEST + "files > 1 AND bytes + 1 * 2 = 3" + ")" * DEEPEST,
     "bytes" + " + 1" * 48 + " = 0",
     " OR ".join(["attributes['a'] = 'b'"] * 166),  # long, but flat
     f"bytes IN ({', '.join(map(str, range(MOST_NODES - 2)))})",
@@ -716,6 +751,22 @@ def test_does_not_need_much_of_the_stack(text: str) -> None:
             return False
 
     assert below(400) in (True, False)
+
+
+def test_the_parser_is_loaded_with_the_first_condition() -> None:
+    # Most commands read no condition, and Lark takes longer to build its table than they may take altogether.
+    code = "import sys, retention_assets.policy.model as m; print('lark' in sys.modules, end=' ');"
+    code += "m.parse_condition('bytes > 0'); print('lark' in sys.modules)"
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_many_may_read_at_once() -> None:
+    where_grammar._lark.cache_clear()
+    texts = [text for text, _ in MEANINGS] * 4
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(parse_condition, texts)) == [parse_condition(text) for text in texts]
 
 
 # --- The value -------------------------------------------------------------------------------------------------------
@@ -777,7 +828,7 @@ def test_columns_and_values_are_those_of_the_log_and_the_model() -> None:
 def test_whatever_can_be_read_can_be_answered() -> None:
     read = {term.op for text, _ in MEANINGS for term in _terms(parse_condition(text).tree) if isinstance(term, Apply)}
     assert read == {*evaluation._OPERATORS, "cast"}
-    assert {(given, wanted) for given, all_wanted in where._CASTS.items() for wanted in all_wanted} == set(evaluation._CASTS)
+    assert {(given, wanted) for given, all_wanted in KIND_CASTS.items() for wanted in all_wanted} == set(evaluation._CASTS)
 
 
 def _terms(term: Term) -> Iterator[Term]:
@@ -790,7 +841,8 @@ def _terms(term: Term) -> Iterator[Term]:
 # --- Any text at all -------------------------------------------------------------------------------------------------
 
 PIECES = [
-    *COLUMNS, *where.FUNCTIONS, *where._BINDING, *sorted(where._FOREIGN), *where._SIGNS, *where._REMEDIES, *TARGETS,
+    *COLUMNS, *FUNCTIONS, *where_grammar._WORDS, *sorted(where_faults.FOREIGN), *where_faults.SIGNS, *TARGETS,
+    *["<", "<=", "<>", "!=", "=", ">=", ">", "(", ")", "[", "]", ",", "+", "-", "*", "/", "%"],
     "attributes", "['k']", "'x'", "''", "'", "`", "`type`", "not", "as", "escape", "null", "true", "false", "date", "timestamp",
     "5", "-1", "0.5", "1e9", "9223372036854775808", "'2026-01-01'", "'%_\\\\%'", "\\", "\n", "\x00", "é", "attributes['k']",
     "(", ")", "(", ")", "and", "or", "bytes > 1", "type = 'SNAPSHOT'", "closed_at is null", "?", ":x", "{{", "}}", "#", "@",
@@ -924,7 +976,7 @@ def _grown(kind: Kind, depth: int) -> Iterator[st.SearchStrategy[Term]]:
         yield applied("length", kind, terms(Kind.TEXT, depth))
     if kind is Kind.TEXT:
         yield from (applied(op, kind, same) for op in ("lower", "upper", "trim"))
-    yield from (applied("cast", kind, terms(given, depth)) for given, wanted in where._CASTS.items() if kind in wanted)
+    yield from (applied("cast", kind, terms(given, depth)) for given, wanted in KIND_CASTS.items() if kind in wanted)
     yield applied("coalesce", kind, same, same)
 
 

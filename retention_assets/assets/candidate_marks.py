@@ -12,8 +12,8 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
 from retention_assets.frames.decisions import VERDICTS
+from retention_assets.in_force import Rules
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.preview import Rules
 from retention_assets.resources.launch import AsOf
 from retention_assets.resources.stage import read_output, run_stage
 from retention_assets.resources.warehouse import FOLDER, Warehouse

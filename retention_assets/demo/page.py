@@ -14,9 +14,10 @@ from retention_assets.definitions import build_defs
 from retention_assets.demo.environment import AS_OF, build
 from retention_assets.exchange import read_log
 from retention_assets.explain import explain
+from retention_assets.in_force import rules_for
 from retention_assets.policy.instants import text_of
 from retention_assets.policy.language import load_policies
-from retention_assets.preview import Preview, rules_for
+from retention_assets.preview import Preview
 from retention_assets.problems import Refused
 from retention_assets.resources.stage import read_output
 from retention_assets.resources.warehouse import FOLDER

@@ -154,7 +154,7 @@ Glob = Annotated[str, BeforeValidator(lambda value: _glob(value) if isinstance(v
 DatasetGlob = Annotated[
     str,
     BeforeValidator(lambda value: _dataset_glob(value) if isinstance(value, str) else value),
-    Field(pattern="[/*]"),
+    Field(json_schema_extra={"pattern": "[/*]"}),
 ]
 Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
 Text = Annotated[str, Field(min_length=1)]
