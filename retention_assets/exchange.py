@@ -149,6 +149,7 @@ def _zone(key: str) -> str:
     )
 
 
+_FILE_NAMES = """CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END"""
 _ATTRIBUTES = """CASE WHEN line.attributes LIKE '{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END"""
 
 
@@ -169,6 +170,8 @@ def _faults() -> str:
         "WHEN NOT (regexp_full_match(line.files, '-?[0-9]{1,18}') OR line.files LIKE '[%') "
         "THEN 'files is neither a count nor a list of names: ' || line.files"
     )
+    # A file without a name can never be seen to be replaced.
+    cases.append(f"WHEN list_count({_FILE_NAMES}) < len({_FILE_NAMES}) THEN 'files holds a name that is null: ' || line.files")
     cases.append(
         "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' "
         "THEN 'attributes is not a mapping: ' || line.attributes"
@@ -188,7 +191,7 @@ _CAST_SQL = f"""
         {", ".join(f"try_cast(line.{key} AS TIMESTAMPTZ) AS {key}" for key in _TIMES[:3])},
         try_cast(line.bytes AS BIGINT) AS bytes,
         CASE WHEN line.files LIKE '[%' THEN json_array_length(line.files) ELSE try_cast(line.files AS BIGINT) END AS files,
-        CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END AS file_names,
+        {_FILE_NAMES} AS file_names,
         {_ATTRIBUTES} AS attributes,
         line.branch AS branch, line.tag AS tag, line.head AS head,
         try_cast(line.expires_at AS TIMESTAMPTZ) AS expires_at, line.realm AS realm,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import integers, joined
 from retention_assets.frames.candidate_marks import candidate_marks
 from retention_assets.frames.decisions import VERDICTS
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import SUMMED, Log
 from retention_assets.frames.reasons import Reason
 from retention_assets.in_force import Rules
 from retention_assets.policy.instants import text_of
@@ -125,15 +125,15 @@ def compare(log: Log, before: Rules, after: Rules, as_of: datetime) -> tuple[lis
     newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))
     parts = []
     for marks, rows, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
-        part = marks.select(["dataset", "transaction", "policy"]).append_column("bytes", log.transactions["bytes"]).filter(rows)
+        part = marks.select(["dataset", "transaction", "policy"]).append_column("bytes", log.transactions["bytes"].cast(SUMMED)).filter(rows)
         parts.append(part.append_column("change", pa.repeat(change, len(part))))
     columns = {name: pa.string() for name in ("dataset", "transaction", "policy", "change")}
     rows = pa.concat_tables(
-        [part.cast(pa.schema([(name, columns.get(name, pa.int64())) for name in part.column_names])) for part in parts]
+        [part.cast(pa.schema([(name, columns.get(name, SUMMED)) for name in part.column_names])) for part in parts]
     )
     grouped = rows.group_by(["dataset", "policy", "change"]).aggregate([("transaction", "count"), ("bytes", "sum")])
     changes = [
-        Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], row["bytes_sum"] or 0)
+        Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], int(row["bytes_sum"] or 0))
         for row in grouped.sort_by([("dataset", "ascending"), ("change", "ascending"), ("policy", "ascending")]).to_pylist()
     ]
     return changes, rows

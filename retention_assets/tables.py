@@ -15,6 +15,7 @@ from rich.table import Table
 from retention_assets.explain import Explanation
 from retention_assets.frames.arrays import joined
 from retention_assets.frames.decisions import VERDICTS
+from retention_assets.frames.log import SUMMED
 from retention_assets.frames.reasons import Reason
 from retention_assets.policy.instants import text_of
 from retention_assets.preview import Change, Preview
@@ -79,12 +80,12 @@ def _sums(result: Preview, key: str) -> dict[str | None, tuple[int, int]]:
         {
             "key": _plain(result.marks[key]),
             "verdict": _plain(result.marks["verdict"]),
-            "bytes": result.log.transactions["bytes"],
+            "bytes": result.log.transactions["bytes"].cast(SUMMED),
         }
     )
     rows = rows if key == "verdict" else rows.filter(pc.equal(rows["verdict"], "mark"))
     grouped = rows.group_by("key").aggregate([([], "count_all"), ("bytes", "sum")])
-    return {row["key"]: (row["count_all"], row["bytes_sum"] or 0) for row in grouped.to_pylist()}
+    return {row["key"]: (row["count_all"], int(row["bytes_sum"] or 0)) for row in grouped.to_pylist()}
 
 
 def _verdicts(result: Preview) -> Table:

@@ -179,6 +179,7 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ({"files": {"a": 1}}, "files is neither a count nor a list of names"),
         ({"files": 1.5}, "files is neither a count nor a list of names"),
         ({"files": -1}, "negative files"),
+        ({"files": ["a", None]}, "files holds a name that is null"),
         ({"attributes": "a"}, 'attributes is not a mapping: "a"'),
         ({"attributes": ["a"]}, "attributes is not a mapping"),
     ],

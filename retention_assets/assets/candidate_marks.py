@@ -12,6 +12,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
 from retention_assets.frames.decisions import VERDICTS
+from retention_assets.frames.log import SUMMED
 from retention_assets.in_force import Rules
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.resources.launch import AsOf
@@ -33,7 +34,7 @@ class Verdicts:
         """The verdicts of one part, and how many there are of each kind by policy."""
         marks = frame(transactions, datasets, self.policies, self.holds, self.as_of)
         plain = pa.table({name: marks[name].cast(pa.string()) for name in ("verdict", "policy")})
-        sized = plain.append_column("bytes", transactions["bytes"])
+        sized = plain.append_column("bytes", transactions["bytes"].cast(SUMMED))
         sums = sized.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum")])
         return {OUTPUT: marks, SUMS: sums}
 
@@ -74,14 +75,14 @@ def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:
     for verdict in VERDICTS:
         mine = [row for row in rows if row["verdict"] == verdict]
         numbers[verdict] = sum(row["count_all_sum"] for row in mine)
-        numbers[f"{verdict}_bytes"] = sum(row["bytes_sum_sum"] or 0 for row in mine)
+        numbers[f"{verdict}_bytes"] = sum(int(row["bytes_sum_sum"] or 0) for row in mine)
     records = [
         dg.TableRecord(
             {
                 "verdict": row["verdict"],
                 "policy": row["policy"] or "",
                 "transactions": row["count_all_sum"],
-                "bytes": row["bytes_sum_sum"] or 0,
+                "bytes": int(row["bytes_sum_sum"] or 0),
             }
         )
         for row in rows

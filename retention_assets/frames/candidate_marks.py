@@ -134,8 +134,10 @@ def _over(policy: Policy, history: History, may: Bools) -> Bools:
         share = Fraction(str(limits.fraction)).limit_denominator(10**9)
         over |= count * share.denominator > share.numerator * history.sizes
     if limits.bytes is not None:
-        size = history.column(integers(history.log["bytes"], 0))
-        over |= np.add.reduceat(np.where(may, size, 0), history.starts) > limits.bytes
+        size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
+        # In two halves: a sum that wrapped around would pass for a small one.
+        high, low = (np.add.reduceat(part, history.starts).astype(object) for part in (size >> 32, size & 0xFFFFFFFF))
+        over |= (high * 2**32 + low > limits.bytes).astype(bool)
     return over
 
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
+# What bytes are cast to before they are summed: a sum of many large ones does not fit where each of them does.
+SUMMED = pa.decimal128(38, 0)
 
 LOG = pa.schema(
     [

@@ -15,10 +15,10 @@ _MICROSECOND = timedelta(microseconds=1)
 # Beyond this an instant could leave the range of a timestamp; nobody retains for longer.
 LONGEST_YEARS = 1000
 
-_SHORT = re.compile(r"(\d{1,9})(s|m|h|d|w|mo|y)", re.ASCII)
+_SHORT = re.compile(r"(\d{1,12})(s|m|h|d|w|mo|y)", re.ASCII)
 _ISO = re.compile(
-    r"P(?=.)(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(?:(\d{1,9})W)?(?:(\d{1,9})D)?"
-    r"(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})S)?)?",
+    r"P(?=.)(?:(\d{1,12})Y)?(?:(\d{1,12})M)?(?:(\d{1,12})W)?(?:(\d{1,12})D)?"
+    r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12})S)?)?",
     re.ASCII,
 )
 EXPECTED_DURATION = "a duration such as 90s, 45m, 12h, 30d, 2w, 6mo, 2y, P2Y or PT36H"
@@ -124,7 +124,10 @@ def parse_instant(text: str) -> datetime:
         if len(text) == len("2026-01-01"):
             return instant.replace(tzinfo=UTC)
         raise ValueError("has no zone")
-    return instant.astimezone(UTC)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is out of range") from None
 
 
 def micros(instant: datetime) -> int:

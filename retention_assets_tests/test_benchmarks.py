@@ -1,0 +1,79 @@
+"""The benchmarks at a tiny size: what they measure must be the same job on both sides, or their ratios say nothing.
+
+Belongs here: agreement, the table and the file that come of a run, and the environments. No assertion is about time.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from retention_assets.frames.log import Log
+from retention_assets_tests.benchmarks import environments
+from retention_assets_tests.benchmarks.__main__ import main
+from retention_assets_tests.benchmarks.environments import SHAPES, Environment
+
+ROWS, DATASETS = 4_000, 40
+
+
+@pytest.mark.spark
+def test_every_contender_gives_the_same_answers_and_the_table_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A contender that answers differently does another job, and the exit code says so."""
+    found = tmp_path / "bench.json"
+    sizes = ["--rows", str(ROWS), "--datasets", str(DATASETS), "--rounds", "1"]
+
+    assert main([*sizes, "--folder", str(tmp_path), "--json", str(found)]) == 0
+
+    report = json.loads(found.read_text())
+    answers = {agreement["case"]: agreement for agreement in report["agreements"]}
+    assert {case.partition(",")[0] for case in answers} == {
+        "stage and duckdb: walk",
+        "stage and duckdb: runs",
+        "kernel and pyiceberg: older_than",
+        "kernel and pyiceberg: keep_newest",
+    }
+    assert {case: one["different"] for case, one in answers.items()} == dict.fromkeys(answers, 0)
+    assert answers["stage and duckdb: walk"]["compared"] == ROWS
+    assert {one["section"] for one in report["measurements"]} == {"kernel", "scale", "giant", "branches", "iceberg", "preview"}
+    printed = capfd.readouterr().out
+    assert all(one["contender"] in printed for one in report["measurements"])
+    assert all(case in printed for case in answers)
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_environment_is_the_same_in_one_batch_and_in_many(shape: str) -> None:
+    """Otherwise the same seed would be another environment on a machine with less memory."""
+    environment = Environment(6, 50, branches=3, shapes=(shape,))
+    batches = [environment.log(first, 2).transactions for first in (0, 2, 4)]
+    assert pa.concat_tables(batches).to_pylist() == environment.log().transactions.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("log", "heads"),
+    [
+        pytest.param(Environment(10, 60, branches=4).log(), None, id="mix"),
+        pytest.param(environments.comb(7, 3), 8, id="comb: one head at each tooth, and main at the end of the spine"),
+        pytest.param(environments.star(7, 3), 8, id="star: one head at each arm, and main at the root"),
+    ],
+)
+def test_environments_are_sound_and_clustered(log: Log, heads: int | None) -> None:
+    """A stage trusts its input to be sound, so a benchmark on an unsound one would measure nonsense."""
+    rows = log.transactions
+    rows.validate(full=True)
+    ordinal, parent = (rows[name].to_numpy() for name in ("ordinal", "parent_ordinal"))
+    sizes = log.datasets["transactions"].to_pylist()
+    assert np.array_equal(ordinal, np.concatenate([np.arange(size) for size in sizes]))
+    assert ((parent < ordinal) & (parent >= -1)).all()
+    assert len(set(rows["transaction"].to_pylist())) == len(rows)
+    by_place = dict(
+        zip(zip(rows["dataset"].to_pylist(), ordinal.tolist(), strict=True), rows["transaction"].to_pylist(), strict=True)
+    )
+    expected = [by_place.get(place) for place in zip(rows["dataset"].to_pylist(), parent.tolist(), strict=True)]
+    assert rows["parent"].to_pylist() == expected
+    if heads is not None:
+        assert sum(map(len, rows["heads"].to_pylist())) == heads
