@@ -22,6 +22,7 @@ from retention_assets.in_force import Rules
 from retention_assets.policy.instants import text_of
 
 _LINES_AT_ONCE = 65_536
+_CHANGED = pa.schema([(name, pa.string()) for name in ("dataset", "transaction", "policy")])
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,11 @@ def compare(log: Log, before: Rules, after: Rules, as_of: datetime) -> tuple[lis
     was, is_ = (pc.equal(joined(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
     newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))
     parts = []
-    for marks, rows, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
-        part = marks.select(["dataset", "transaction", "policy"]).append_column("bytes", log.transactions["bytes"].cast(SUMMED)).filter(rows)
-        parts.append(part.append_column("change", pa.repeat(change, len(part))))
-    columns = {name: pa.string() for name in ("dataset", "transaction", "policy", "change")}
-    rows = pa.concat_tables(
-        [part.cast(pa.schema([(name, columns.get(name, SUMMED)) for name in part.column_names])) for part in parts]
-    )
+    for marks, changed, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
+        part = marks.select(["dataset", "transaction", "policy"]).cast(_CHANGED)
+        sized = part.append_column("bytes", log.transactions["bytes"].cast(SUMMED)).filter(changed)
+        parts.append(sized.append_column("change", pa.repeat(change, len(sized))))
+    rows = pa.concat_tables(parts)
     grouped = rows.group_by(["dataset", "policy", "change"]).aggregate([("transaction", "count"), ("bytes", "sum")])
     changes = [
         Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], int(row["bytes_sum"] or 0))

@@ -415,7 +415,7 @@ def test_a_reader_that_went_away_ends_the_command_without_a_word(
 @pytest.mark.parametrize("format_", ["json", "table"])
 def test_a_closed_stdout_is_no_error(format_: str, previewed: tuple[str, ...], tmp_path: Path) -> None:
     # Whoever closes it wants the exit code alone.
-    command = f"exec {sys.executable} -c '{ENTRY}' {' '.join(previewed)} --format {format_} >&-"
+    command = f"exec '{sys.executable}' -c '{ENTRY}' {' '.join(previewed)} --format {format_} >&-"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, "")
 

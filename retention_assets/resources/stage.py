@@ -5,6 +5,7 @@ frame, and writes its part of the result. Rows never cross between the JVM and P
 line of counts per part.
 """
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkAttributeError
 
 from retention_assets.frames.log import Log
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 # A part is what one task holds in memory at a time. A dataset is never split, so a giant one is a part of its own.
 ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
+_FILTERED = ("dataset", "ordinal", "verdict", "policy")
+# To start a task costs more than to judge a small part, so a task takes several; a few per slot keep the slots busy to the end.
+_TASKS_PER_SLOT = 3
 
 # From the transactions and datasets of a part to one table per output name.
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
@@ -58,12 +63,30 @@ def _parts(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
 
 
 def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
-    """One Parquet file. Names are few and go into dictionaries; instants are all different and do not."""
-    strings = [f.name for f in table.schema if not pa.types.is_timestamp(f.type) and not pa.types.is_integer(f.type)]
+    """One Parquet file. Words go into dictionaries, numbers and instants do not; statistics are kept where a reader filters."""
     pq.write_table(
-        table, path, filesystem=files, compression="zstd", compression_level=1, use_dictionary=strings,
+        table,
+        path,
+        filesystem=files,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[leaf for field in table.schema for leaf in _words(field.name, field.type)],
+        write_statistics=[name for name in _FILTERED if name in table.column_names],
         row_group_size=_ROW_GROUP,
-    )  # fmt: skip
+    )
+
+
+def _words(path: str, kind: pa.DataType) -> Iterator[str]:
+    """The leaves of a column that hold text, as Parquet names them."""
+    if pa.types.is_list(kind):
+        yield from _words(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from (f"{path}.key_value.key", f"{path}.key_value.value")
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _words(f"{path}.{field.name}", field.type)
+    elif pa.types.is_string(kind) or pa.types.is_dictionary(kind):
+        yield path
 
 
 def run_stage(
@@ -72,37 +95,58 @@ def run_stage(
     """Run a frame over every part of a log. `target` gets one folder per output; parts keep their names."""
     files, root = _place(source)
     found = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
-    # The largest parts first, so that no core waits for a giant that started last.
-    names = [info.base_name for info in sorted(found, key=lambda info: -info.size) if info.base_name.endswith(".parquet")]
+    sizes = {info.base_name: info.size for info in found if info.base_name.endswith(".parquet")}
     into, place = _place(target)
     for output in outputs:
         into.create_dir(f"{place}/{output}", recursive=True)
-    if not names:
+    if not sizes:
         return Written(dict.fromkeys(outputs, 0))
-    work = _Work(source, target, tuple(outputs), frame, tuple(columns))
-    tasks = spark.createDataFrame([(name,) for name in names], "part string").repartition(len(names), "part")
-    done = tasks.mapInArrow(work, "output string, rows bigint").collect()
+    shares = _shares(sizes, _TASKS_PER_SLOT * _slots(spark))
+    work = _Work(source, target, tuple(outputs), frame, tuple(columns), shares)
+    # One number per task, so that no shuffle decides which parts come together.
+    tasks = spark.range(0, len(shares), 1, len(shares))
     rows = dict.fromkeys(outputs, 0)
-    for line in done:
+    for line in tasks.mapInArrow(work, "output string, rows bigint").collect():
         rows[line["output"]] += line["rows"]
     return Written(rows)
 
 
+def _slots(spark: "SparkSession") -> int:
+    """How many tasks run at a time. Spark Connect does not tell; there, tasks are as many as a cluster of a good size likes."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return 64
+
+
+def _shares(sizes: Mapping[str, int], most: int) -> tuple[tuple[str, ...], ...]:
+    """Parts dealt out to tasks, the largest first and each to the least busy, so that nobody waits long for a giant."""
+    shares: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
+    load = [(0, number) for number in range(len(shares))]
+    for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        least, number = heapq.heappop(load)
+        shares[number].append(name)
+        heapq.heappush(load, (least + size, number))
+    return tuple(tuple(share) for share in shares)
+
+
 @dataclass(frozen=True)
 class _Work:
-    """What a task is sent: places and the frame, never rows."""
+    """What a task is sent: places, the frame and who takes which parts, never rows."""
 
     source: str
     target: str
     outputs: tuple[str, ...]
     frame: Frame
     columns: tuple[str, ...]
+    shares: tuple[tuple[str, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
         for batch in batches:
-            for name in batch.column(0).to_pylist():
-                yield self._part(name)
+            for number in batch.column(0).to_pylist():
+                for name in self.shares[number]:
+                    yield self._part(name)
 
     def _part(self, name: str) -> pa.RecordBatch:
         files, root = _place(self.source)

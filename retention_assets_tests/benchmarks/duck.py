@@ -3,9 +3,11 @@
 `walk` is what one writes first: a recursive CTE from each head towards its root. `runs` is the best that we could think of: our
 own idea in SQL, where what happens between forks is a running sum and only stretches of history are walked.
 
-Both are given what makes them fast. One integer is the key of a row, made from its place in its file, so that a parent is found
-by subtraction and no string is ever joined. Walks stop as soon as no policy can ask for more: after the third view and, on
-features, the fourth transaction; features end where they meet main. Nothing is in order that need not be.
+`whole` is `walk` without an early end: the views of every transaction, written beside the verdicts, as our table of views is.
+
+All are given what makes them fast. One integer is the key of a row, made from its place in its file, so that a parent is found
+by subtraction and no string is ever joined. Without views to write, walks stop as soon as no policy can ask for
+more: after the third view and, on features, the fourth transaction; features end where they meet main. Nothing is in order that need not be.
 
 What DuckDB leaves out, all of it work that our side does: the list of reasons (it writes the first reason's code), witnesses
 (which branch, which tag), policies beside the one with the credit (`also`), choosing datasets by glob (all match), records and
@@ -66,6 +68,23 @@ _BRANCHES_OF_DATASETS = f"""
     FROM heads GROUP BY dataset_place
 """
 
+def _counted(stop: str) -> str:
+    """The walk that counts views and data transactions on each branch; `stop` is where a walk may end early."""
+    return f"""
+        CREATE TEMP TABLE counted AS
+        WITH RECURSIVE walk(place, parent, feature, view, newer, snapshot, data) AS (
+            SELECT tx.place, tx.parent, starts_with(name, '{FEATURES}'), 0, 0, tx.snapshot, tx.data FROM heads JOIN tx USING (place)
+            UNION ALL
+            SELECT tx.place, tx.parent, feature, view + walk.snapshot, newer + walk.data, tx.snapshot, tx.data
+            FROM walk JOIN tx ON tx.place = walk.parent
+            WHERE {stop}
+        )
+        SELECT place, min(view) AS view, min(newer) FILTER (feature) AS newer, min(newer) AS newer_anywhere FROM walk GROUP BY place
+    """
+
+
+_COUNTED = _counted(f"view + walk.snapshot < {OLD_VIEWS} OR (feature AND newer + walk.data < {FEATURE_TRANSACTIONS})")
+
 _WALK = (
     f"CREATE TEMP TABLE tx AS SELECT {_FACTS} FROM {_PARTS}",
     f"""
@@ -92,17 +111,7 @@ _WALK = (
     )
     SELECT place, bool_or(feature) AS feature FROM walk GROUP BY place
     """,
-    f"""
-    CREATE TEMP TABLE counted AS
-    WITH RECURSIVE walk(place, parent, feature, view, newer, snapshot, data) AS (
-        SELECT tx.place, tx.parent, starts_with(name, '{FEATURES}'), 0, 0, tx.snapshot, tx.data FROM heads JOIN tx USING (place)
-        UNION ALL
-        SELECT tx.place, tx.parent, feature, view + walk.snapshot, newer + walk.data, tx.snapshot, tx.data
-        FROM walk JOIN tx ON tx.place = walk.parent
-        WHERE view + walk.snapshot < {OLD_VIEWS} OR (feature AND newer + walk.data < {FEATURE_TRANSACTIONS})
-    )
-    SELECT place, min(view) AS view, min(newer) FILTER (feature) AS newer FROM walk GROUP BY place
-    """,
+    _COUNTED,
     """
     CREATE TEMP TABLE pinned AS
     WITH RECURSIVE walk(place, parent, snapshot) AS (
@@ -229,6 +238,13 @@ _VERDICTS = f"""
 """
 
 WAYS = {"walk": _WALK, "runs": _RUNS}
+# The recursive CTE without an end: the view and the depth of every transaction, which is what the table of views holds.
+WHOLE = tuple(_counted("true") if query is _COUNTED else query for query in _WALK)
+_VIEWS = f"""
+    SELECT dataset, transaction, ordinal, CASE WHEN status = 'COMMITTED' THEN counted.view END AS view,
+        CASE WHEN status = 'COMMITTED' THEN counted.newer_anywhere END AS newer
+    FROM (SELECT *, {_AT} AS place FROM read_parquet(getvariable('parts'), file_row_number = true)) LEFT JOIN counted USING (place)
+"""
 
 
 @contextmanager
@@ -240,19 +256,21 @@ def _database(cores: int) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def judge(way: str, source: Path, target: Path, cores: int) -> None:
-    """Write verdicts as Parquet, compressed as ours, one file per thread or more."""
+    """Write verdicts as Parquet, compressed as ours, one file per thread or more; of `whole` the views as well."""
+    outputs = {"": _VERDICTS} if way in WAYS else {"/candidate_marks": _VERDICTS, "/branch_views": _VIEWS}
     with _database(cores) as db:
         parts = sorted(str(part) for part in (source / "transactions").iterdir())
         db.execute("SET VARIABLE parts = $parts", {"parts": parts})
         for name, query in (("heads", _HEADS), ("tags", _TAGS)):
             db.execute(f"CREATE TEMP TABLE {name} AS {query}", {"parts": parts})
-        for query in WAYS[way]:
+        for query in WAYS.get(way, WHOLE):
             db.execute(query, {"parts": parts} if "$parts" in query else None)
-        target.mkdir(parents=True, exist_ok=True)
-        db.execute(
-            f"COPY ({_VERDICTS}) TO '{target}' "
-            "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, PER_THREAD_OUTPUT, OVERWRITE_OR_IGNORE)"
-        )
+        for folder, query in outputs.items():
+            Path(f"{target}{folder}").mkdir(parents=True, exist_ok=True)
+            db.execute(
+                f"COPY ({query}) TO '{target}{folder}' "
+                "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, PER_THREAD_OUTPUT, OVERWRITE_OR_IGNORE)"
+            )
 
 
 def differences(ours: Path, theirs: Path, every: int, cores: int) -> tuple[int, int]:
@@ -270,6 +288,22 @@ def differences(ours: Path, theirs: Path, every: int, cores: int) -> tuple[int, 
             ) a FULL JOIN (
                 SELECT dataset, ordinal, transaction, verdict, policy, reason
                 FROM read_parquet('{theirs}/*.parquet') WHERE hash(dataset) % {every} = 0
+            ) b USING (dataset, ordinal)
+            """
+        ).fetchone()
+        assert found is not None
+        return found[0], found[1]
+
+
+def views_that_differ(ours: Path, theirs: Path, every: int, cores: int) -> tuple[int, int]:
+    """Rows compared and rows that differ: view and depth, over one of `every` datasets, whole ones."""
+    with _database(cores) as db:
+        found = db.execute(
+            f"""
+            SELECT count(*), count(*) FILTER (a.view IS DISTINCT FROM b.view OR a.newer IS DISTINCT FROM b.newer)
+            FROM (SELECT dataset, ordinal, view, newer FROM read_parquet('{ours}/*.parquet') WHERE hash(dataset) % {every} = 0) a
+            FULL JOIN (
+                SELECT dataset, ordinal, view, newer FROM read_parquet('{theirs}/*.parquet') WHERE hash(dataset) % {every} = 0
             ) b USING (dataset, ordinal)
             """
         ).fetchone()

@@ -165,9 +165,13 @@ def kernel(bench: Bench) -> None:
         {
             "stage": Stage(spark, log, work / "both", ours.BOTH),
             "floor: read and write": lambda: floor.seconds(log, work / "both", work / "floor", ours.BOTH, ours.COLUMNS),
+            "duckdb: whole": partial(_duck, "whole", log, work, sizes.cores),
         },
         environment.rows,
     )  # fmt: skip
+    for output, differ in (("candidate_marks", duck.differences), ("branch_views", duck.views_that_differ)):
+        compared, different = differ(work / "both" / output, work / "whole" / output, every, sizes.cores)
+        bench.report.agree(f"stage and duckdb: whole, {output}", compared, different)
     bench.clear("kernel")
 
 
