@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import from_micros
+from retention_assets.frames.grouping import in_one_piece
 from retention_assets.frames.history import History
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.frames.protection import protection, witnesses
@@ -38,7 +39,7 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
     """The views of a sound log, in its order, seen by the branches that some glob matches; protection looks at all of them."""
     if not len(log):
         return BRANCH_VIEWS.empty_table()
-    history = History(log.combine_chunks(), micros(as_of))
+    history = History(in_one_piece(log), micros(as_of))
     scopes = Scopes(history)
     scope = scopes.of(np.array(matching(history.branches.names, branches), dtype=bool))
     back = history.in_log_order

@@ -5,6 +5,7 @@ policies are about are judged together. Few combinations of facts occur, however
 their combination, each combination is decided once, in plain Python that reads like the rules, and the decision is spread.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
@@ -13,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Ints, Small, integers
+from retention_assets.frames.arrays import Bools, Counts, Ints, Small, integers
 from retention_assets.frames.decisions import VERDICTS, Decision, Facts, decide
-from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, slices
+from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
 from retention_assets.frames.history import OPEN, History
 from retention_assets.frames.log import LOG, NAME
 from retention_assets.frames.protection import protection
@@ -39,6 +40,8 @@ CANDIDATE_MARKS = pa.schema(
     ]
 )
 
+# Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
+_MOST_KEYS = 1 << 20
 _ALWAYS = (
     "dataset",
     "transaction",
@@ -80,7 +83,7 @@ def candidate_marks(
     """The verdict of every transaction of a sound log, in the order of the log."""
     if not len(log):
         return CANDIDATE_MARKS.empty_table()
-    log = log.combine_chunks()
+    log = in_one_piece(log)
     bounds = bounds_of(log)
     chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
@@ -112,8 +115,10 @@ def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], he
         if policy.limits:
             may = (line == 0) & free if policy.latest_view else (line == 0) & free & (latest == FAR)
             over[:, number] = _over(policy, history, may)
-    flags = (latest < FAR).astype(np.int64) | (pinned < FAR) * 2 | (hold >= 0) * 4
-    flags |= ((history.status == OPEN) & ~history.independent) * 8
+    facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
+    flags = np.zeros(len(history), dtype=np.int8)
+    for bit, fact in enumerate(facts_of_rows):
+        flags |= fact.view(np.int8) << np.int8(bit)
     facts, combination = _combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
     witnesses = (latest, pinned, hold)
@@ -154,19 +159,23 @@ def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[n
     return first
 
 
-def _combinations(history: History, lines: Sequence[Small], over: Bools, flags: Ints) -> tuple[list[Facts], Ints]:
+def _combinations(history: History, lines: Sequence[Small], over: Bools, flags: Small) -> tuple[list[Facts], Counts]:
     """The combinations of facts that occur, and which of them each row has."""
     kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
     columns: list[npt.NDArray[np.integer]] = [flags, *lines]
     if len(kinds_over) > 1:
         columns.append(history.per_dataset(over_of.reshape(-1)))
-    combination = np.zeros(len(history), dtype=np.int64)
+    combination = np.zeros(len(history), dtype=np.int32)
     members: list[tuple[int, ...]] = [()]
+    waiting: list[int] = []
     for column in columns:
         width = int(column.max(initial=0)) + 1
-        key = combination * width + column
-        present, combination = _renumbered(key, len(members) * width)
-        members = [(*members[at // width], at % width) for at in present.tolist()]
+        if waiting and len(members) * math.prod(waiting) * width > _MOST_KEYS:
+            members, combination = _renumbered(members, waiting, combination)
+            waiting = []
+        combination = combination * np.int32(width) + column
+        waiting.append(width)
+    members, combination = _renumbered(members, waiting, combination)
     facts = []
     for flag, *rest in members:
         unmet_lines = tuple(rest[: len(lines)])
@@ -180,14 +189,21 @@ def _combinations(history: History, lines: Sequence[Small], over: Bools, flags: 
     return facts, combination
 
 
-def _renumbered(key: Ints, size: int) -> tuple[Ints, Ints]:
-    """The keys that occur, and for each row the place of its key among them."""
-    there = np.zeros(size, dtype=bool)
+def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) -> tuple[list[tuple[int, ...]], Counts]:
+    """The combinations that occur, each with the values that its key stands for; and for each row the place of its own."""
+    there = np.zeros(len(members) * math.prod(widths), dtype=bool)
     there[key] = True
     present = np.flatnonzero(there)
-    place = np.zeros(size, dtype=np.int64)
-    place[present] = np.arange(len(present))
-    return present, place[key]
+    place = np.zeros(len(there), dtype=np.int32)
+    place[present] = np.arange(len(present), dtype=np.int32)
+    found = []
+    for at in present.tolist():
+        values: list[int] = []
+        for width in reversed(widths):
+            at, value = divmod(at, width)
+            values.append(value)
+        found.append((*members[at], *reversed(values)))
+    return found, place[key]
 
 
 def _spread(
@@ -195,7 +211,7 @@ def _spread(
     policies: Sequence[Policy],
     holds: Sequence[Hold],
     decisions: Sequence[Decision],
-    combination: Ints,
+    combination: Counts,
     witnesses: tuple[npt.NDArray[np.integer], ...],
 ) -> pa.Table:
     """The decisions as columns, in the order of the log."""
@@ -222,17 +238,23 @@ def _words(index: npt.NDArray[np.int32], words: Sequence[str]) -> pa.DictionaryA
     return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(words, pa.string()))
 
 
-def _flattened(per_decision: Sequence[Sequence[object]], combination: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
+def _flattened(per_decision: Sequence[Sequence[object]], combination: Counts) -> tuple[Counts, Counts]:
     """List offsets of the rows, and for each entry its place in the entries of all decisions, put one after the other."""
-    lengths = np.array([len(entries) for entries in per_decision], dtype=np.int64)
-    begins = np.cumsum(lengths) - lengths
-    offsets = np.zeros(len(combination) + 1, dtype=np.int64)
-    np.cumsum(lengths[combination], out=offsets[1:])
-    entry = np.repeat(begins[combination] - offsets[:-1], lengths[combination]) + np.arange(offsets[-1])
-    return offsets.astype(np.int32), entry
+    lengths = np.array([len(entries) for entries in per_decision], dtype=np.int32)
+    begins = np.cumsum(lengths, dtype=np.int32) - lengths
+    offsets = np.zeros(len(combination) + 1, dtype=np.int32)
+    if not lengths.any():
+        return offsets, offsets[:0]
+    mine = lengths[combination]
+    if int(mine.sum(dtype=np.int64)) > np.iinfo(np.int32).max:
+        raise OverflowError("More than 2^31 reasons in one part. Judge it with fewer policies at a time, or in smaller parts.")
+    np.cumsum(mine, out=offsets[1:])
+    entry = np.repeat(begins[combination] - offsets[:-1], mine)
+    entry += np.arange(len(entry), dtype=np.int32)
+    return offsets, entry
 
 
-def _also(decisions: Sequence[Decision], combination: Ints, names: Sequence[str]) -> pa.Array:
+def _also(decisions: Sequence[Decision], combination: Counts, names: Sequence[str]) -> pa.Array:
     offsets, entry = _flattened([decision.also for decision in decisions], combination)
     number = np.array([number for decision in decisions for number in decision.also] or [0], dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), _words(number[entry], names))
@@ -241,7 +263,7 @@ def _also(decisions: Sequence[Decision], combination: Ints, names: Sequence[str]
 def _reasons(
     history: History,
     decisions: Sequence[Decision],
-    combination: Ints,
+    combination: Counts,
     policies: Sequence[str],
     holds: Sequence[str],
     witnesses: tuple[npt.NDArray[np.integer], ...],
@@ -250,7 +272,7 @@ def _reasons(
     offsets, entry = _flattened([decision.reasons for decision in decisions], combination)
     flat = [reason for decision in decisions for reason in decision.reasons]
     code = np.array([reason.number - 1 for reason, _ in flat], dtype=np.int32)[entry]
-    witness = np.array([number for _, number in flat], dtype=np.int64)[entry]
+    witness = np.array([number for _, number in flat], dtype=np.int32)[entry]
     words: list[str] = list(policies)
     row: Ints | None = None
     for reasons, names, which in (
@@ -266,6 +288,6 @@ def _reasons(
             witness[at] = history.in_log_order(which)[row[at]] + len(words)
             words.extend(names)
     reasons_of = pa.StructArray.from_arrays(
-        [_words(code, [reason.name for reason in Reason]), _words(witness.astype(np.int32), words)], names=["code", "witness"]
+        [_words(code, [reason.name for reason in Reason]), _words(witness, words)], names=["code", "witness"]
     )
     return pa.ListArray.from_arrays(pa.array(offsets), reasons_of)

@@ -14,6 +14,15 @@ from retention_assets.policy.globs import is_literal, matches, matching
 from retention_assets.policy.model import Datasets
 
 
+def in_one_piece(log: pa.Table) -> pa.Table:
+    """A log whose columns are single arrays, save the ids of transactions: they are the largest and only passed on."""
+    for number, field in enumerate(log.schema):
+        column = log.column(number)
+        if column.num_chunks > 1 and field.name != "transaction":
+            log = log.set_column(number, field, column.combine_chunks())
+    return log
+
+
 def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
     """Whether a policy or hold is about a dataset."""
     return (
