@@ -9,39 +9,30 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Counts, Ints, Small, integers
-from retention_assets.frames.decisions import VERDICTS, Decision, Facts, decide
+from retention_assets.frames.arrays import Bools, Counts, Small, integers
+from retention_assets.frames.decisions import Facts, decide
 from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
 from retention_assets.frames.history import OPEN, History
-from retention_assets.frames.log import LOG, NAME
+from retention_assets.frames.log import LOG
 from retention_assets.frames.protection import protection
-from retention_assets.frames.reasons import Reason
 from retention_assets.frames.rules import unmet
 from retention_assets.frames.scope import FAR, Scopes
+from retention_assets.frames.spread import CANDIDATE_MARKS, Spread
 from retention_assets.policy.globs import matching
 from retention_assets.policy.instants import micros
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.where import columns_of
 
-CANDIDATE_MARKS = pa.schema(
-    [
-        pa.field("dataset", NAME),
-        pa.field("transaction", pa.string()),
-        pa.field("ordinal", pa.int32()),
-        pa.field("verdict", NAME),
-        pa.field("policy", NAME),
-        pa.field("also", pa.list_(NAME)),
-        pa.field("reasons", pa.list_(pa.struct([pa.field("code", NAME), pa.field("witness", NAME)]))),
-    ]
-)
-
 # Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
 _MOST_KEYS = 1 << 20
+# Decisions are spread over as many rows at a time as a cache holds, however long a dataset is.
+_ROWS_AT_ONCE = 1 << 18
 _ALWAYS = (
     "dataset",
     "transaction",
@@ -121,8 +112,14 @@ def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], he
         flags |= fact.view(np.int8) << np.int8(bit)
     facts, combination = _combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
-    witnesses = (latest, pinned, hold)
-    return _spread(history, policies, holds, decisions, combination, witnesses)
+    spread = Spread(decisions, policies, holds, history)
+    combination = history.in_log_order(combination)
+    witnesses: list[npt.NDArray[Any]] = [history.in_log_order(column) for column in (latest, pinned, hold)]
+    parts = []
+    for begin in range(0, len(history), _ROWS_AT_ONCE):
+        here = slice(begin, begin + _ROWS_AT_ONCE)
+        parts.append(spread.rows(log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
+    return pa.concat_tables(parts)
 
 
 def _over(policy: Policy, history: History, may: Bools) -> Bools:
@@ -204,90 +201,3 @@ def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) 
             values.append(value)
         found.append((*members[at], *reversed(values)))
     return found, place[key]
-
-
-def _spread(
-    history: History,
-    policies: Sequence[Policy],
-    holds: Sequence[Hold],
-    decisions: Sequence[Decision],
-    combination: Counts,
-    witnesses: tuple[npt.NDArray[np.integer], ...],
-) -> pa.Table:
-    """The decisions as columns, in the order of the log."""
-    names = [policy.name for policy in policies]
-    combination = history.in_log_order(combination)
-    verdict = np.array([VERDICTS.index(decision.verdict) for decision in decisions], dtype=np.int32)[combination]
-    policy = np.array([decision.policy for decision in decisions], dtype=np.int32)[combination]
-    return pa.table(
-        {
-            "dataset": history.log["dataset"],
-            "transaction": history.log["transaction"],
-            "ordinal": history.log["ordinal"],
-            "verdict": _words(verdict, VERDICTS),
-            "policy": _words(policy, names),
-            "also": _also(decisions, combination, names),
-            "reasons": _reasons(history, decisions, combination, names, [hold.name or "" for hold in holds], witnesses),
-        },
-        schema=CANDIDATE_MARKS,
-    )
-
-
-def _words(index: npt.NDArray[np.int32], words: Sequence[str]) -> pa.DictionaryArray:
-    """A dictionary column; a negative index is null."""
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(words, pa.string()))
-
-
-def _flattened(per_decision: Sequence[Sequence[object]], combination: Counts) -> tuple[Counts, Counts]:
-    """List offsets of the rows, and for each entry its place in the entries of all decisions, put one after the other."""
-    lengths = np.array([len(entries) for entries in per_decision], dtype=np.int32)
-    begins = np.cumsum(lengths, dtype=np.int32) - lengths
-    offsets = np.zeros(len(combination) + 1, dtype=np.int32)
-    if not lengths.any():
-        return offsets, offsets[:0]
-    mine = lengths[combination]
-    if int(mine.sum(dtype=np.int64)) > np.iinfo(np.int32).max:
-        raise OverflowError("More than 2^31 reasons in one part. Judge it with fewer policies at a time, or in smaller parts.")
-    np.cumsum(mine, out=offsets[1:])
-    entry = np.repeat(begins[combination] - offsets[:-1], mine)
-    entry += np.arange(len(entry), dtype=np.int32)
-    return offsets, entry
-
-
-def _also(decisions: Sequence[Decision], combination: Counts, names: Sequence[str]) -> pa.Array:
-    offsets, entry = _flattened([decision.also for decision in decisions], combination)
-    number = np.array([number for decision in decisions for number in decision.also] or [0], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), _words(number[entry], names))
-
-
-def _reasons(
-    history: History,
-    decisions: Sequence[Decision],
-    combination: Counts,
-    policies: Sequence[str],
-    holds: Sequence[str],
-    witnesses: tuple[npt.NDArray[np.integer], ...],
-) -> pa.Array:
-    """Reasons with their witnesses: a policy that the decision names, or the branch, tag or hold that the row names."""
-    offsets, entry = _flattened([decision.reasons for decision in decisions], combination)
-    flat = [reason for decision in decisions for reason in decision.reasons]
-    code = np.array([reason.number - 1 for reason, _ in flat], dtype=np.int32)[entry]
-    witness = np.array([number for _, number in flat], dtype=np.int32)[entry]
-    words: list[str] = list(policies)
-    row: Ints | None = None
-    for reasons, names, which in (
-        ((Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED), history.branches.names, witnesses[0]),
-        ((Reason.TAG,), history.tags.names, witnesses[1]),
-        ((Reason.HOLD,), holds, witnesses[2]),
-    ):
-        kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
-        if kinds.any():
-            if row is None:
-                row = np.repeat(np.arange(len(combination)), np.diff(offsets))
-            at = np.flatnonzero(kinds[entry])
-            witness[at] = history.in_log_order(which)[row[at]] + len(words)
-            words.extend(names)
-    reasons_of = pa.StructArray.from_arrays(
-        [_words(code, [reason.name for reason in Reason]), _words(witness, words)], names=["code", "witness"]
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets), reasons_of)
