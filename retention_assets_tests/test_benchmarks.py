@@ -33,6 +33,7 @@ def test_every_contender_gives_the_same_answers_and_the_table_is_printed(
     assert {case.partition(",")[0] for case in answers} == {
         "stage and duckdb: walk",
         "stage and duckdb: runs",
+        "stage and duckdb: whole",
         "kernel and pyiceberg: older_than",
         "kernel and pyiceberg: keep_newest",
     }
