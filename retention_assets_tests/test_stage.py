@@ -12,8 +12,9 @@ import pytest
 
 from retention_assets.exchange import read_log
 from retention_assets.frames.branch_views import branch_views
-from retention_assets.frames.candidate_marks import CANDIDATE_MARKS, candidate_marks, columns_for
-from retention_assets.frames.log import LOG, Log
+from retention_assets.frames.candidate_marks import candidate_marks, columns_for
+from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames.spread import CANDIDATE_MARKS
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.resources.stage import read_output, run_stage, write_log
 from retention_assets_tests.histories import AS_OF, random_histories, to_lines
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-ORDER = [("dataset", "ascending"), ("ordinal", "ascending")]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_log_survives_its_parts(log: Log, tmp_path: Path) -> None:
 
 def test_an_empty_log_is_no_work(spark: "SparkSession", tmp_path: Path) -> None:
     """No dataset, no task, no failure."""
-    empty = Log(LOG.empty_table(), read_log_of_nothing())
+    empty = Log(LOG.empty_table(), DATASETS.empty_table())
     write_log(empty, str(tmp_path / "log"))
 
     def frame(transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
@@ -88,13 +88,6 @@ def test_an_empty_log_is_no_work(spark: "SparkSession", tmp_path: Path) -> None:
     written = run_stage(spark, str(tmp_path / "log"), str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([]))
     assert written.rows == {"candidate_marks": 0}
     assert read_output(str(tmp_path / "out"), "candidate_marks").schema.names == CANDIDATE_MARKS.names
-
-
-def read_log_of_nothing() -> pa.Table:
-    """The datasets of an empty environment."""
-    from retention_assets.frames.log import DATASETS
-
-    return DATASETS.empty_table()
 
 
 def test_an_error_in_a_frame_fails_the_stage_and_says_what_it_was(log: Log, spark: "SparkSession", tmp_path: Path) -> None:
