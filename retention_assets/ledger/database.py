@@ -1,0 +1,62 @@
+"""The database of a ledger as the nouns of the ledger see it: a state to read, and transactions that leave an audit.
+
+Belongs here: the shape of a transaction: the work first, the acts appended to the chain last, all of it again if it was undone.
+Does not belong here: what differs between databases (connection.py, bulk.py), and any table but the audit's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine
+
+from retention_assets.ledger.audit import Act, append
+from retention_assets.ledger.bulk import stage
+from retention_assets.ledger.connection import reading, with_retries, writing
+
+T = TypeVar("T")
+
+
+@dataclass
+class Writing:
+    """A transaction that writes. What is done in it is recorded in it, or it leaves no record of a decision."""
+
+    connection: Connection
+    acts: list[Act] = field(default_factory=list)
+
+    def record(self, act: Act) -> Act:
+        """Have an act appended to the audit when the work is done, with what it says then."""
+        self.acts.append(act)
+        return act
+
+
+@dataclass(frozen=True)
+class Database:
+    """One ledger's database."""
+
+    engine: Engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent state, however long it is read."""
+        with reading(self.engine) as connection:
+            yield connection
+
+    def write(self, work: Callable[[Writing], T], staged: pa.Table | None = None) -> T:
+        """Do work in one transaction, with its audit; and all of it again if another transaction won.
+
+        `staged` is a table that the work finds under the name STAGED.
+        """
+        with stage(self.engine, staged) as (attach, load):
+
+            def once() -> T:
+                with writing(self.engine, attach) as connection:
+                    load(connection)
+                    doing = Writing(connection)
+                    done = work(doing)
+                    append(connection, doing.acts)
+                    return done
+
+            return with_retries(once)

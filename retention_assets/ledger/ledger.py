@@ -1,0 +1,99 @@
+"""The ledger, opened: the nouns of the record, each under its name.
+
+Belongs here: opening by URL (and bringing an older ledger up to date), and what one finds on an open ledger.
+Does not belong here: what any of the nouns does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+
+from retention_assets.ledger.audit import as_line, rows
+from retention_assets.ledger.book import PolicyBook
+from retention_assets.ledger.clock import ClockGuard
+from retention_assets.ledger.connection import connect, reading, unreachable, with_retries, writing
+from retention_assets.ledger.database import Database
+from retention_assets.ledger.holds import Holds
+from retention_assets.ledger.leases import Leases
+from retention_assets.ledger.marks import Marks
+from retention_assets.ledger.published import Published
+from retention_assets.ledger.realms import Realms
+from retention_assets.ledger.reports import Reports
+from retention_assets.ledger.schema import REVISION
+from retention_assets.ledger.sweeps import Sweeps
+from retention_assets.ledger.unmarking import Unmarking
+from retention_assets.ledger.verification import Head, Verdict, verify
+from retention_assets.ledger.visibility import Visibility
+from retention_assets.places import Url
+
+
+class Ledger:
+    """An open ledger. Safe to share between threads; each forked or spawned program opens its own."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.marks = Marks(database)
+        self.unmark = Unmarking(database)
+        self.sweeps = Sweeps(database)
+        self.leases = Leases(database)
+        self.reports = Reports(database)
+        self.published = Published(database)
+        self.book = PolicyBook(database)
+        self.holds = Holds(database)
+        self.realms = Realms(database)
+        self.visibility = Visibility(database)
+        self.clock = ClockGuard(database)
+
+    def verify(self, known: Head | None = None) -> Verdict:
+        """Whether the record still says what was written; `known` is a head that was noted earlier."""
+        with self.database.reading() as connection:
+            return verify(connection, known)
+
+    def audit_lines(self, after: int = 0) -> Iterator[str]:
+        """The audit as lines of JSON, from the beginning or after a position."""
+        with self.database.reading() as connection:
+            for row in rows(connection, after):
+                yield as_line(row)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
+    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it."""
+    engine = connect(url)
+    try:
+        if migrations is not None or not _is_up_to_date(engine):
+            with_retries(lambda: _migrate(engine, migrations))
+    except DBAPIError as error:
+        engine.dispose()
+        raise unreachable(engine, error) from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return Ledger(Database(engine))
+
+
+def _is_up_to_date(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return False
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == [REVISION]
+
+
+def _migrate(engine: Engine, folder: Path | None) -> None:
+    # Loaded only when there is something to do: most openings find a ledger that is up to date.
+    from retention_assets.ledger.migrations import FOLDER, migrate
+
+    with writing(engine) as connection:
+        migrate(connection, folder or FOLDER)

@@ -1,0 +1,86 @@
+"""Realms: ACTIVE and INACTIVE ones are retained, a PURGING one is marked whole, a PURGED one is over.
+
+Belongs here: the life of a realm. Does not belong here: which datasets it has (stores) and marking them (assets).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from retention_assets.ledger.audit import Act, Deed
+from retention_assets.ledger.columns import Present
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.schema import REALMS
+from retention_assets.ledger.upserts import insert_or_skip, insert_or_update
+from retention_assets.policy.instants import Duration, parse_duration
+from retention_assets.problems import Refused
+
+# What a realm is that nobody has said anything about.
+INITIAL = "ACTIVE"
+ARROWS: Mapping[str, tuple[str, ...]] = {
+    "ACTIVE": ("INACTIVE", "PURGING"),
+    "INACTIVE": ("ACTIVE", "PURGING"),
+    "PURGING": ("ACTIVE", "INACTIVE", "PURGED"),
+    "PURGED": (),
+}
+SYSTEM = "::"
+
+
+@dataclass(frozen=True)
+class Realm:
+    """A realm, and the grace of the marks that purging it makes."""
+
+    name: str
+    status: str
+    grace: Duration
+
+
+@dataclass(frozen=True)
+class Realms:
+    """The realms of a ledger."""
+
+    database: Database
+
+    def of(self, name: str) -> Realm:
+        """A realm as it is."""
+        return self.all().get(name, Realm(name, INITIAL, Duration()))
+
+    def all(self) -> dict[str, Realm]:
+        """The realms of which something was said, by name."""
+        query = select(REALMS.c.name, REALMS.c.status, REALMS.c.grace).order_by(REALMS.c.name)
+        with self.database.reading() as connection:
+            return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in connection.execute(query)}
+
+    def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
+        """What a person says of a realm. PURGED is not for people to say: a scan that finds nothing says it."""
+        if status == "PURGED":
+            raise Refused(f"{name} is PURGED once a scan finds nothing of it any more. To get there, make it PURGING.")
+        return self.database.write(lambda doing: _changed(doing, name, status, actor, reason, grace))
+
+    def purged(self, name: str, found: int, actor: str) -> Realm:
+        """What a scan found of a realm that is PURGING: if nothing, it is PURGED."""
+        if found:
+            return self.of(name)
+        return self.database.write(lambda doing: _changed(doing, name, "PURGED", actor, "A scan found nothing of it.", None))
+
+
+def _changed(doing: Writing, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+    if name.startswith(SYSTEM):
+        raise Refused(f"{name} is the system's: realms whose names begin with {SYSTEM} are not changed.")
+    act = Act(Deed.REALM, actor, reason)
+    row = {"name": name, "changed_at": Present(), "changed_by": actor, "act": act.id}
+    nothing = insert_or_skip(doing.connection, REALMS).values(**row, status=INITIAL, grace=str(Duration()))
+    doing.connection.execute(nothing)
+    before = doing.connection.execute(select(REALMS).where(REALMS.c.name == name).with_for_update()).one()
+    if status == before.status and grace is None:
+        return Realm(name, before.status, parse_duration(before.grace))
+    if status != before.status and status not in ARROWS[before.status]:
+        allowed = " or ".join(ARROWS[before.status]) or "nothing else"
+        raise Refused(f"{name} is {before.status} and can't become {status}, only {allowed}.")
+    new = Realm(name, status, grace if grace is not None else parse_duration(before.grace))
+    changes = insert_or_update(doing.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
+    doing.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))
+    act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
+    doing.record(act)
+    return new

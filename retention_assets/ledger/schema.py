@@ -1,0 +1,266 @@
+"""The tables of the ledger, as the newest migration leaves them.
+
+Belongs here: tables, keys and the conditions that hold for every row, the same on SQLite and PostgreSQL.
+Does not belong here: how an older ledger gets here (migrations), and any statement that reads or writes.
+
+No row of the ledger is ever removed. What is over (a mark taken back, a lease given up, a hold released) says so in its row.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from retention_assets.ledger.columns import Instant, Name
+
+# The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
+REVISION = "0001"
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+# Alone as a primary key this is SQLite's own row id, which costs no index.
+Key = BigInteger().with_variant(Integer, "sqlite")
+# The id of the act in the audit that wrote a row. No foreign key: the audit row is appended last, when the chain is locked.
+ACT = BigInteger
+
+# A mark that is MARKED or SWEEPING is open. Written out wherever it narrows: only so do both databases use the partial index.
+OPEN = "status IN ('MARKED', 'SWEEPING')"
+
+POLICY_VERSIONS = Table(
+    "policy_versions",
+    METADATA,
+    Column("name", Name, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("content", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("written_by", Text, nullable=False),
+    Column("written_at", Instant, nullable=False),
+    Column("system", Boolean, nullable=False),
+    Column("revoked", Boolean, nullable=False),
+    Column("act", ACT, nullable=False),
+    CheckConstraint("version >= 1", name="version"),
+)
+
+PLANS = Table(
+    "plans",
+    METADATA,
+    Column("id", Key, primary_key=True, autoincrement=False),
+    Column("dataset", Name, nullable=False, index=True),
+    Column("token", BigInteger, nullable=False),
+    Column("as_of", Instant, nullable=False),
+    Column("marks", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("planned_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    Column("act", ACT, nullable=False),
+)
+
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("id", Key, primary_key=True, autoincrement=False),
+    Column("dataset", Name, nullable=False),
+    Column("transaction", Name, nullable=False),
+    Column("policy", Name, nullable=False),
+    Column("policy_version", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("bytes", BigInteger),
+    Column("grace", Text, nullable=False),
+    Column("marked_at", Instant, nullable=False),
+    Column("due_at", Instant, nullable=False),
+    Column("act", ACT, nullable=False),
+    Column("seal", Text, nullable=False),
+    # Everything above is set once. What follows is where the mark is in its life.
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("last_error", Text),
+    Column("why", Text),
+    Column("changed_at", Instant),
+    Column("changed_by", Text),
+    Column("changed_act", ACT),
+    CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
+    CheckConstraint("due_at >= marked_at", name="grace"),
+)
+# At most one open mark per transaction; also the way to the marks of a dataset that somebody still has to look at.
+Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
+# A transaction is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
+SWEPT = "status = 'SWEPT'"
+Index(
+    "uq_marks_swept", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT)
+)
+
+# The rest, so that every mark is found by its transaction through one of the three.
+OVER = "status IN ('UNMARKED', 'SPARED')"
+Index("ix_marks_over", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(OVER), postgresql_where=text(OVER))
+
+PLANNED = Table(
+    "planned",
+    METADATA,
+    Column("plan", BigInteger, ForeignKey(PLANS.c.id), primary_key=True, autoincrement=False),
+    Column("mark", BigInteger, ForeignKey(MARKS.c.id), primary_key=True, autoincrement=False),
+    Column("bytes", BigInteger),
+)
+
+# One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.
+STEPS = Table(
+    "steps",
+    METADATA,
+    Column("act", ACT, primary_key=True, autoincrement=False),
+    Column("mark", BigInteger, ForeignKey(MARKS.c.id), primary_key=True, autoincrement=False, index=True),
+    Column("status", Text, nullable=False),
+    Column("outcome", Text),
+    Column("bytes", BigInteger),
+    Column("why", Text),
+    Column("seal", Text, nullable=False),
+    CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
+    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'FAILED')", name="outcome"),
+)
+
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    # Rises with every holder: a write that names an older one comes from somebody who lost the lease.
+    Column("token", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("taken_at", Instant, nullable=False),
+    Column("beat_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Column("given_up", Boolean, nullable=False),
+)
+
+VISIBILITY = Table(
+    "visibility",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    Column("visible_from", Instant, nullable=False),
+    Column("raised_at", Instant, nullable=False),
+    Column("raised_by", Text, nullable=False),
+    Column("act", ACT, nullable=False),
+)
+
+REALMS = Table(
+    "realms",
+    METADATA,
+    Column("name", Name, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("grace", Text, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("changed_by", Text, nullable=False),
+    Column("act", ACT, nullable=False),
+    CheckConstraint("status IN ('ACTIVE', 'INACTIVE', 'PURGING', 'PURGED')", name="status"),
+)
+
+HOLDS = Table(
+    "holds",
+    METADATA,
+    Column("id", Key, primary_key=True, autoincrement=False),
+    Column("name", Name, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("until", Instant),
+    Column("placed_at", Instant, nullable=False),
+    Column("placed_by", Text, nullable=False),
+    Column("released_at", Instant),
+    Column("released_by", Text),
+    Column("release_reason", Text),
+    Column("act", ACT, nullable=False),
+)
+# A name can be used again once its hold was released.
+HELD = "released_at IS NULL"
+Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
+
+
+def _counter(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+REPORTS = Table(
+    "reports",
+    METADATA,
+    Column("execution_date", Date, primary_key=True),
+    Column("dataset", Name, primary_key=True),
+    Column("policies", Text, nullable=False),
+    Column("bounds", Text, nullable=False),
+    Column("terminal_only", Boolean),
+    Column("archived_types", Text, nullable=False),
+    Column("to_delete", BigInteger, nullable=False),
+    Column("bytes_to_free", BigInteger, nullable=False),
+    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "bytes_freed")),
+    Column("classes", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    Column("act", ACT, nullable=False),
+)
+
+PUBLISHED = Table(
+    "published",
+    METADATA,
+    Column("asset", Name, primary_key=True),
+    Column("dataset", Name, primary_key=True),
+    Column("folder", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("published_at", Instant, nullable=False),
+    Column("act", ACT, nullable=False),
+)
+
+# One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.
+CLOCK = Table(
+    "clock",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("newest_mark_at", Instant),
+    Column("newest_seen_at", Instant),
+    Column("accepted_until", Instant),
+    Column("next_mark", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+
+AUDIT = Table(
+    "audit",
+    METADATA,
+    Column("position", Key, primary_key=True, autoincrement=False),
+    Column("act", ACT, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("deed", Text, nullable=False),
+    Column("dataset", Name),
+    Column("policy", Name),
+    Column("policy_version", Integer),
+    Column("reason", Text),
+    Column("detail", Text, nullable=False),
+    Column("members", BigInteger),
+    Column("digest", Text),
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    UniqueConstraint("act"),
+)
+
+AUDIT_HEAD = Table(
+    "audit_head",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)

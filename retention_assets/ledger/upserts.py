@@ -1,0 +1,36 @@
+"""The inserts that differ between SQLite and PostgreSQL: of a row that may be there already, and of how many there were.
+
+Belongs here: those statements. Does not belong here: any table.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Insert, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+
+def inserted(connection: Connection, statement: Insert) -> int:
+    """Execute an insert; the number of rows that it wrote."""
+    done = connection.execute(statement, execution_options={"preserve_rowcount": True})
+    if connection.dialect.name == "sqlite":
+        # Python's driver doesn't say how many an INSERT wrote that begins with WITH.
+        return int(connection.exec_driver_sql("SELECT changes()").scalar_one())
+    return done.rowcount
+
+
+def insert_or_skip(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that leaves a row of the same key as it is."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def insert_or_update(
+    connection: Connection, table: Table, key: Sequence[str], changed: Sequence[str]
+) -> postgresql.Insert | sqlite.Insert:
+    """An insert that gives a row of the same key the new values of some columns."""
+    if connection.dialect.name == "postgresql":
+        new = postgresql.insert(table)
+        return new.on_conflict_do_update(index_elements=list(key), set_={name: new.excluded[name] for name in changed})
+    other = sqlite.insert(table)
+    return other.on_conflict_do_update(index_elements=list(key), set_={name: other.excluded[name] for name in changed})

@@ -1,0 +1,60 @@
+"""Visibility marks: per dataset the time before which history is not to be read. It only rises.
+
+Belongs here: raising it and reading it. Does not belong here: what a reader sees of a history (frames).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, update
+
+from retention_assets.ledger.audit import Act, Deed
+from retention_assets.ledger.columns import Present
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.schema import VISIBILITY
+from retention_assets.ledger.upserts import insert_or_skip, inserted
+from retention_assets.policy.instants import Duration, text_of
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """The visibility marks of a ledger."""
+
+    database: Database
+
+    def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
+        """Raise the mark; a lower value changes nothing. The value that holds afterwards."""
+        return self.database.write(lambda doing: _raise_to(doing, dataset, visible_from, actor, reason))
+
+    def advance(self, dataset: str, as_of: datetime, retention: Duration, newest_closed_at: datetime, actor: str) -> datetime:
+        """Raise it by a retention, but never past the newest transaction: a fast clock can't hide the current view."""
+        proposed = min(retention.before(as_of), newest_closed_at)
+        return self.raise_to(dataset, proposed, actor, f"retention of {retention.words()} as of {text_of(as_of)}")
+
+    def of(self, dataset: str) -> datetime | None:
+        """The time before which the history of a dataset is not to be read, if there is one."""
+        return self.of_all([dataset]).get(dataset)
+
+    def of_all(self, datasets: Iterable[str] | None = None) -> dict[str, datetime]:
+        """The same for many datasets, or all that have one."""
+        wanted = None if datasets is None else set(datasets)
+        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).order_by(VISIBILITY.c.dataset)
+        if wanted is not None and len(wanted) == 1:
+            query = query.where(VISIBILITY.c.dataset.in_(wanted))
+        with self.database.reading() as connection:
+            return {
+                row.dataset: row.visible_from for row in connection.execute(query) if wanted is None or row.dataset in wanted
+            }
+
+
+def _raise_to(doing: Writing, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
+    act = Act(Deed.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
+    values = {"visible_from": visible_from, "raised_at": Present(), "raised_by": actor, "act": act.id}
+    new = insert_or_skip(doing.connection, VISIBILITY).values(dataset=dataset, **values)
+    lower = (VISIBILITY.c.dataset == dataset) & (VISIBILITY.c.visible_from < visible_from)
+    if inserted(doing.connection, new) or doing.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount:
+        doing.record(act)
+    holds = select(VISIBILITY.c.visible_from).where(VISIBILITY.c.dataset == dataset)
+    effective: datetime = doing.connection.execute(holds).scalar_one()
+    return effective

@@ -1,0 +1,76 @@
+"""What tests do to a ledger, in few words: candidates, marks that are due, a whole sweep.
+
+Belongs here: the shortest way to a ledger in some state. Not a second implementation of anything.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from sqlalchemy import text
+
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.candidates import CANDIDATES
+from retention_assets.ledger.leases import Lease
+from retention_assets.ledger.sweeps import Outcome, Plan, Settlement
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+WEEK = timedelta(days=7)
+LATER = T0 + WEEK
+
+
+def candidates(names: Sequence[str], dataset: str = "lake/d", policy: str = "p", grace: str = "7d", size: int = 10) -> pa.Table:
+    """Candidates of one dataset and policy."""
+    row = {"dataset": dataset, "policy": policy, "policy_version": 1, "reason": "SELECTED", "grace": grace, "bytes": size}
+    return pa.Table.from_pylist([{**row, "transaction": name} for name in names], schema=CANDIDATES)
+
+
+def many(amount: int, per_dataset: int = 1000) -> pa.Table:
+    """Candidates T0, T1, … in datasets lake/d0, lake/d1, …"""
+    rows = range(amount)
+    return pa.table(
+        {
+            "dataset": [f"lake/d{row // per_dataset}" for row in rows],
+            "transaction": [f"T{row}" for row in rows],
+            "policy": ["p"] * amount,
+            "policy_version": pa.array([1] * amount, pa.int32()),
+            "reason": ["SELECTED"] * amount,
+            "grace": ["7d"] * amount,
+            "bytes": [10] * amount,
+        }
+    )
+
+
+def statuses(ledger: Ledger, dataset: str = "lake/d") -> dict[str, str]:
+    """Where each transaction's newest mark is."""
+    table = ledger.marks.table([dataset])
+    return dict(zip(table["transaction"].to_pylist(), table["status"].to_pylist(), strict=True))
+
+
+def ids(ledger: Ledger, *names: str, dataset: str = "lake/d") -> list[int]:
+    """The ids of the newest marks of some transactions, or of all of a dataset."""
+    table = ledger.marks.table([dataset])
+    newest = dict(zip(table["transaction"].to_pylist(), table["id"].to_pylist(), strict=True))
+    return [newest[name] for name in names or newest]
+
+
+def planned(ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper") -> tuple[Lease, Plan, list[int]]:
+    """A lease and a plan of everything that is due."""
+    lease = ledger.leases.take(dataset, holder)
+    plan = ledger.sweeps.plan(lease, ids(ledger, dataset=dataset), LATER)
+    return lease, plan, ledger.sweeps.planned(plan)["id"].to_pylist()
+
+
+def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
+    """Everything that is due of a dataset, swept."""
+    lease, plan, marks = planned(ledger, dataset)
+    begun = ledger.sweeps.begin(lease, plan, marks)
+    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    ledger.sweeps.finish(lease, plan)
+    return lease
+
+
+def by_hand(ledger: Ledger, statement: str) -> int:
+    """What somebody does to the database past the ledger; the rows that it changed."""
+    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
+        return connection.execute(text(statement)).rowcount

@@ -1,0 +1,156 @@
+"""What people decide, on both databases: the policy book, holds, realms, visibility and the clock guard."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from retention_assets.ledger import Ledger
+from retention_assets.policy.book import Outcome, as_loaded
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.model import Hold, Policy
+from retention_assets.problems import Refused
+from retention_assets_tests.ledger.acts import LATER, T0, candidates
+
+DAY = timedelta(days=1)
+WEEKS = Duration(days=14)
+
+
+def policy(age: str, name: str = "p") -> Policy:
+    return Policy.model_validate({"name": name, "datasets": {"include": ("lake/*",)}, "select": {"older_than": age}})
+
+
+def outcomes(ledger: Ledger, *policies: Policy, overwrite: bool = False) -> list[Outcome]:
+    return [one.outcome for one in ledger.book.load([as_loaded(one) for one in policies], "loader", overwrite)]
+
+
+def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None:
+    assert outcomes(ledger, policy("30d")) == [Outcome.WRITTEN]
+    assert outcomes(ledger, policy("P30D")) == [Outcome.SKIPPED]
+    assert outcomes(ledger, policy("31d")) == [Outcome.WRITTEN]
+    assert outcomes(ledger) == [Outcome.ABSENT]
+    assert [(one.version, one.written_by, one.system) for one in ledger.book.versions("p")] == [
+        (1, "loader", True),
+        (2, "loader", True),
+    ]
+    assert ledger.verify().faults == ()
+
+
+def test_what_a_person_wrote_stays_unless_overwritten(ledger: Ledger) -> None:
+    ledger.book.write(policy("30d"), "ann", "agreed with legal")
+    assert outcomes(ledger, policy("31d")) == [Outcome.DRIFTED]
+    assert [one.version for one in ledger.book.in_force()] == [1]
+    assert outcomes(ledger, policy("31d"), overwrite=True) == [Outcome.WRITTEN]
+
+
+def test_a_revoked_policy_is_in_force_no_more_and_its_marks_are_orphaned(ledger: Ledger) -> None:
+    outcomes(ledger, policy("30d"))
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    assert ledger.book.orphaned() == []
+    ledger.book.revoke("p", "ann", "too eager")
+    assert ledger.book.in_force() == []
+    assert [(one.policy, one.policy_version, one.marks) for one in ledger.book.orphaned()] == [("p", 1, 2)]
+    assert ledger.marks.table(statuses=["MARKED"]).num_rows == 2
+    with pytest.raises(Refused, match="No policy named p is in force"):
+        ledger.book.revoke("p", "ann", "again")
+
+
+def test_loaders_at_once_write_each_version_once(ledger: Ledger) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: outcomes(ledger, policy("30d"))[0], range(8)))
+    assert sorted(found) == [Outcome.SKIPPED] * 7 + [Outcome.WRITTEN]
+
+
+def test_a_visibility_mark_only_rises(ledger: Ledger) -> None:
+    assert ledger.visibility.of("lake/d") is None
+    assert ledger.visibility.raise_to("lake/d", T0, "ann") == T0
+    assert ledger.visibility.raise_to("lake/d", T0 - DAY, "ann") == T0
+    assert ledger.visibility.raise_to("lake/d", T0 + DAY, "ann") == T0 + DAY
+    assert ledger.verify().rows == 2
+
+
+def test_a_fast_clock_cannot_hide_the_current_view(ledger: Ledger) -> None:
+    assert ledger.visibility.advance("lake/d", T0 + 1000 * DAY, WEEKS, T0, "ann") == T0
+    assert ledger.visibility.advance("lake/e", T0, WEEKS, T0, "ann") == T0 - 14 * DAY
+
+
+def test_advances_at_once_end_at_the_maximum(ledger: Ledger) -> None:
+    def advances(number: int) -> list[bool]:
+        wanted = [T0 + timedelta(seconds=(number * 7 + step * 5) % 97) for step in range(10)]
+        return [ledger.visibility.raise_to("lake/d", value, f"writer {number}") >= value for value in wanted]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(all(done) for done in pool.map(advances, range(16)))
+    highest = max((number * 7 + step * 5) % 97 for number in range(16) for step in range(10))
+    assert ledger.visibility.of_all() == {"lake/d": T0 + timedelta(seconds=highest)}
+    assert ledger.verify().faults == ()
+
+
+def hold(name: str | None = "legal", until: str | None = None, reason: str = "case 7") -> Hold:
+    return Hold.model_validate({"name": name, "datasets": "lake/*", "reason": reason, "owner": "ann", "until": until})
+
+
+def test_a_hold_is_in_force_until_it_ends_or_is_released(ledger: Ledger) -> None:
+    ledger.holds.place(hold(), "ann")
+    ledger.holds.place(hold("short", "2026-01-02T00:00:00Z"), "ann")
+    assert ledger.holds.in_force(T0) == [hold(), hold("short", "2026-01-02T00:00:00Z")]
+    assert ledger.holds.in_force(T0 + DAY) == [hold()]
+    ledger.holds.release("legal", "bob", "case closed")
+    assert ledger.holds.in_force(LATER) == []
+    with pytest.raises(Refused, match="No hold named legal is in force"):
+        ledger.holds.release("legal", "bob", "case closed")
+    ledger.holds.place(hold(), "ann")
+    assert ledger.verify().rows == 4
+
+
+def test_holds_have_names_of_their_own_and_reasons(ledger: Ledger) -> None:
+    ledger.holds.place(hold(), "ann")
+    with pytest.raises(Refused, match="A hold named legal is in force"):
+        ledger.holds.place(hold(), "bob")
+    with pytest.raises(Refused, match="with a reason"):
+        ledger.holds.place(hold("other", reason=" "), "ann")
+    with pytest.raises(Refused, match="which the record keeps"):
+        ledger.holds.release("legal", "ann", "")
+
+
+def test_the_life_of_a_realm(ledger: Ledger) -> None:
+    assert ledger.realms.of("acme").status == "ACTIVE"
+    ledger.realms.change("acme", "INACTIVE", "ann", "left us")
+    assert ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3)).grace == Duration(days=3)
+    assert ledger.realms.purged("acme", 2, "scan").status == "PURGING"
+    assert ledger.realms.purged("acme", 0, "scan").status == "PURGED"
+    with pytest.raises(Refused, match="acme is PURGED and can't become ACTIVE, only nothing else"):
+        ledger.realms.change("acme", "ACTIVE", "ann", "came back")
+    assert ledger.verify().rows == 3
+
+
+def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
+    with pytest.raises(Refused, match="the system's"):
+        ledger.realms.change("::audit", "PURGING", "ann", "why")
+    with pytest.raises(Refused, match="once a scan finds nothing"):
+        ledger.realms.change("acme", "PURGED", "ann", "why")
+    with pytest.raises(Refused, match="is ACTIVE and can't become PURGED"):
+        ledger.realms.purged("acme", 0, "scan")
+    assert ledger.realms.all() == {}
+
+
+def test_the_clock_guard(ledger: Ledger) -> None:
+    ledger.clock.check(T0, None)
+    ledger.clock.check(T0 + 14 * DAY, None)
+    ledger.clock.check(T0, None)
+    far = T0 + 40 * DAY
+    with pytest.raises(Refused, match=r"more than 14 days after the newest time .* `retention clock accept --as-of 2026-02-10"):
+        ledger.clock.check(far, T0 + 15 * DAY)
+    ledger.clock.check(far, T0 + 26 * DAY)
+    further = T0 + 400 * DAY
+    ledger.clock.accept(further, "ann", "a ledger from the archive")
+    ledger.clock.check(further, None)
+    with pytest.raises(Refused, match="more than 14 days after"):
+        ledger.clock.check(further + 15 * DAY, None)
+
+
+def test_a_clock_behind_the_newest_mark_is_refused(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+    ledger.clock.check(T0 - timedelta(minutes=5), None)
+    with pytest.raises(Refused, match="earlier than the newest mark of the ledger"):
+        ledger.clock.check(T0 - timedelta(minutes=5, seconds=1), None)

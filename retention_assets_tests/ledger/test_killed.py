@@ -1,0 +1,95 @@
+"""A writer is killed, with SIGKILL, at one statement after the other; each time the ledger opens, verifies and resumes."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.sweeps import Outcome, Settlement
+from retention_assets.problems import Refused
+from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, statuses
+
+NAMES = [f"T{number}" for number in range(12)]
+TODAY = date(2026, 1, 8)
+# Every statement and every commit counts; there are a hundred, some fewer on PostgreSQL. The last writer comes to its end.
+SURELY_KILLED = 80
+LAST = 1000
+
+
+def works(ledger: Ledger, store: Path) -> None:
+    """Marks, an unmark and a sweep in two batches. Begun again after a kill it goes on where it was."""
+    ledger.marks.mark(candidates(NAMES), T0, "evaluation")
+    with contextlib.suppress(Refused):
+        ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
+    ledger.reports.open(TODAY, "lake/d", Opening(len(NAMES) - 2, 100), "sweeper")
+    lease = ledger.leases.take("lake/d", "sweeper")
+    left = ledger.sweeps.left("lake/d")["id"].to_pylist()
+    ledger.sweeps.settle(lease, [deletes(mark, store) for mark in left], TODAY)
+    plan = ledger.sweeps.plan(lease, ids(ledger), LATER)
+    marks = ledger.sweeps.planned(plan)["id"].to_pylist()
+    for first in (0, 5):
+        begun = ledger.sweeps.begin(lease, plan, marks[first : first + 5])
+        ledger.sweeps.settle(lease, [deletes(mark, store) for mark in begun], TODAY)
+    ledger.sweeps.finish(lease, plan)
+    ledger.reports.finish(TODAY, "lake/d", "sweeper")
+
+
+def deletes(mark: int, store: Path) -> Settlement:
+    """A store that remembers what it deleted, beyond the death of the writer."""
+    file = store / str(mark)
+    if file.exists():
+        return Settlement(mark, Outcome.ALREADY_GONE, 0)
+    file.touch()
+    return Settlement(mark, Outcome.DELETED, 10)
+
+
+def works_until(url: str, store: Path, last: int) -> None:
+    """The writer, which kills itself before its so-manyth statement or commit."""
+    ledger = open_ledger(url)
+    left = iter(range(last))
+
+    def counts(*_: Any) -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    event.listen(ledger.database.engine, "before_cursor_execute", counts)
+    event.listen(ledger.database.engine, "commit", counts)
+    works(ledger, store)
+
+
+@pytest.fixture(scope="module")
+def writers() -> Any:
+    """Where writers are forked from: a program that has loaded everything and holds no connection."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+@pytest.mark.parametrize("last", [*range(0, 106, 3), LAST])
+def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, writers: Any, last: int) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    open_ledger(url).close()
+    writer = writers.Process(target=works_until, args=(url, store, last))
+    writer.start()
+    writer.join()
+    ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}
+    assert writer.exitcode in ends
+    with open_ledger(url) as ledger:
+        assert ledger.verify().faults == ()
+        began = ledger.marks.table(statuses=["SWEEPING", "SWEPT"])["id"].to_pylist()
+        assert {int(file.name) for file in store.iterdir()} <= set(began)
+        by_hand(ledger, "UPDATE leases SET expires_at = taken_at")
+        works(ledger, store)
+        assert statuses(ledger) == {name: "UNMARKED" if name in NAMES[:2] else "SWEPT" for name in NAMES}
+        (report,) = ledger.reports.of(TODAY)
+        assert report["deleted"] + report["already_gone"] == len(NAMES) - 2 == len(list(store.iterdir()))
+        assert ledger.verify().faults == ()

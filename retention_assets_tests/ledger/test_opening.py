@@ -1,0 +1,101 @@
+"""Opening a ledger: made, migrated or refused, by one or by many at once, and nobody learns a password by it."""
+
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.migrations import FOLDER
+from retention_assets.ledger.schema import METADATA, REVISION
+from retention_assets.places import Url
+from retention_assets.problems import Refused
+from retention_assets_tests.ledger.acts import T0, candidates
+
+LATER_RELEASE = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{before}"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("leases") as leases:
+        leases.add_column(sa.Column("host", sa.Text))
+"""
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """The migrations of a later release."""
+    folder = tmp_path / "50% later"
+    shutil.copytree(FOLDER, folder)
+    (folder / "versions" / "v9999_hosts.py").write_text(LATER_RELEASE.format(before=REVISION))
+    return folder
+
+
+def test_the_tables_are_what_the_migrations_make(ledger: Ledger) -> None:
+    with ledger.database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), METADATA) == []
+
+
+def test_the_newest_migration_is_the_one_that_the_tables_name() -> None:
+    assert ScriptDirectory(str(FOLDER)).get_heads() == [REVISION]
+
+
+def test_an_older_ledger_is_migrated_and_keeps_what_it_says(url: str, later: Path) -> None:
+    with open_ledger(url) as older:
+        older.marks.mark(candidates(["T1"]), T0, "evaluation")
+        head = older.verify().head
+    with open_ledger(url, later) as newer, newer.database.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(host) FROM leases").scalar() == 0
+        assert newer.marks.table().num_rows == 1
+        assert newer.verify(head).faults == ()
+
+
+def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:
+    open_ledger(url, later).close()
+    with pytest.raises(Refused, match=r"has schema 9999, and this release knows schemas up to 0001.*nothing was changed"):
+        open_ledger(url)
+    with open_ledger(url, later) as newer:
+        assert newer.verify().faults == ()
+
+
+def opened(url: str) -> None:
+    open_ledger(url).close()
+
+
+def test_programs_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    programs = [context.Process(target=opened, args=(url,)) for _ in range(4)]
+    for program in programs:
+        program.start()
+    for program in programs:
+        program.join()
+    assert [program.exitcode for program in programs] == [0] * 4
+    with open_ledger(url) as ledger:
+        assert ledger.marks.mark(candidates(["T1"]), T0, "evaluation").new == 1
+
+
+def test_a_sqlite_ledger_keeps_its_own_rules(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/new/folder/ledger.db") as ledger, ledger.database.engine.connect() as connection:
+        found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "foreign_keys")}
+        assert found == {"journal_mode": "wal", "foreign_keys": 1}
+
+
+def test_a_ledger_that_cannot_be_reached_is_refused_without_its_password() -> None:
+    with pytest.raises(Refused, match="cannot be opened") as refusal:
+        open_ledger(Url("postgresql://me:secret@localhost:1/none"))
+    assert "secret" not in str(refusal.value)
+    assert "postgresql" in str(refusal.value)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("Not a database at all. " * 50)
+    with pytest.raises(Refused, match="file is not a database"):
+        open_ledger(f"sqlite:///{tmp_path}/notes.db")

@@ -1,0 +1,193 @@
+"""Sweeps and leases on both databases: nothing unplanned begins, nothing counts twice, who lost the lease writes nothing."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import date
+
+import pytest
+
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.leases import Lease, LeaseLost
+from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.sweeps import Outcome, Plan, Settlement
+from retention_assets.problems import Refused
+from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
+
+TODAY = date(2026, 1, 8)
+EXPIRED = "UPDATE leases SET expires_at = taken_at"
+
+
+@pytest.fixture
+def marked(ledger: Ledger) -> Ledger:
+    """Three marks, and a report that is open for them."""
+    ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
+    ledger.reports.open(TODAY, "lake/d", Opening(3, 30), "sweeper")
+    return ledger
+
+
+def test_only_what_is_due_is_planned(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["T4"], grace="8d"), T0, "evaluation")
+    lease, plan, batch = planned(marked)
+    assert (plan.marks, plan.bytes) == (3, 30)
+    assert batch == ids(marked, "T1", "T2", "T3")
+    assert marked.sweeps.begin(lease, plan, ids(marked)) == batch
+
+
+def test_what_is_in_no_plan_does_not_begin(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "sweeper")
+    plan = marked.sweeps.plan(lease, ids(marked, "T1"), LATER)
+    assert marked.sweeps.begin(lease, plan, ids(marked)) == ids(marked, "T1")
+    assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
+
+
+def test_what_was_unmarked_after_the_plan_does_not_begin(marked: Ledger) -> None:
+    lease, plan, batch = planned(marked)
+    marked.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
+    assert marked.sweeps.begin(lease, plan, batch) == ids(marked, "T1", "T3")
+
+
+def test_marks_of_another_dataset_are_out_of_reach(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["T1"], "lake/other"), T0, "evaluation")
+    others = ids(marked, dataset="lake/other")
+    lease = marked.leases.take("lake/d", "sweeper")
+    plan = marked.sweeps.plan(lease, others, LATER)
+    assert plan.marks == 0
+    assert marked.sweeps.begin(lease, plan, others) == []
+    assert marked.sweeps.spare(lease, dict.fromkeys(others, "why")) == []
+    assert statuses(marked, "lake/other") == {"T1": "MARKED"}
+
+
+def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
+    lease, plan, batch = planned(marked)
+    marked.sweeps.begin(lease, plan, batch)
+    outcomes = [
+        Settlement(batch[0], Outcome.DELETED, 10),
+        Settlement(batch[1], Outcome.ALREADY_GONE),
+        Settlement(batch[2], Outcome.FAILED, error="disk on fire"),
+    ]
+    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter(dict.fromkeys(Outcome, 1))
+    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter()
+    (report,) = marked.reports.of(TODAY)
+    assert [report[name] for name in ("deleted", "already_gone", "failed", "bytes_freed")] == [1, 1, 1, 10]
+    failed = marked.marks.table(statuses=["MARKED"]).to_pylist()
+    assert [(row["transaction"], row["attempts"], row["last_error"]) for row in failed] == [("T3", 1, "disk on fire")]
+    assert marked.verify().faults == ()
+
+
+def test_what_failed_is_swept_the_next_time(marked: Ledger) -> None:
+    for attempt in (1, 2):
+        lease, plan, batch = planned(marked)
+        begun = marked.sweeps.begin(lease, plan, batch)
+        marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error=f"no {attempt}") for mark in begun])
+        marked.leases.give_up(lease)
+    rows = marked.marks.table().to_pylist()
+    assert {(row["attempts"], row["last_error"]) for row in rows} == {(2, "no 2")}
+    assert marked.verify().faults == ()
+
+
+def test_settling_what_never_began_changes_nothing(marked: Ledger) -> None:
+    lease, _, batch = planned(marked)
+    assert marked.sweeps.settle(lease, [Settlement(batch[0], Outcome.DELETED)], TODAY) == Counter()
+    assert statuses(marked)["T1"] == "MARKED"
+
+
+def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "sweeper")
+    first, second = ids(marked, "T1", "T2")
+    assert marked.sweeps.spare(lease, {first: "Tag 'v1'", second: "Hold 'h'"}, TODAY) == [first, second]
+    rows = {row["transaction"]: row["why"] for row in marked.marks.table(statuses=["SPARED"]).to_pylist()}
+    assert rows == {"T1": "Tag 'v1'", "T2": "Hold 'h'"}
+    assert marked.reports.of(TODAY)[0]["spared"] == 2
+    assert marked.marks.mark(candidates(["T1"]), LATER, "evaluation").new == 1
+    assert marked.verify().faults == ()
+
+
+def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
+    lease, plan, batch = planned(marked, holder="first")
+    marked.sweeps.begin(lease, plan, batch[:2])
+    by_hand(marked, EXPIRED)
+    assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
+    second = marked.leases.take("lake/d", "second")
+    left = marked.sweeps.left("lake/d")["id"].to_pylist()
+    assert left == batch[:2]
+    assert marked.sweeps.settle(second, [Settlement(mark, Outcome.ALREADY_GONE) for mark in left]).total() == 2
+    assert [row for row in marked.audit_lines() if '"TAKE_OVER"' in row]
+    assert marked.verify().faults == ()
+
+
+def test_one_sweeper_per_dataset(marked: Ledger) -> None:
+    marked.leases.take("lake/d", "first")
+    with pytest.raises(Refused, match=r"is being swept by first, who was last heard of at .*ends by itself"):
+        marked.leases.take("lake/d", "second")
+    assert marked.leases.take("lake/other", "second").token == 1
+
+
+def test_a_lease_that_was_given_up_is_free_at_once(marked: Ledger) -> None:
+    first = marked.leases.take("lake/d", "first")
+    marked.leases.give_up(first)
+    second = marked.leases.take("lake/d", "second")
+    assert second.token == first.token + 1
+    marked.leases.give_up(first)
+    assert marked.leases.holder_of("lake/d") == second
+
+
+def test_a_heartbeat_keeps_a_lease(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "first", 1)
+    longer = marked.leases.beat(lease, 3600)
+    assert longer.expires_at > lease.expires_at
+    assert longer.token == lease.token
+
+
+def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.leases.beat(lease)
+
+
+def spares(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.sweeps.spare(lease, dict.fromkeys(batch, "why"))
+
+
+def plans(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.sweeps.plan(lease, batch, LATER)
+
+
+def begins(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.sweeps.begin(lease, plan, batch)
+
+
+def settles(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.sweeps.settle(lease, [Settlement(batch[0], Outcome.DELETED)])
+
+
+def finishes(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.sweeps.finish(lease, plan)
+
+
+@pytest.mark.parametrize("loss", ["expired", "taken", "given up"])
+@pytest.mark.parametrize("write", [beats, spares, plans, begins, settles, finishes])
+def test_who_lost_the_lease_writes_nothing(
+    marked: Ledger, write: Callable[[Ledger, Lease, Plan, list[int]], object], loss: str
+) -> None:
+    lease, plan, batch = planned(marked, holder="first")
+    marked.sweeps.begin(lease, plan, batch[:1])
+    if loss == "given up":
+        marked.leases.give_up(lease)
+    else:
+        by_hand(marked, EXPIRED)
+    if loss == "taken":
+        marked.leases.take("lake/d", "second")
+    before = (marked.marks.table(), marked.verify().head)
+    with pytest.raises(LeaseLost, match="second has taken it since" if loss == "taken" else "nobody has taken it since"):
+        write(marked, lease, plan, batch)
+    assert (marked.marks.table(), marked.verify().head) == before
+
+
+def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
+    assert not marked.reports.open(TODAY, "lake/d", Opening(99, 99), "sweeper")
+    assert marked.reports.open(TODAY, "lake/e", Opening(4, 40, {"p": 1}, classes={"mark": 4, "keep": 2}), "sweeper", log=6)
+    assert marked.reports.sum_of(TODAY, TODAY)["to_delete"] == 7
+    assert marked.reports.sum_of(date(2025, 1, 1), date(2025, 1, 2))["to_delete"] == 0
+    with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
+        marked.reports.open(TODAY, "lake/f", Opening(1, 1, classes={"mark": 1}), "sweeper", log=2)
+    first = marked.reports.finish(TODAY, "lake/d", "sweeper")
+    assert marked.reports.finish(TODAY, "lake/d", "sweeper") == first
+    assert marked.verify().faults == ()
