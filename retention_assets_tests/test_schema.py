@@ -39,7 +39,7 @@ BEYOND_A_SCHEMA = {
     # several places
     "two-policies-of-one-name", "two-holds-of-one-name", "key-twice", "key-of-a-policy-twice",
     # values whose text is right and whose meaning is not
-    "age-of-zero", "iso-age-of-zero", "age-of-zero-of-views", "duration-too-long", "duration-far-too-long",
+    "age-of-zero", "iso-age-of-zero", "age-of-zero-of-views", "duration-too-long", "duration-far-too-long", "duration-number-too-long",
     "duration-too-long-in-days", "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
     "until-before-the-year-one", "fraction-that-is-no-number",
     "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",

@@ -29,8 +29,9 @@ from retention_assets.frames import condition as evaluation
 from retention_assets.frames.condition import holds
 from retention_assets.frames.log import INSTANT, LOG
 from retention_assets.policy import where_faults, where_grammar
+from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.instants import micros, parse_instant
-from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES, Selection
+from retention_assets.policy.model import Selection
 from retention_assets.policy.where import (
     COLUMNS,
     DEEPEST,

@@ -19,8 +19,9 @@ from retention_assets.frames.history import DELETE, OPEN, RECORD, TYPES, History
 from retention_assets.frames.reasons import Reason
 from retention_assets.frames.scope import Scope, Scopes
 from retention_assets.frames.superseded import superseded
+from retention_assets.policy.fields import STATUSES
 from retention_assets.policy.instants import Duration, micros
-from retention_assets.policy.model import STATUSES, Beyond, Branches, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import Beyond, Branches, OlderThan, Policy, Selection, Window
 
 
 class Line(NamedTuple):
