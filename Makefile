@@ -16,8 +16,8 @@ WITH_JAVA := JAVA_HOME="$$(.ci/java)" && export JAVA_HOME &&
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
 
-check: lint ## Lint, types and every test that needs no Spark: seconds
-	@$(BIN)/python -m pytest --quiet -m "not spark"
+check: lint ## Lint, types, and the tests that need neither Spark nor patience
+	@$(BIN)/python -m pytest --quiet -m "not spark and not long"
 
 lint: $(READY) ## Lint and types alone
 	@$(BIN)/python -m ruff check --quiet

@@ -9,6 +9,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
+_LONG = {"ledger", "test_laws.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long by where it stands."""
+    for item in items:
+        if _LONG & set(item.path.parts):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The session that the package itself would start, on two cores."""
