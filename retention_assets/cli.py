@@ -171,8 +171,7 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
 
         for made in preview_tables(result, most):
             console().print(made)
-    if result.refused:
-        raise Refused(f"{len(result.refused)} of {len(log.datasets)} datasets were refused: their logs are not sound.")
+    _refuse_unsound(log)
 
 
 @retention.command()
@@ -303,7 +302,7 @@ def _rules(policies: "Policies", log: "Log", settings: "Settings") -> "Rules":
 
 
 def _refuse_unsound(log: "Log") -> None:
-    refused = log.datasets["fault"].length() - log.datasets["fault"].null_count
+    refused = len(log.datasets) - log.datasets["fault"].null_count
     if refused:
         raise Refused(f"{refused} of {len(log.datasets)} datasets were refused: their logs are not sound.")
 

@@ -105,7 +105,8 @@ def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datet
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
     mark = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of).slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
-    position = at if history.order is None else int(np.flatnonzero(history.order == at)[0])
+    scopes = Scopes(history)
+    position = at if history.order is None else int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
     holders = _holders(history, position).tolist()
     reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
@@ -116,8 +117,8 @@ def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datet
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
         summary=_summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
-        tags=tuple(_tags(history, position)),
-        policies=tuple(_answer(policy, Scopes(history), position, as_of) for policy in about.policies),
+        tags=tuple(_tags(scopes, position)),
+        policies=tuple(_answer(policy, scopes, position, as_of) for policy in about.policies),
     )  # fmt: skip
 
 
@@ -186,10 +187,10 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     return BranchView(name, view, newer, left_at, words)
 
 
-def _tags(history: History, position: int) -> Iterator[str]:
-    tag = int(protection(Scopes(history)).tag[position])
+def _tags(scopes: Scopes, position: int) -> Iterator[str]:
+    tag = int(protection(scopes).tag[position])
     if tag < FAR:
-        yield history.tags.names[tag]
+        yield scopes.history.tags.names[tag]
 
 
 def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime) -> PolicyAnswer:

@@ -21,7 +21,7 @@ from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 
 TYPES = (*BRANCHED, *INDEPENDENT)
 SNAPSHOT, DELETE, RECORD = TYPES.index("SNAPSHOT"), TYPES.index("DELETE"), TYPES.index("RECORD")
-OPEN, COMMITTED, ABORTED = (STATUSES.index(status) for status in ("OPEN", "COMMITTED", "ABORTED"))
+OPEN, COMMITTED = STATUSES.index("OPEN"), STATUSES.index("COMMITTED")
 
 S = TypeVar("S", bound=np.generic)
 
@@ -81,6 +81,15 @@ class History:
         """The row of the log at each position: the order of transactions."""
         return np.arange(len(self), dtype=np.int64) if self.order is None else self.order
 
+    @cached_property
+    def positions(self) -> Ints:
+        """The position of each row of the log."""
+        if self.order is None:
+            return self.rows
+        positions = np.empty(len(self.order), dtype=np.int64)
+        positions[self.order] = np.arange(len(self.order))
+        return positions
+
     def per_dataset(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
         """A value of each dataset, given to each of its rows."""
         return np.repeat(values, self.sizes)
@@ -116,10 +125,8 @@ class History:
         """For each loose position that of its nearest committed ancestor, or -1: it lies on that one's branches."""
         parent = self._parent
         if self.order is not None:
-            position = np.empty(len(parent), dtype=np.int64)
-            position[self.order] = np.arange(len(parent))
             parent = parent[self.order]
-            parent = np.where(parent < 0, -1, position[parent])
+            parent = np.where(parent < 0, -1, self.positions[parent])
         up = np.arange(len(parent), dtype=np.int64)
         up[self.loose] = parent[self.loose]
         at = up[self.loose]
@@ -156,11 +163,7 @@ class History:
         return np.maximum.accumulate(np.where(self.committed, np.arange(len(self)), -1))
 
     def _placed(self, rows: Ints, rank: Ints, names: Sequence[str]) -> Refs:
-        position = rows
-        if self.order is not None:
-            back = np.empty(len(self.order), dtype=np.int64)
-            back[self.order] = np.arange(len(self.order))
-            position = back[rows]
+        position = rows if self.order is None else self.positions[rows]
         return Refs(position, np.searchsorted(self.starts, rows, side="right") - 1, rank, names)
 
 

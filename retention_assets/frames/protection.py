@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.frames.arrays import Ints
 from retention_assets.frames.scope import FAR, Scopes, in_latest_view
 
 
@@ -19,11 +19,6 @@ class Protection:
 
     branch: Ints
     tag: Ints
-
-    @property
-    def protected(self) -> Bools:
-        """Who is protected at all."""
-        return (self.branch < FAR) | (self.tag < FAR)
 
 
 def protection(scopes: Scopes) -> Protection:

@@ -175,7 +175,10 @@ class Scopes:
         chosen = names[self.history.branches.rank]
         if chosen.all():
             return self.everywhere
-        return self._known.setdefault(chosen.tobytes(), Scope(self.history, chosen))
+        key = chosen.tobytes()
+        if key not in self._known:
+            self._known[key] = Scope(self.history, chosen)
+        return self._known[key]
 
     def named(self, name: str) -> Scope:
         """The scope of one branch name."""

@@ -56,9 +56,7 @@ def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
     encoded = pc.list_flatten(lists).dictionary_encode()
     file = integers(encoded.indices, -1).astype(np.int64)
     if history.order is not None:
-        position = np.empty(len(history), dtype=np.int64)
-        position[history.order] = np.arange(len(history))
-        row = position[row]
+        row = history.positions[row]
     wanted = current[row]
     keys = np.unique(row[wanted] * np.int64(len(encoded.dictionary) + 1) + file[wanted])
     return np.divmod(keys, np.int64(len(encoded.dictionary) + 1))
