@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from retention_assets_tests.databases import server, url
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+__all__ = ["server", "url"]
 
 # Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = {"ledger", "test_laws.py"}

@@ -23,6 +23,7 @@ from retention_assets.ledger.published import Published
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import REVISION
+from retention_assets.ledger.story import Story
 from retention_assets.ledger.sweeps import Sweeps
 from retention_assets.ledger.unmarking import Unmarking
 from retention_assets.ledger.verification import Head, Verdict, verify
@@ -46,6 +47,7 @@ class Ledger:
         self.realms = Realms(database)
         self.visibility = Visibility(database)
         self.clock = ClockGuard(database)
+        self.story = Story(database)
 
     def verify(self, known: Head | None = None) -> Verdict:
         """Whether the record still says what was written; `known` is a head that was noted earlier."""

@@ -2,24 +2,29 @@
 
 Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing.
 Does not belong here: showing a report.
+
+The set of a report is fixed when it opens: the open marks that are due by then. At any moment `to_delete` is what was deleted,
+already gone, spared and unmarked, plus what of the set is still open. What becomes due later is swept all the same, and counts
+in the report of the next day, on both sides.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from typing import Any
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, select, text, true, update
 
 from retention_assets.ledger.audit import Act, Deed
 from retention_assets.ledger.columns import Present
 from retention_assets.ledger.database import Database, Writing
-from retention_assets.ledger.schema import REPORTS
-from retention_assets.ledger.upserts import insert_or_skip, inserted
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
+from retention_assets.ledger.upserts import insert_or_skip
 from retention_assets.problems import Refused
 
 COUNTERS = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free", "bytes_freed")
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -29,13 +34,32 @@ class Opening:
     `classes` says of every transaction of the log which one class it is in; together they are the log.
     """
 
-    to_delete: int
-    bytes_to_free: int
     policies: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, str] = field(default_factory=dict)
     terminal_only: bool | None = None
     archived_types: tuple[str, ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
+
+
+class Span(NamedTuple):
+    """Of which marks a report is: those that were made before and are due by then."""
+
+    due_by: datetime | None
+    marks_before: int | None
+
+    def has(self, one: "Counted") -> bool:
+        """Whether a mark is of the set."""
+        return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
+
+
+class Counted(NamedTuple):
+    """A mark that came to a counter: since when it was due says in which report."""
+
+    mark: int
+    due_at: datetime
+    counter: str
+    bytes: int | None
+    freed: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,29 +68,37 @@ class Reports:
 
     database: Database
 
-    def open(self, execution_date: date, dataset: str, opening: Opening, actor: str, log: int | None = None) -> bool:
-        """Open the report of a day; false if it is open already. Then nothing of it changes: what came later is tomorrow's."""
+    def open(
+        self, execution_date: date, dataset: str, opening: Opening, as_of: datetime, actor: str, log: int | None = None
+    ) -> bool:
+        """Open the report of a day over what is due by now; false if it is open already. Then nothing of it changes."""
         if log is not None and sum(opening.classes.values()) != log:
             raise Refused(
                 f"The classes of {dataset} sum to {sum(opening.classes.values())}, and its log has {log} transactions."
             )
-        return self.database.write(lambda doing: _open(doing, execution_date, dataset, opening, actor))
+        return self.database.write(lambda doing: _open(doing, execution_date, dataset, opening, as_of, actor))
 
-    def finish(self, execution_date: date, dataset: str, actor: str) -> datetime:
-        """Everything of the day is done. The second time says when the first one was."""
-        return self.database.write(lambda doing: _finish(doing, execution_date, dataset, actor))
+    def finish_done(self, actor: str, dataset: str | None = None) -> list[tuple[date, str]]:
+        """Finish every report, or those of a dataset, of whose set nothing is open any more; which were finished."""
+        return self.database.write(lambda doing: _finish_done(doing, actor, dataset))
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
         """The reports of a day, by dataset."""
-        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date).order_by(REPORTS.c.dataset)
+        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _opened()).order_by(REPORTS.c.dataset)
         with self.database.reading() as connection:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
             return [{**row, **{name: json.loads(row[name]) for name in _JSON}} for row in found]
 
+    def days(self) -> list[date]:
+        """The days that have a report, newest first."""
+        query = select(REPORTS.c.execution_date).where(_opened()).distinct().order_by(REPORTS.c.execution_date.desc())
+        with self.database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
         totals = [func.coalesce(func.sum(REPORTS.c[name]), 0).label(name) for name in COUNTERS]
-        query = select(*totals).where(REPORTS.c.execution_date.between(first, last))
+        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _opened())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
 
@@ -74,37 +106,98 @@ class Reports:
 _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
-def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, actor: str) -> bool:
-    act = Act(Deed.REPORT, actor, dataset=dataset, detail={"date": execution_date.isoformat(), "to_delete": opening.to_delete})
+def _opened() -> ColumnElement[bool]:
+    """A row without a set holds what already counts for a day that has not begun."""
+    return REPORTS.c.due_by.is_not(None)
+
+
+def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, as_of: datetime, actor: str) -> bool:
+    this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
+    act = Act(Deed.REPORT, actor, dataset=dataset)
+    _row(doing, execution_date, dataset, act.id)
+    due = select(func.count(), func.coalesce(func.sum(MARKS.c.bytes), 0))
+    due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
+    amount, size = (int(value) for value in doing.connection.execute(due).one())
     values = {
         **{name: json.dumps(getattr(opening, name), sort_keys=True) for name in _JSON},
-        **{name: getattr(opening, name) for name in ("to_delete", "bytes_to_free", "terminal_only")},
+        "terminal_only": opening.terminal_only,
+        "to_delete": REPORTS.c.to_delete + amount,
+        "bytes_to_free": REPORTS.c.bytes_to_free + size,
+        "due_by": as_of,
+        "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
     }
-    row = insert_or_skip(doing.connection, REPORTS).values(
-        execution_date=execution_date, dataset=dataset, started_at=Present(), act=act.id, **values
-    )
-    if not inserted(doing.connection, row):
+    opened = update(REPORTS).where(this, ~_opened()).values(**values, started_at=Present(), act=act.id)
+    if not doing.connection.execute(opened).rowcount:
         return False
+    act.detail = {"date": execution_date.isoformat(), "to_delete": amount}
     doing.record(act)
     return True
 
 
-def count(doing: Writing, execution_date: date, dataset: str, **amounts: int) -> None:
-    """Add to the counters of a report, in the transaction that wrote what is counted."""
-    this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
-    added = {name: REPORTS.c[name] + amount for name, amount in amounts.items()}
-    if not doing.connection.execute(update(REPORTS).where(this).values(**added)).rowcount:
-        raise ValueError(f"no report of {dataset} is open for {execution_date}")
+def _row(doing: Writing, execution_date: date, dataset: str, act: int) -> None:
+    """A report that has not begun, if there is none of that day."""
+    nothing = {name: json.dumps(getattr(Opening(), name)) for name in _JSON}
+    row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act, **nothing}
+    doing.connection.execute(insert_or_skip(doing.connection, REPORTS).values(**row, started_at=Present()))
 
 
-def _finish(doing: Writing, execution_date: date, dataset: str, actor: str) -> datetime:
-    this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
-    done = update(REPORTS).where(this, REPORTS.c.finished_at.is_(None)).values(finished_at=Present())
-    if doing.connection.execute(done).rowcount:
-        detail = {"date": execution_date.isoformat(), "finished": True}
-        doing.record(Act(Deed.REPORT, actor, dataset=dataset, detail=detail))
-    row = doing.connection.execute(select(REPORTS.c.finished_at).where(this)).one_or_none()
-    if row is None:
-        raise Refused(f"There is no report of {dataset} for {execution_date}, so none can be finished.")
-    finished: datetime = row.finished_at
+def count(doing: Writing, execution_date: date, dataset: str, counted: Iterable[Counted]) -> None:
+    """Add to the counters of a day's report, in the transaction that wrote what is counted; what came later counts later."""
+    waiting, day = list(counted), execution_date
+    while waiting:
+        span = _span(doing, day, dataset)
+        if span is None and day == execution_date:
+            raise ValueError(f"no report of {dataset} is open for {execution_date}")
+        if span is None or span.due_by is None:
+            # A day that has not begun: both what was to be deleted and what became of it.
+            _row(doing, day, dataset, 0)
+            done = [one for one in waiting if one.counter != "failed"]
+            sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
+            _add(doing, day, dataset, waiting, sums)
+            return
+        _add(doing, day, dataset, [one for one in waiting if span.has(one)], {})
+        waiting = [one for one in waiting if not span.has(one)]
+        day += _DAY
+
+
+def count_unmarked(doing: Writing, marks: Iterable[tuple[str, Counted]]) -> None:
+    """Count marks that people took back, each in the newest report of its dataset that is not finished and has it."""
+    by_dataset: dict[str, list[Counted]] = {}
+    for dataset, one in marks:
+        by_dataset.setdefault(dataset, []).append(one)
+    unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
+    unfinished = unfinished.where(_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
+    newest = {row.dataset: row for row in doing.connection.execute(unfinished) if row.dataset in by_dataset}
+    for dataset, report in newest.items():
+        span = Span(report.due_by, report.marks_before)
+        mine = [one for one in by_dataset[dataset] if span.has(one)]
+        _add(doing, report.execution_date, dataset, mine, {})
+
+
+def _span(doing: Writing, day: date, dataset: str) -> Span | None:
+    query = select(REPORTS.c.due_by, REPORTS.c.marks_before)
+    query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset == dataset)
+    row = doing.connection.execute(query).one_or_none()
+    return Span(row.due_by, row.marks_before) if row else None
+
+
+def _add(doing: Writing, day: date, dataset: str, counted: Iterable[Counted], sums: dict[str, int]) -> None:
+    for one in counted:
+        sums[one.counter] = sums.get(one.counter, 0) + 1
+        sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
+    if any(sums.values()):
+        this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
+        added = {name: REPORTS.c[name] + amount for name, amount in sums.items()}
+        doing.connection.execute(update(REPORTS).where(this).values(**added))
+
+
+def _finish_done(doing: Writing, actor: str, dataset: str | None) -> list[tuple[date, str]]:
+    mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
+    here = true() if dataset is None else REPORTS.c.dataset == dataset
+    unfinished = and_(here, _opened(), REPORTS.c.finished_at.is_(None))
+    done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=Present())
+    found = doing.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
+    finished = sorted((row.execution_date, row.dataset) for row in found)
+    for day, name in finished:
+        doing.record(Act(Deed.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
     return finished

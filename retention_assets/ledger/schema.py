@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.ledger.columns import Instant, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0001"
+REVISION = "0002"
 
 METADATA = MetaData(
     naming_convention={
@@ -118,6 +118,8 @@ PLANNED = Table(
     Column("plan", BigInteger, ForeignKey(PLANS.c.id), primary_key=True, autoincrement=False),
     Column("mark", BigInteger, ForeignKey(MARKS.c.id), primary_key=True, autoincrement=False),
     Column("bytes", BigInteger),
+    # By what the store finds the rest of a transaction again whose deletion was cut short.
+    Column("note", Text),
 )
 
 # One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.
@@ -211,6 +213,9 @@ REPORTS = Table(
     Column("started_at", Instant, nullable=False),
     Column("finished_at", Instant),
     Column("act", ACT, nullable=False),
+    # The set of the report: marks that were made before and are due by then. Null: the day has not begun.
+    Column("due_by", Instant),
+    Column("marks_before", BigInteger),
 )
 
 PUBLISHED = Table(

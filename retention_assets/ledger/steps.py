@@ -4,10 +4,13 @@ Belongs here: the arrows of the life of a mark, and the rows that a transition l
 `steps` that it went there, in the audit one act for all of them.
 Does not belong here: who may ask for a transition (unmarking.py, sweeps.py).
 
-    MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED
+    MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
+
+The last arrow is the store's: it found at the very door that somebody needs the transaction.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +25,7 @@ from retention_assets.ledger.seals import digest_of, step_seal
 
 ARROWS: Mapping[str, Collection[str]] = {
     "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),
-    "SWEEPING": ("SWEPT", "MARKED"),
+    "SWEEPING": ("SWEPT", "MARKED", "SPARED"),
 }
 # Well below what either database takes as parameters of one statement.
 _IDS = 10_000
@@ -40,8 +43,8 @@ class Step(NamedTuple):
 
 def moved(
     doing: Writing, act: Act, before: str, after: str, where: ColumnElement[bool], changes: Mapping[str, Any] | None = None
-) -> Sequence[Row[tuple[int, int | None]]]:
-    """Move the marks that are in a state and meet a condition; the id and bytes of those that were moved.
+) -> Sequence[Row[tuple[int, str, int | None, datetime]]]:
+    """Move the marks that are in a state and meet a condition; id, dataset, bytes and due_at of those that were moved.
 
     Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record`.
     """
@@ -51,7 +54,7 @@ def moved(
     chosen = select(MARKS.c.id).where(text(OPEN), MARKS.c.status == before, where).order_by(MARKS.c.id).with_for_update()
     values = {"status": after, "changed_at": Present(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
     statement = update(MARKS).where(MARKS.c.id.in_(chosen), MARKS.c.status == before).values(values)
-    return doing.connection.execute(statement.returning(MARKS.c.id, MARKS.c.bytes)).all()
+    return doing.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
 
 
 def record(doing: Writing, act: Act, steps: Iterable[Step]) -> int:
@@ -68,11 +71,13 @@ def record(doing: Writing, act: Act, steps: Iterable[Step]) -> int:
     return len(ordered)
 
 
-def by_id(ids: Iterable[int], also: ColumnElement[bool] | None = None) -> Iterator[ColumnElement[bool]]:
+def by_id(
+    ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
+) -> Iterator[ColumnElement[bool]]:
     """Conditions that together are met by marks of some ids."""
     ordered = sorted(set(ids))
     for at in range(0, len(ordered), _IDS):
-        yield and_(MARKS.c.id.in_(ordered[at : at + _IDS]), true() if also is None else also)
+        yield and_(column.in_(ordered[at : at + _IDS]), true() if also is None else also)
 
 
 def newest_of(

@@ -5,35 +5,41 @@ after (the outcomes) what the store does.
 Does not belong here: deleting, and deciding what is still justified.
 
 In order: `left` by an earlier sweep, `spare` what is not justified any more, `plan` the rest; per batch `begin`, let the store
-delete what was begun, `settle`; then `finish`.
+delete what was begun, `settle`; then `finish`. What the store says of a transaction before it is deleted (its note) is in the
+plan before anything begins.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from enum import StrEnum
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import case, exists, func, insert, literal, select, update
+from sqlalchemy import Row, case, exists, insert, select, update
 
 from retention_assets.ledger.audit import Act, Deed, new_id
+from retention_assets.ledger.bulk import append_rows, stream
 from retention_assets.ledger.columns import Present
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.leases import Lease, fence
 from retention_assets.ledger.marks import Marks
-from retention_assets.ledger.reports import count
+from retention_assets.ledger.reports import Counted, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
 from retention_assets.ledger.steps import Step, by_id, moved, record
+from retention_assets.outcomes import Outcome
 from retention_assets.policy.instants import text_of
 
-
-class Outcome(StrEnum):
-    """What became of a transaction that the store was told to delete."""
-
-    DELETED = "DELETED"
-    ALREADY_GONE = "ALREADY_GONE"
-    FAILED = "FAILED"
+# The marks of a plan that have not begun yet.
+PLANNED_ROWS = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("transaction", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("note", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,13 @@ class Settlement:
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
+
+
+class Planned(NamedTuple):
+    """What the store says of a mark that is to be planned: the bytes that it will free, if it knows, and its note."""
+
+    bytes: int | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,26 +76,31 @@ class Sweeps:
     database: Database
 
     def left(self, dataset: str) -> pa.Table:
-        """What an earlier sweep began and did not settle: its bytes may be gone, so it is to be deleted again and settled."""
-        return Marks(self.database).table([dataset], ["SWEEPING"])
+        """What an earlier sweep began and did not settle, with the notes of its plan: its bytes may be gone."""
+        left = Marks(self.database).table([dataset], ["SWEEPING"])
+        query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
+        with self.database.reading() as connection:
+            found: dict[int, str | None] = {}
+            for where in by_id(left["id"].to_pylist(), column=PLANNED.c.mark):
+                found |= {row.mark: row.note for row in connection.execute(query.where(where))}
+        return left.append_column("note", pa.array([found.get(mark) for mark in left["id"].to_pylist()], pa.string()))
 
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
         """Marks that are not justified any more, each with its reason. Those that were unmarked meanwhile are left alone."""
         return self.database.write(lambda doing: _spare(doing, lease, reasons, execution_date))
 
-    def plan(self, lease: Lease, marks: Iterable[int], as_of: datetime) -> Plan:
+    def plan(self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime) -> Plan:
         """Write down what is about to be deleted: of these marks those that are MARKED and due."""
-        wanted = sorted(set(marks))
+        wanted = dict(marks) if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
         return self.database.write(lambda doing: _plan(doing, lease, wanted, as_of))
 
     def planned(self, plan: Plan) -> pa.Table:
         """The marks of a plan that have not begun yet, in the order of their ids."""
-        query = select(MARKS.c.id, MARKS.c.transaction, PLANNED.c.bytes).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
+        columns = (MARKS.c.id, MARKS.c.transaction, MARKS.c.reason, PLANNED.c.bytes, PLANNED.c.note)
+        query = select(*columns).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
         query = query.where(PLANNED.c.plan == plan.id, MARKS.c.status == "MARKED").order_by(MARKS.c.id)
         with self.database.reading() as connection:
-            columns = list(zip(*connection.execute(query), strict=True)) or [(), (), ()]
-        types = (pa.int64(), pa.string(), pa.int64())
-        return pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], ["id", "transaction", "bytes"])
+            return pa.Table.from_batches(stream(connection, query, PLANNED_ROWS), PLANNED_ROWS)
 
     def begin(self, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
         """Those of a batch that may now be deleted. What was unmarked meanwhile is not among them."""
@@ -109,28 +127,32 @@ def _detail(lease: Lease, plan: Plan | None = None) -> dict[str, int]:
 def _spare(doing: Writing, lease: Lease, reasons: Mapping[int, str], execution_date: date | None) -> list[int]:
     fence(doing, lease)
     act = Act(Deed.SPARE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
-    steps = []
+    steps: list[Step] = []
+    counted: list[Counted] = []
     # Few reasons occur, however many marks are spared.
     for reason in sorted(set(reasons.values())):
         for where in by_id((mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset):
             spared = moved(doing, act, "MARKED", "SPARED", where, {"why": reason})
             steps += [Step(row.id, "SPARED", why=reason) for row in spared]
+            counted += [Counted(row.id, row.due_at, "spared", row.bytes) for row in spared]
     if record(doing, act, steps) and execution_date:
-        count(doing, execution_date, lease.dataset, spared=len(steps))
+        count(doing, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
 
 
-def _plan(doing: Writing, lease: Lease, marks: Sequence[int], as_of: datetime) -> Plan:
+def _plan(doing: Writing, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
     fence(doing, lease)
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
     doing.connection.execute(insert(PLANS).values(**row, planned_at=Present()))
     due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
+    rows: list[tuple[int, int, int | None, str | None]] = []
     for where in by_id(marks, due):
-        chosen = select(literal(plan), MARKS.c.id, MARKS.c.bytes).where(where)
-        doing.connection.execute(insert(PLANNED).from_select(["plan", "mark", "bytes"], chosen))
-    totals = select(func.count(), func.coalesce(func.sum(PLANNED.c.bytes), 0)).where(PLANNED.c.plan == plan)
-    amount, size = (int(value) for value in doing.connection.execute(totals).one())
+        for mark, logged in doing.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
+            size, note = marks[mark]
+            rows.append((plan, mark, logged if size is None else size, note))
+    append_rows(doing.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
+    amount, size = len(rows), sum(row[2] or 0 for row in rows)
     doing.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size}
     doing.record(Act(Deed.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
@@ -153,26 +175,39 @@ def _settle(
 ) -> Counter[Outcome]:
     fence(doing, lease)
     act = Act(Deed.SETTLE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
-    failed = {mark: one.error or "no error was given" for mark, one in settlements.items() if one.outcome is Outcome.FAILED}
     here = MARKS.c.dataset == lease.dataset
-    settled: list[int] = []
-    for where in by_id(settlements.keys() - failed.keys(), here):
-        settled += [row.id for row in moved(doing, act, "SWEEPING", "SWEPT", where)]
-    for where in by_id(failed, here):
-        again = {"attempts": MARKS.c.attempts + 1, "last_error": case(failed, value=MARKS.c.id)}
-        settled += [row.id for row in moved(doing, act, "SWEEPING", "MARKED", where, again)]
-    record(doing, act, (_step(settlements[mark]) for mark in settled))
-    counts = Counter(settlements[mark].outcome for mark in settled)
+    settled: list[Row[tuple[int, str, int | None, datetime]]] = []
+    for after, changes in _ENDS.items():
+        mine = {mark: one.error or _NO_ERROR for mark, one in settlements.items() if _end_of(one) == after}
+        for where in by_id(mine, here):
+            settled += moved(doing, act, "SWEEPING", after, where, changes(mine))
+    record(doing, act, (_step(settlements[row.id]) for row in settled))
     if settled and execution_date:
-        freed = sum(settlements[mark].bytes for mark in settled if mark not in failed)
-        columns = {outcome.value.lower(): amount for outcome, amount in counts.items()}
-        count(doing, execution_date, lease.dataset, bytes_freed=freed, **columns)
-    return counts
+        count(doing, execution_date, lease.dataset, (_counted(row, settlements[row.id]) for row in settled))
+    return Counter(settlements[row.id].outcome for row in settled)
+
+
+# Where a mark goes when it is settled, and what its row then says besides.
+_ENDS: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
+    "SWEPT": lambda _: {},
+    "MARKED": lambda errors: {"attempts": MARKS.c.attempts + 1, "last_error": case(errors, value=MARKS.c.id)},
+    "SPARED": lambda errors: {"why": case(errors, value=MARKS.c.id)},
+}
+_NO_ERROR = "no error was given"
+
+
+def _end_of(one: Settlement) -> str:
+    return {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}.get(one.outcome, "SWEPT")
 
 
 def _step(one: Settlement) -> Step:
-    after = "MARKED" if one.outcome is Outcome.FAILED else "SWEPT"
-    return Step(one.mark, after, one.outcome.value, one.bytes, one.error)
+    outcome = None if one.outcome is Outcome.SPARED else one.outcome.value
+    return Step(one.mark, _end_of(one), outcome, one.bytes, one.error)
+
+
+def _counted(row: Row[tuple[int, str, int | None, datetime]], one: Settlement) -> Counted:
+    freed = one.bytes if _end_of(one) == "SWEPT" else 0
+    return Counted(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed)
 
 
 def _finish(doing: Writing, lease: Lease, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.ledger.audit import Act, Deed
 from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.reports import Counted, count_unmarked
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
 from retention_assets.ledger.steps import Step, by_id, moved, newest_of, record
 from retention_assets.policy.instants import text_of
@@ -106,5 +107,7 @@ def _count(doing: Writing, here: ColumnElement[bool], status: str, condition: st
 
 
 def _take_back(doing: Writing, act: Act, conditions: Sequence[ColumnElement[bool]], reason: str) -> int:
-    taken = [row.id for where in conditions for row in moved(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
-    return record(doing, act, (Step(mark, "UNMARKED", why=reason) for mark in taken))
+    taken = [row for where in conditions for row in moved(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
+    if taken:
+        count_unmarked(doing, ((row.dataset, Counted(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+    return record(doing, act, (Step(row.id, "UNMARKED", why=reason) for row in taken))

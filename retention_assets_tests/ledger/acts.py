@@ -12,7 +12,8 @@ from sqlalchemy import text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.sweeps import Outcome, Plan, Settlement
+from retention_assets.ledger.sweeps import Plan, Settlement
+from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)

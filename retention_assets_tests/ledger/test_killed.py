@@ -13,7 +13,8 @@ from sqlalchemy import event
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.reports import Opening
-from retention_assets.ledger.sweeps import Outcome, Settlement
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
 from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, statuses
 
@@ -29,7 +30,7 @@ def works(ledger: Ledger, store: Path) -> None:
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     with contextlib.suppress(Refused):
         ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
-    ledger.reports.open(TODAY, "lake/d", Opening(len(NAMES) - 2, 100), "sweeper")
+    ledger.reports.open(TODAY, "lake/d", Opening(), LATER, "sweeper")
     lease = ledger.leases.take("lake/d", "sweeper")
     left = ledger.sweeps.left("lake/d")["id"].to_pylist()
     ledger.sweeps.settle(lease, [deletes(mark, store) for mark in left], TODAY)
@@ -39,7 +40,7 @@ def works(ledger: Ledger, store: Path) -> None:
         begun = ledger.sweeps.begin(lease, plan, marks[first : first + 5])
         ledger.sweeps.settle(lease, [deletes(mark, store) for mark in begun], TODAY)
     ledger.sweeps.finish(lease, plan)
-    ledger.reports.finish(TODAY, "lake/d", "sweeper")
+    ledger.reports.finish_done("sweeper", "lake/d")
 
 
 def deletes(mark: int, store: Path) -> Settlement:

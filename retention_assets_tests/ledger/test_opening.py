@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from alembic.script import ScriptDirectory
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.migrations import FOLDER
+from retention_assets.ledger.reports import Opening
 from retention_assets.ledger.schema import METADATA, REVISION
 from retention_assets.places import Url
 from retention_assets.problems import Refused
-from retention_assets_tests.ledger.acts import T0, candidates
+from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates
 
 LATER_RELEASE = """
 import sqlalchemy as sa
@@ -27,6 +29,13 @@ down_revision = "{before}"
 def upgrade() -> None:
     with op.batch_alter_table("leases") as leases:
         leases.add_column(sa.Column("host", sa.Text))
+"""
+
+# As it stood before reports knew the set that they are about.
+FIRST_REPORT = """
+    INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
+                         started_at, act)
+    SELECT '2026-01-08', 'lake/d', '{"p": 1}', '{}', '[]', 3, 30, 2, '{}', marked_at, 1 FROM marks
 """
 
 
@@ -58,9 +67,24 @@ def test_an_older_ledger_is_migrated_and_keeps_what_it_says(url: str, later: Pat
         assert newer.verify(head).faults == ()
 
 
+def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "first")
+    for script in (tmp_path / "first" / "versions").glob("v*.py"):
+        if not script.name.startswith("v0001"):
+            script.unlink()
+    with open_ledger(url, tmp_path / "first") as first:
+        first.marks.mark(candidates(["T1"]), T0, "evaluation")
+        by_hand(first, FIRST_REPORT)
+    with open_ledger(url) as ledger:
+        (report,) = ledger.reports.of(date(2026, 1, 8))
+        assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
+        assert report["due_by"] == report["started_at"]
+        assert not ledger.reports.open(date(2026, 1, 8), "lake/d", Opening(), LATER, "sweeper")
+
+
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:
     open_ledger(url, later).close()
-    with pytest.raises(Refused, match=r"has schema 9999, and this release knows schemas up to 0001.*nothing was changed"):
+    with pytest.raises(Refused, match=rf"has schema 9999, and this release knows schemas up to {REVISION}.*nothing was changed"):
         open_ledger(url)
     with open_ledger(url, later) as newer:
         assert newer.verify().faults == ()

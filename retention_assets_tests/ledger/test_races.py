@@ -6,7 +6,8 @@ from threading import Barrier
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.sweeps import Outcome, Settlement
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
 from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import T0, many, planned
 

@@ -2,18 +2,21 @@
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.reports import Opening
-from retention_assets.ledger.sweeps import Outcome, Plan, Settlement
+from retention_assets.ledger.sweeps import Plan, Planned, Settlement
+from retention_assets.outcomes import Outcome
 from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
 
 TODAY = date(2026, 1, 8)
+TOMORROW = date(2026, 1, 9)
+DAY = timedelta(days=1)
 EXPIRED = "UPDATE leases SET expires_at = taken_at"
 
 
@@ -21,7 +24,7 @@ EXPIRED = "UPDATE leases SET expires_at = taken_at"
 def marked(ledger: Ledger) -> Ledger:
     """Three marks, and a report that is open for them."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
-    ledger.reports.open(TODAY, "lake/d", Opening(3, 30), "sweeper")
+    ledger.reports.open(TODAY, "lake/d", Opening(), LATER, "sweeper")
     return ledger
 
 
@@ -65,7 +68,7 @@ def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
         Settlement(batch[1], Outcome.ALREADY_GONE),
         Settlement(batch[2], Outcome.FAILED, error="disk on fire"),
     ]
-    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter(dict.fromkeys(Outcome, 1))
+    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter([one.outcome for one in outcomes])
     assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter()
     (report,) = marked.reports.of(TODAY)
     assert [report[name] for name in ("deleted", "already_gone", "failed", "bytes_freed")] == [1, 1, 1, 10]
@@ -182,12 +185,65 @@ def test_who_lost_the_lease_writes_nothing(
 
 
 def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
-    assert not marked.reports.open(TODAY, "lake/d", Opening(99, 99), "sweeper")
-    assert marked.reports.open(TODAY, "lake/e", Opening(4, 40, {"p": 1}, classes={"mark": 4, "keep": 2}), "sweeper", log=6)
+    marked.marks.mark(candidates(["T1", "T2", "T3", "T4"], "lake/e"), T0, "evaluation")
+    assert not marked.reports.open(TODAY, "lake/d", Opening({"q": 9}), LATER, "sweeper")
+    assert marked.reports.open(TODAY, "lake/e", Opening({"p": 1}, classes={"mark": 4, "keep": 2}), LATER, "sweeper", log=6)
     assert marked.reports.sum_of(TODAY, TODAY)["to_delete"] == 7
     assert marked.reports.sum_of(date(2025, 1, 1), date(2025, 1, 2))["to_delete"] == 0
     with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
-        marked.reports.open(TODAY, "lake/f", Opening(1, 1, classes={"mark": 1}), "sweeper", log=2)
-    first = marked.reports.finish(TODAY, "lake/d", "sweeper")
-    assert marked.reports.finish(TODAY, "lake/d", "sweeper") == first
+        marked.reports.open(TODAY, "lake/f", Opening(classes={"mark": 1}), LATER, "sweeper", log=2)
+    assert marked.reports.days() == [TODAY]
     assert marked.verify().faults == ()
+
+
+def test_a_report_is_finished_when_nothing_of_its_set_is_open(marked: Ledger) -> None:
+    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    lease, plan, batch = planned(marked)
+    marked.sweeps.begin(lease, plan, batch)
+    marked.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in batch[:2]], TODAY)
+    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    marked.sweeps.settle(lease, [Settlement(batch[2], Outcome.SPARED, error="branch 'b' points at it")], TODAY)
+    assert marked.reports.finish_done("sweeper", "lake/d") == [(TODAY, "lake/d")]
+    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    (report,) = marked.reports.of(TODAY)
+    assert [report[name] for name in ("to_delete", "deleted", "spared", "bytes_freed")] == [3, 2, 1, 20]
+    assert marked.marks.table(statuses=["SPARED"])["why"].to_pylist() == ["branch 'b' points at it"]
+    assert marked.verify().faults == ()
+
+
+def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["L1", "L2", "L3"]), T0, "evaluation")
+    lease, plan, batch = planned(marked)
+    begun = marked.sweeps.begin(lease, plan, batch)
+    outcomes = [Outcome.DELETED] * 3 + [Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED]
+    settlements = [Settlement(mark, outcome, 10) for mark, outcome in zip(begun, outcomes, strict=True)]
+    marked.sweeps.settle(lease, settlements, TODAY)
+    counted = ("to_delete", "deleted", "already_gone", "failed", "bytes_to_free", "bytes_freed")
+    assert [marked.reports.of(TODAY)[0][name] for name in counted] == [3, 3, 0, 0, 30, 30]
+    assert marked.reports.of(TOMORROW) == []
+    assert marked.reports.sum_of(TODAY, TOMORROW)["to_delete"] == 3
+    assert marked.reports.open(TOMORROW, "lake/d", Opening(), LATER + DAY, "sweeper")
+    # What failed is still open, so it is part of what tomorrow is to delete.
+    assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [3, 1, 1, 1, 30, 20]
+    assert marked.reports.days() == [TOMORROW, TODAY]
+
+
+def test_what_people_take_back_is_counted_in_the_report_that_has_it(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["L1"]), T0, "evaluation")
+    marked.unmark.transactions("lake/d", ["T1", "L1"], "ann", "still needed")
+    (report,) = marked.reports.of(TODAY)
+    assert (report["to_delete"], report["unmarked"]) == (3, 1)
+
+
+def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "first")
+    one, two, three = ids(marked, "T1", "T2", "T3")
+    plan = marked.sweeps.plan(lease, {one: Planned(7, "here"), two: Planned(), three: Planned(note="there")}, LATER)
+    assert plan.bytes == 7 + 10 + 10
+    rows = marked.sweeps.planned(plan).to_pylist()
+    assert [(row["id"], row["bytes"], row["note"]) for row in rows] == [(one, 7, "here"), (two, 10, None), (three, 10, "there")]
+    marked.sweeps.begin(lease, plan, [one, two])
+    assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
+        {"id": one, "note": "here"},
+        {"id": two, "note": None},
+    ]

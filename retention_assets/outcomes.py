@@ -1,0 +1,16 @@
+"""What became of a transaction that a sweep took up: the words that stores, the ledger and reports share.
+
+Belongs here: the outcomes, and nothing about how any of them comes to be.
+"""
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What became of a transaction that the store was told to delete."""
+
+    DELETED = "DELETED"
+    ALREADY_GONE = "ALREADY_GONE"
+    FAILED = "FAILED"
+    # The store itself found, at the very door, that somebody needs it: nothing of it was deleted.
+    SPARED = "SPARED"
