@@ -12,7 +12,8 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from retention_assets.frames.added_deletes import with_moved_heads
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.problems import BadInput, Problem, nearest, shown
@@ -32,6 +34,9 @@ KEYS = (
 _TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
+_SMALL = 65536
+# What sweeps add to a folder of logs begins so.
+ADDED = "retention-"
 # DuckDB takes a name for a glob; no name of a file may choose other files.
 _GLOB = re.compile(r"([*?\[])")
 
@@ -39,7 +44,7 @@ _GLOB = re.compile(r"([*?\[])")
 _SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in _TIMES else "JSON"}"' for key in KEYS)
 _LINES_SQL = f"""
     SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{{{_SHAPE}}}') AS line
-    FROM read_ndjson_objects($files, maximum_object_size = 67108864)
+    FROM lines
 """
 
 
@@ -49,17 +54,62 @@ def read_log(path: Path) -> Log:
 
 
 def read_lines(path: Path) -> pa.Table:
-    """Read a file, or all files of a folder in the order of their names."""
-    files = _files(path)
-    tables = [_read_parquet(file) if file.suffix == ".parquet" else _read_json(file) for file in files]
-    return pa.concat_tables(tables).combine_chunks()
+    """Read a file, or all files of a folder in reading order."""
+    return joined_lines([read_file(file) for file in _files(path)])
+
+
+def joined_lines(tables: Collection[pa.Table]) -> pa.Table:
+    """The lines of the files of one log as those of one file."""
+    return with_moved_heads(pa.concat_tables([LINES.empty_table(), *tables]).combine_chunks())
+
+
+def read_file(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
+    """The lines of one file, or of some datasets in it. A fault of the file refuses it whichever datasets are asked for."""
+    if file.suffix != ".parquet":
+        return _read_json(file, datasets)
+    table = _read_parquet(file)
+    return table if datasets is None else table.filter(pc.is_in(table["dataset"], pa.array(datasets, pa.string())))
+
+
+def datasets_in(file: Path) -> list[str]:
+    """The names of the datasets that a file speaks of, sorted."""
+    if file.suffix == ".parquet":
+        return sorted(pc.unique(_read_parquet(file)["dataset"]).to_pylist())
+    if (few := _few_datasets(file)) is not None:
+        return few
+    with _ndjson(file) as db:
+        found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
+    names = [name for (name,) in found if name]
+    # A line of no dataset is what reading refuses the file for, by its number.
+    return sorted(names) if len(names) == len(found) > 0 else sorted(set(_read_json(file, None)["dataset"].to_pylist()))
+
+
+def _few_datasets(file: Path) -> list[str] | None:
+    """The names in a small file without a fault. A database takes thirty milliseconds to begin, and such files are many."""
+    if file.suffix == ".gz" or not 0 < file.stat().st_size <= _SMALL:
+        return None
+    try:
+        names = {json.loads(line)["dataset"] for line in file.read_text(encoding="utf-8").split("\n") if line.strip()}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return sorted(names) if names and all(isinstance(name, str) and name for name in names) else None
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of a folder of logs is one, by its name."""
+    return name.endswith(_SUFFIXES)
+
+
+def reading_order(name: str) -> tuple[bool, str]:
+    """By name, but what sweeps added comes last: a line without a parent must not follow one that nobody wrote before it."""
+    return name.startswith(ADDED), name
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES) and file.is_file())
+        files = [file for file in path.iterdir() if is_log(file.name) and file.is_file()]
         if files:
-            return files
+            return sorted(files, key=lambda file: reading_order(file.name))
         raise BadInput(Problem("holds no log", file=str(path), expected="files that end in .jsonl or .parquet"))
     if not path.is_file():
         raise BadInput(
@@ -68,17 +118,33 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _read_json(file: Path) -> pa.Table:
+@contextmanager
+def _ndjson(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database that sees the objects of a file as `lines`; what DuckDB cannot read is refused by the number of its line."""
     if file.stat().st_size == 0:
         raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.execute("SET preserve_insertion_order = true")
+        name = _GLOB.sub(r"[\1]", str(file)).replace("'", "''")
         try:
-            db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}", {"files": [_GLOB.sub(r"[\1]", str(file))]})
+            db.execute(
+                f"CREATE TEMP VIEW lines AS SELECT json FROM read_ndjson_objects(['{name}'], maximum_object_size = 67108864)"
+            )
+            yield db
         except duckdb.Error as fault:
             raise BadInput(_no_json(file, str(fault))) from None
+
+
+def _read_json(file: Path, datasets: Collection[str] | None) -> pa.Table:
+    with _ndjson(file) as db:
+        db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}")
         _check_keys(db, file)
+        chosen = ""
+        if datasets is not None:
+            db.register("wanted", pa.table({"dataset": pa.array(datasets, pa.string())}))
+            chosen = "WHERE line.dataset IN (SELECT dataset FROM wanted)"
+        db.execute(f"CREATE TEMP VIEW chosen AS SELECT *, rowid AS place FROM raw {chosen}")
         return db.sql(_CAST_SQL).to_arrow_table().cast(LINES)
 
 
@@ -196,7 +262,7 @@ _CAST_SQL = f"""
         line.branch AS branch, line.tag AS tag, line.head AS head,
         try_cast(line.expires_at AS TIMESTAMPTZ) AS expires_at, line.realm AS realm,
         {_faults()} AS fault
-    FROM raw ORDER BY rowid
+    FROM chosen ORDER BY place
 """
 
 

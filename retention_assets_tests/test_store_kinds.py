@@ -23,13 +23,13 @@ class LanceSettings(StoreSettings):
     index: DatabaseUrl = "sqlite:///index.db"
     depth: int = 3
 
-KIND = StoreKind("lance", LanceSettings)
+KIND = StoreKind("lance", LanceSettings, lambda settings: None)
 """
 # Its name in the entry point and in the class differ.
 MISNAMED = LANCE.replace('StoreKind("lance"', 'StoreKind("lnce"')
 SHADOWING = LANCE.replace('StoreKind("lance"', 'StoreKind("files"')
 NO_KIND = "KIND = 'a string'"
-NO_SETTINGS = "from retention_assets.stores.kinds import StoreKind\nKIND = StoreKind('lance', dict)"
+NO_SETTINGS = "from retention_assets.stores.kinds import StoreKind\nKIND = StoreKind('lance', dict, lambda settings: None)"
 BROKEN = "raise RuntimeError('no licence')"
 MISSING = "import a_driver_that_is_not_installed"
 

@@ -6,15 +6,18 @@ Does not belong here: opening a store, or anything that needs a driver. A mistak
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from retention_assets.places import DatabaseUrl, Location, database_url, folder_of, has_scheme, located, without_scheme
-from retention_assets.problems import Expected
+from retention_assets.problems import Expected, Refused
+
+if TYPE_CHECKING:
+    from retention_assets.stores.protocol import Store
 
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
@@ -80,10 +83,12 @@ class StoreSettings(Part):
 
 @dataclass(frozen=True)
 class StoreKind:
-    """A kind of store: the word behind `kind:` and the keys that it then takes."""
+    """A kind of store: the word behind `kind:`, the keys that it then takes, and how such a store is opened."""
 
     name: str
     settings: type[StoreSettings]
+    # Imports what the kind needs only when a store of it is opened.
+    opened: "Callable[[Any], Store]"
 
 
 def _data_template(text: str, info: ValidationInfo) -> str:
@@ -185,14 +190,33 @@ class RecordsSettings(StoreSettings):
         return self
 
 
+def _files(settings: FilesSettings) -> "Store":
+    from retention_assets.stores.files import FilesStore
+
+    return FilesStore(settings)
+
+
+def _iceberg(settings: IcebergSettings) -> "Store":
+    from retention_assets.stores.iceberg import IcebergStore
+
+    return IcebergStore(settings)
+
+
+def _not_in_this_version(settings: StoreSettings) -> "Store":
+    raise Refused(
+        f"The store {settings.name} is of kind {settings.kind}, whose histories this version judges in logs (`retention preview"
+        " --log`) but can't read from the database or sweep. Leave it out of the settings to run on the others."
+    )
+
+
 BUILT_IN: Mapping[str, StoreKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (
-            StoreKind("files", FilesSettings),
-            StoreKind("iceberg", IcebergSettings),
-            StoreKind("aspects", AspectsSettings),
-            StoreKind("records", RecordsSettings),
+            StoreKind("files", FilesSettings, _files),
+            StoreKind("iceberg", IcebergSettings, _iceberg),
+            StoreKind("aspects", AspectsSettings, _not_in_this_version),
+            StoreKind("records", RecordsSettings, _not_in_this_version),
         )
     }
 )

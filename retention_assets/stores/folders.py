@@ -1,0 +1,45 @@
+"""The folders of transactions on the file system where they are.
+
+Belongs here: opening that file system once for all targets of a sweep, and the choice between the two ways to remove a folder.
+Does not belong here: either of them (local_removal.py, remote_removal.py), and which folder may go.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from retention_assets.places import masked
+from retention_assets.problems import Refused
+from retention_assets.stores import local_removal, remote_removal
+from retention_assets.stores.below_root import Folder, Layout
+from retention_assets.stores.file_systems import FileSystem, is_local, opened
+
+
+@dataclass(frozen=True)
+class Folders:
+    """A root and its file system. Lives no longer than one sweep, and may be asked by many threads."""
+
+    fs: FileSystem
+    root: str
+
+    @classmethod
+    def of(cls, layout: Layout) -> Self:
+        """Open the file system of a layout."""
+        if "::" in layout.root:
+            # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
+            raise Refused(f"Data at {masked(layout.root)} cannot be removed. Name the file system itself, without ::.")
+        return cls(*opened(layout.root))
+
+    def measured(self, folder: Folder) -> int | None:
+        """The bytes in a folder, or None if it is not there."""
+        if is_local(self.fs):
+            return local_removal.measured(self.root, folder)
+        return remote_removal.measured(self.fs, self._place(folder))
+
+    def removed(self, folder: Folder) -> int | None:
+        """Remove a folder; the bytes that became free, or None if it was not there."""
+        if is_local(self.fs):
+            return local_removal.removed(self.root, folder)
+        return remote_removal.removed(self.fs, self._place(folder))
+
+    def _place(self, folder: Folder) -> str:
+        return "/".join((self.root.rstrip("/"), *folder))

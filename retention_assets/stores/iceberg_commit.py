@@ -1,0 +1,111 @@
+"""Taking snapshots out of a table's metadata: exactly the planned ones, in one optimistic commit.
+
+Belongs here: the updates and the requirements of that commit, and what it means when it fails.
+Does not belong here: retrying, reading files, deleting files.
+
+A catalog that applies the removal of a snapshot also drops, without a word, every branch and tag that points at it.
+Requirements that the known refs stay where they are do not see a ref that was made a moment ago. Catalogs that apply commits in
+this program (SQL, Hive, Glue, DynamoDB, BigQuery) therefore get a requirement of our own, which they check against the metadata
+that they then replace. A REST server knows no such requirement: there, `refs_lost` looks afterwards at the metadata that it
+committed upon.
+"""
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    ValidatableTableRequirement,
+)
+
+
+class Conflict(Exception):
+    """Somebody else changed the table first. Nothing was committed."""
+
+
+class Unsure(Exception):
+    """The commit failed in a way that does not say whether it was made."""
+
+
+class AssertNoRefOn(ValidatableTableRequirement):
+    """No branch or tag points at any of the snapshots that are to go."""
+
+    type: Literal["assert-no-ref-on"] = "assert-no-ref-on"
+    snapshot_ids: frozenset[int]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Raises CommitFailedException for the first ref that does."""
+        named = named_by(base_metadata) if base_metadata else {}
+        for snapshot in sorted(self.snapshot_ids & named.keys()):
+            raise CommitFailedException(f"Requirement failed: {named[snapshot]} points at {snapshot}")
+
+
+def named_by(metadata: TableMetadata) -> dict[int, str]:
+    """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so."""
+    current = (
+        {} if metadata.current_snapshot_id is None else {metadata.current_snapshot_id: "the table as its current snapshot"}
+    )
+    return current | {ref.snapshot_id: f"{ref.snapshot_ref_type.value} {name}" for name, ref in metadata.refs.items()}
+
+
+def expire(table: Table, snapshot_ids: Collection[int]) -> None:
+    """Take snapshots, and the statistics on them, out of a table as it was loaded. Raises Conflict or Unsure."""
+    metadata = table.metadata
+    going = frozenset(snapshot_ids)
+    # In the order of the metadata, in which a catalog then looks for them.
+    ordered = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
+    updates: list[Any] = [
+        *(RemoveStatisticsUpdate(snapshot_id=one) for one in sorted(going & {s.snapshot_id for s in metadata.statistics})),
+        *(
+            RemovePartitionStatisticsUpdate(snapshot_id=one)
+            for one in sorted(going & {s.snapshot_id for s in metadata.partition_statistics})
+        ),
+        RemoveSnapshotsUpdate(snapshot_ids=ordered),
+    ]
+    requirements: list[Any] = [
+        AssertTableUUID(uuid=metadata.table_uuid),
+        *(AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()),
+    ]
+    if isinstance(table.catalog, MetastoreCatalog):
+        requirements.append(AssertNoRefOn(snapshot_ids=going))
+    _commit(table, updates, requirements)
+
+
+def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
+    """Through the table's own commit, which also keeps `write.metadata.delete-after-commit.enabled`."""
+    try:
+        table._do_commit(updates=tuple(updates), requirements=tuple(requirements))
+    except CommitFailedException as fault:
+        raise Conflict(str(fault)) from fault
+    # A catalog that finds what is to be removed already gone calls it a wrong value.
+    except ValueError as fault:
+        raise Conflict(str(fault)) from fault
+    # Catalogs raise what their drivers raise; a lost answer is not a lost commit, so the caller has to look.
+    except Exception as fault:
+        raise Unsure(f"{type(fault).__name__}: {fault}") from fault
+
+
+def refs_lost(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[int, str]:
+    """Refs that a server dropped together with these snapshots, because they were made after the table was loaded.
+
+    Raises Unsure if that can't be looked up. `table` is what the commit produced, `loaded` the location of the metadata in
+    which the refs were checked.
+    """
+    log = table.metadata.metadata_log
+    if isinstance(table.catalog, MetastoreCatalog) or not log or log[-1].metadata_file == loaded:
+        return {}
+    try:
+        base = FromInputFile.table_metadata(table.io.new_input(log[-1].metadata_file))
+    # Neither the file system nor the content is ours to trust.
+    except Exception as fault:
+        raise Unsure(f"{type(fault).__name__}: {fault}") from fault
+    return {snapshot: ref for snapshot, ref in named_by(base).items() if snapshot in snapshot_ids}

@@ -1,0 +1,67 @@
+"""Where the files of a table are: when two locations are one file, and which of them a sweep may delete.
+
+Belongs here: comparing locations as text, and the fence around a table.
+Does not belong here: reading or deleting.
+
+A table may name files that are not its own to delete: files added from elsewhere, a migrated table's, a location that was
+changed. Only what lies below the table's location, `write.data.path` or `write.metadata.path` is deleted.
+"""
+
+import os
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
+_LOCAL = "file:"
+# PyIceberg cuts a location there, other writers do not: nobody can say which file is meant.
+_AMBIGUOUS = frozenset("?#")
+
+
+def identity(location: str) -> str:
+    """One text for one file, however its location is spelled: two files with the same identity are never both deleted."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        scheme, rest = "file", location
+    if scheme == "file":
+        return _LOCAL + posixpath.normpath("/" + rest.lstrip("/"))
+    return f"{_SAME_SCHEME.get(scheme, scheme)}:{rest}"
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """The folders below which a table's files are its own."""
+
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> "Grounds":
+        """The grounds of a table."""
+        written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
+        return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
+
+    def hold(self, location: str) -> bool:
+        """Whether a file may be deleted: it lies below a root, by its name and, on a local disk, in truth."""
+        if _AMBIGUOUS & set(location) or ".." in location.split("/"):
+            return False
+        file = identity(location)
+        root = next((root for root in self.roots if file.startswith(root)), None)
+        if root is None or file == root:
+            return False
+        return not file.startswith(_LOCAL) or _really_below(posixpath.dirname(file.removeprefix(_LOCAL)), root)
+
+
+def _roots(places: Iterable[str]) -> Iterable[str]:
+    for place in places:
+        root = identity(place).rstrip("/") + "/"
+        # The root of a disk is nobody's own, nor is a place that leads elsewhere.
+        if root.partition(":")[2].strip("/") and ".." not in place.split("/") and not _AMBIGUOUS & set(place):
+            yield root
+
+
+def _really_below(folder: str, root: str) -> bool:
+    """A link inside of the table may lead out of it. A table that is itself reached through a link is fine."""
+    real = os.path.realpath(root.removeprefix(_LOCAL))
+    return f"{os.path.realpath(folder)}/".startswith(f"{real.rstrip('/')}/")

@@ -1,0 +1,104 @@
+"""The protocol: what a store is to everything else.
+
+Belongs here: the words in which the engine speaks with a store, and what each store promises by answering to them.
+Does not belong here: any store.
+
+Every store passes one contract test (retention_assets_tests/stores/contract.py). In short: reading never changes anything;
+`sweep` deletes only what its targets own, can be killed at any instant and called again, and never raises for what is wrong
+with one target.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from retention_assets.outcomes import Outcome
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a store can do beyond the least that all of them can."""
+
+    # Removes everything below a prefix in one request.
+    prefixes: bool = False
+    # Expires rows by itself, once it was given their time (sweep.mode: ttl).
+    expiry: bool = False
+    # Adds a DELETE transaction to a history, so that readers of a latest view learn what is gone.
+    delete_transactions: bool = False
+    # Its log names the files of a transaction, which `superseded` asks for.
+    file_lists: bool = False
+    # What its log no longer lists is no longer there: the log is the data, not a book beside it.
+    log_is_complete: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a sweep has to know of a transaction before anything of it is deleted, so that a killed sweep can be resumed.
+
+    The engine writes it into the plan. `bytes` are those that deleting it will free, if the store can tell better than its log.
+    """
+
+    transaction: str
+    bytes: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One transaction of a plan that is to be deleted now, with the note that `prepare` left."""
+
+    transaction: str
+    note: str | None = None
+    # A policy may select it inside a latest view, and did.
+    in_latest_view: bool = False
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What became of one target. `error` says why it failed, or why it was spared."""
+
+    transaction: str
+    outcome: Outcome
+    bytes: int = 0
+    error: str | None = None
+
+
+@runtime_checkable
+class Store(Protocol):
+    """A place that keeps versioned data. Values of it travel to Spark tasks, so they are small and can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """What the names of its datasets begin with."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do."""
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets, as `store/name`, sorted."""
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """The same datasets in groups, each small enough to be read by one task at a time, and read best together."""
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The log and the refs of some datasets as they are now: rows of `frames.log.LINES`.
+
+        A dataset that can't be read has one line that says so in `fault`; one that is not there has none. Only what keeps it
+        from reading any of them raises.
+        """
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """Per dataset a text that is another one whenever its log or its refs may have changed. Cheap; no token: not there."""
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """What to write down before these are deleted, one for each of them. Changes nothing."""
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        """Delete what the targets own and nothing else; one outcome for each, in any order.
+
+        Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
+        keeps no other from being deleted; what turns out to be needed is SPARED and untouched.
+        """

@@ -1,0 +1,68 @@
+"""The recording store: a store that writes down what it is told to delete, and deletes nothing. The dry run is this store.
+
+Belongs here: answering as if. Everything that reads is the store's own that stands behind it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One transaction that a sweep would have deleted, and the bytes that would be free."""
+
+    dataset: str
+    transaction: str
+    bytes: int | None
+
+
+@dataclass
+class RecordingStore:
+    """Stands before a store: reads from it, writes down instead of deleting."""
+
+    store: Store
+    recorded: list[Recorded] = field(default_factory=list)
+    _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The store's own name."""
+        return self.store.name
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the store can do."""
+        return self.store.abilities
+
+    def datasets(self) -> list[str]:
+        """The store's datasets."""
+        return self.store.datasets()
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """How the store wants them read."""
+        return self.store.shares(datasets)
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """What the store says of them now."""
+        return self.store.read(datasets)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """The store's own tokens."""
+        return self.store.tokens(datasets)
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """What the store would want written down."""
+        prepared = self.store.prepare(dataset, transactions)
+        self._sizes |= {(dataset, one.transaction): one.bytes for one in prepared}
+        return prepared
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:  # noqa: ARG002 - the protocol's
+        """Write down what would be deleted."""
+        would = [Recorded(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
+        self.recorded += would
+        return [Swept(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]

@@ -1,0 +1,206 @@
+"""The contract that every store passes (stores/protocol.py), whatever it keeps its data in.
+
+Belongs here: promises that hold for all stores, in their words alone. A kind of store joins with an `Environment` of its own and
+a subclass of `Contract` whose fixture `environment` gives one, empty and fresh for each test:
+
+    class TestFilesStore(Contract):
+        @pytest.fixture
+        def environment(self, tmp_path: Path) -> Environment:
+            return LocalFiles(tmp_path)
+
+Does not belong here: what one kind promises beyond it.
+"""
+
+import pickle
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+
+import pytest
+
+from retention_assets.frames.log import LINES
+from retention_assets.frames.soundness import sound_log
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import Store, Swept, Target
+
+CHAIN = ("T1", "T2", "T3", "T4", "T5")
+
+
+class Environment(ABC):
+    """A world of its own for one store: histories with real bytes, and eyes that do not look through the store."""
+
+    # Three names of datasets as the store gives them, sorted.
+    datasets: tuple[str, str, str]
+
+    @abstractmethod
+    def store(self) -> Store:
+        """The store, opened anew on what is there."""
+
+    @abstractmethod
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        """A dataset with this history (histories.py; SNAPSHOTs on one branch) and bytes for each; drawn ids to the store's."""
+
+    @abstractmethod
+    def commit(self, dataset: str) -> str:
+        """One more transaction at the head of a dataset that was written; its id."""
+
+    @abstractmethod
+    def data(self) -> dict[str, bytes]:
+        """Everything that a sweep could delete, by its place."""
+
+    @abstractmethod
+    def everything(self) -> dict[str, bytes]:
+        """Everything that the store keeps, the records of its histories included."""
+
+    @abstractmethod
+    def owned(self, dataset: str, transaction: str) -> set[str]:
+        """The places in `data` that must go with this transaction alone; at least one as long as it was not swept."""
+
+    @abstractmethod
+    def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:
+        """While open, what this transaction owns can't be deleted."""
+
+
+@pytest.mark.usefixtures("ids")
+class Contract:
+    """Promises of every store."""
+
+    @pytest.fixture
+    def ids(self, environment: Environment) -> dict[str, str]:
+        """Three datasets of one branch each; the ids of the first one by their drawn ones."""
+        drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{30 - age}d" for age, name in enumerate(CHAIN))
+        first, *_ = [environment.write(dataset, drawing) for dataset in environment.datasets]
+        return first
+
+    def test_it_speaks_the_protocol(self, environment: Environment) -> None:
+        store = environment.store()
+        assert isinstance(store, Store)
+        assert {dataset.partition("/")[0] for dataset in environment.datasets} == {store.name}
+
+    def test_a_store_that_travelled_answers_the_same(self, environment: Environment) -> None:
+        store = environment.store()
+        travelled: Store = pickle.loads(pickle.dumps(store))
+        assert (travelled.name, travelled.abilities, travelled.datasets()) == (store.name, store.abilities, store.datasets())
+        assert travelled.read(environment.datasets).equals(store.read(environment.datasets))
+
+    def test_every_dataset_is_found_and_read_as_it_was_written(self, environment: Environment, ids: dict[str, str]) -> None:
+        store = environment.store()
+        assert store.datasets() == list(environment.datasets)
+        lines = store.read(environment.datasets)
+        assert lines.schema == LINES
+        log = sound_log(lines)
+        assert log.datasets["fault"].to_pylist() == [None] * 3
+        rows = [row for row in log.transactions.to_pylist() if row["dataset"] == environment.datasets[0]]
+        assert [row["transaction"] for row in rows] == [ids[name] for name in CHAIN]
+        assert [row["parent"] for row in rows] == [None, *(ids[name] for name in CHAIN[:-1])]
+        assert [row["heads"] for row in rows] == [[], [], [], [], ["main"]]
+
+    def test_only_what_was_asked_for_is_read(self, environment: Environment) -> None:
+        lines = environment.store().read([environment.datasets[1], f"{environment.store().name}/not-there"])
+        assert set(lines["dataset"].to_pylist()) == {environment.datasets[1]}
+
+    def test_nothing_is_read_when_nothing_is_asked_for(self, environment: Environment) -> None:
+        assert environment.store().read([]).equals(LINES.empty_table())
+        assert environment.store().shares([]) == []
+
+    def test_shares_hold_each_dataset_once(self, environment: Environment) -> None:
+        store = environment.store()
+        asked = [*environment.datasets, f"{store.name}/not-there"]
+        assert sorted(dataset for share in store.shares(asked) for dataset in share) == sorted(asked)
+
+    def test_a_token_stays_until_the_history_changes(self, environment: Environment) -> None:
+        store, (changed, *_) = environment.store(), environment.datasets
+        before = store.tokens(environment.datasets)
+        assert set(before) == set(environment.datasets)
+        assert environment.store().tokens(environment.datasets) == before
+        environment.commit(changed)
+        assert store.tokens([changed])[changed] != before[changed]
+
+    def test_what_is_not_there_has_no_token(self, environment: Environment) -> None:
+        assert environment.store().tokens([f"{environment.store().name}/not-there"]) == {}
+
+    def test_what_was_committed_after_opening_is_read(self, environment: Environment) -> None:
+        store, (changed, *_) = environment.store(), environment.datasets
+        assert len(sound_log(store.read([changed])).transactions) == len(CHAIN)
+        new = environment.commit(changed)
+        assert sound_log(store.read([changed])).transactions["transaction"].to_pylist()[-1] == new
+
+    def test_reading_and_preparing_change_nothing(self, environment: Environment, ids: dict[str, str]) -> None:
+        before, store = environment.everything(), environment.store()
+        names = store.datasets()
+        store.shares(names)
+        store.read(names)
+        store.tokens(names)
+        prepared = store.prepare(names[0], [*ids.values(), "no-such-transaction"])
+        assert [one.transaction for one in prepared] == [*ids.values(), "no-such-transaction"]
+        assert environment.everything() == before
+
+    @pytest.mark.parametrize("parallelism", [1, 4])
+    @pytest.mark.parametrize("chosen", [("T1",), ("T2",), ("T1", "T2", "T3", "T4"), ("T4", "T1")])
+    def test_a_sweep_deletes_what_its_targets_own_and_nothing_else(
+        self, environment: Environment, ids: dict[str, str], chosen: tuple[str, ...], parallelism: int
+    ) -> None:
+        before, dataset = environment.data(), environment.datasets[0]
+        gone = set[str]().union(*(environment.owned(dataset, ids[name]) for name in chosen))
+        swept = _sweep(environment.store(), dataset, [ids[name] for name in chosen], parallelism)
+        assert {one.transaction: one.outcome for one in swept} == {ids[name]: Outcome.DELETED for name in chosen}
+        assert environment.data() == {place: content for place, content in before.items() if place not in gone}
+        assert gone
+        assert sum(one.bytes for one in swept) == sum(len(before[place]) for place in gone)
+
+    def test_a_prepared_transaction_frees_what_was_prepared(self, environment: Environment, ids: dict[str, str]) -> None:
+        store, dataset = environment.store(), environment.datasets[0]
+        [prepared] = store.prepare(dataset, [ids["T1"]])
+        [swept] = _sweep(store, dataset, [ids["T1"]])
+        assert prepared.bytes in (None, swept.bytes)
+
+    def test_sweeping_twice_frees_nothing_twice(self, environment: Environment, ids: dict[str, str]) -> None:
+        dataset, chosen = environment.datasets[0], [ids["T1"], ids["T2"]]
+        _sweep(environment.store(), dataset, chosen)
+        before = environment.data()
+        again = _sweep(environment.store(), dataset, chosen)
+        assert {(one.transaction, one.outcome, one.bytes) for one in again} == {
+            (name, Outcome.ALREADY_GONE, 0) for name in chosen
+        }
+        assert environment.data() == before
+
+    def test_an_unknown_transaction_is_an_outcome_and_deletes_nothing(self, environment: Environment) -> None:
+        before = environment.everything()
+        [swept] = _sweep(environment.store(), environment.datasets[0], ["no-such-transaction"])
+        assert swept.outcome in (Outcome.ALREADY_GONE, Outcome.FAILED)
+        assert swept.bytes == 0
+        assert environment.everything() == before
+
+    def test_a_transaction_of_a_dataset_that_is_not_there_is_an_outcome(
+        self, environment: Environment, ids: dict[str, str]
+    ) -> None:
+        before, store = environment.everything(), environment.store()
+        [swept] = _sweep(store, f"{store.name}/not-there", [ids["T1"]])
+        assert swept.outcome in (Outcome.ALREADY_GONE, Outcome.FAILED)
+        assert environment.everything() == before
+
+    def test_one_failing_target_keeps_no_other_from_going(self, environment: Environment, ids: dict[str, str]) -> None:
+        before, dataset = environment.data(), environment.datasets[0]
+        stays, goes = environment.owned(dataset, ids["T2"]), environment.owned(dataset, ids["T3"])
+        with environment.broken(dataset, ids["T2"]):
+            swept = {one.transaction: one for one in _sweep(environment.store(), dataset, [ids["T2"], ids["T3"]])}
+        assert swept[ids["T3"]].outcome is Outcome.DELETED
+        assert swept[ids["T2"]].outcome is Outcome.FAILED
+        assert swept[ids["T2"]].error
+        assert swept[ids["T2"]].bytes == 0
+        assert environment.data().keys() >= before.keys() - goes - stays
+        assert not environment.data().keys() & goes
+
+    def test_what_failed_can_be_swept_once_it_is_mended(self, environment: Environment, ids: dict[str, str]) -> None:
+        dataset = environment.datasets[0]
+        owned = environment.owned(dataset, ids["T2"])
+        with environment.broken(dataset, ids["T2"]):
+            _sweep(environment.store(), dataset, [ids["T2"]])
+        [swept] = _sweep(environment.store(), dataset, [ids["T2"]])
+        assert swept.outcome in (Outcome.DELETED, Outcome.ALREADY_GONE)
+        assert not environment.data().keys() & owned
+
+
+def _sweep(store: Store, dataset: str, transactions: list[str], parallelism: int = 2) -> list[Swept]:
+    """As the engine does it: what was prepared comes back with the target."""
+    notes = {one.transaction: one.note for one in store.prepare(dataset, transactions)}
+    return store.sweep(dataset, [Target(name, notes[name]) for name in transactions], parallelism)
