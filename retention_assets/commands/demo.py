@@ -1,0 +1,31 @@
+"""The command that shows all of it on a small environment.
+
+Belongs here: `demo`. What it builds and says is the demonstration's (retention_assets/demo).
+"""
+
+from pathlib import Path
+
+import click
+
+from retention_assets.problems import Refused
+
+
+@click.command()
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=Path(".retention/demo"), show_default=True, help="Where it is built."
+)
+@click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
+def demo(folder: Path, build_only: bool) -> None:
+    """Build a small environment and show what retention does with it."""
+    try:
+        if build_only:
+            from retention_assets.demo.environment import build
+
+            click.echo(str(build(folder)))
+            return
+        from retention_assets.demo.page import demo as show
+        from retention_assets.tables import console
+
+        show(folder, console())
+    except FileExistsError as fault:
+        raise Refused(str(fault)) from None

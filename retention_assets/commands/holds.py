@@ -1,0 +1,159 @@
+"""The commands about holds: what nobody may mark or sweep, until the hold ends or is released.
+
+Belongs here: `hold` and `release`. Holds of policy files are listed as well; they are ended by editing the file.
+"""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, Instant, Said
+from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.sources import (
+    holds_of_files,
+    instant,
+    ledger_to_change,
+    ledger_to_read,
+    ledger_to_write,
+    settings_here,
+)
+from retention_assets.problems import BadInput, Problem, Refused, nearest
+
+if TYPE_CHECKING:
+    from retention_assets.policy.model import Hold
+    from retention_assets.settings import Settings
+
+
+@click.command()
+@click.option("--list", "lists", is_flag=True, help="List the holds that are in force, and place none.")
+@click.option("--name", type=Said(), help="What it is called; by this it is released.")
+@click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="What is held; may be repeated.")
+@click.option("--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
+@click.option("--reason", type=Said(), help="Why it is done: the record keeps it.")
+@click.option("--owner", type=Said(), help="Who answers for it; whoever places it when left out.")
+@click.option("--until", type=Instant(), help="When it ends by itself; never when left out.")
+@ACTOR
+@FORMAT
+def hold(
+    lists: bool,
+    name: str | None,
+    datasets: tuple[str, ...],
+    transactions: tuple[str, ...],
+    reason: str | None,
+    owner: str | None,
+    until: datetime | None,
+    actor: str,
+    format_: str,
+) -> None:
+    """Place a hold: nothing that it holds is marked or swept, by any policy. With --list, show the holds in force."""
+    if lists:
+        if any((name, datasets, transactions, reason, owner, until)):
+            raise click.UsageError("--list shows the holds in force and places none: it goes alone.")
+        _list(format_)
+        return
+    for option, value in (("--name", name), ("--dataset", datasets), ("--reason", reason)):
+        if not value:
+            raise click.UsageError(f"A hold needs {option}. `retention hold --list` shows those in force.")
+    settings = settings_here()
+    placed = _hold(
+        {
+            "name": name,
+            "datasets": {"include": list(datasets)},
+            **({"transactions": list(transactions)} if transactions else {}),
+            "reason": reason,
+            "owner": owner or actor,
+            **({"until": until} if until else {}),
+        }
+    )
+    _warn_of_stores(placed, settings)
+    with ledger_to_write(settings) as ledger:
+        ledger.holds.place(placed, actor)
+    _print(placed, format_)
+
+
+def _hold(said: dict[str, Any]) -> "Hold":
+    """The hold, or every fault in what was typed."""
+    from pydantic import ValidationError
+
+    from retention_assets.document import Document
+    from retention_assets.policy.faults import problems_of
+    from retention_assets.policy.instants import text_of
+    from retention_assets.policy.model import Hold
+
+    if (until := said.get("until")) is not None:
+        if until <= instant(None):
+            problem = Problem("is past", key="until", value=text_of(until), expected="an instant to come")
+            raise BadInput(problem)
+        said = {**said, "until": text_of(until)}
+    try:
+        return Hold.model_validate(said)
+    except ValidationError as error:
+        raise BadInput(problems_of(error, Document("hold", said, {}), Hold)) from None
+
+
+def _warn_of_stores(placed: "Hold", settings: "Settings") -> None:
+    """A hold on a store that is not there holds nothing; but a team's ledger may know more stores than these settings."""
+    from retention_assets.policy.globs import is_literal
+
+    known = [store.name for store in settings.stores]
+    for glob in placed.datasets.include:
+        store, slash, _ = glob.partition("/")
+        if slash and is_literal(store) and store not in known:
+            guess = nearest(store, known)
+            say(f"store '{store}' of '{glob}' is not in the settings." + (f" Did you mean {guess}?" if guess else ""))
+
+
+def _print(placed: "Hold", format_: str) -> None:
+    from retention_assets.policy.sentences import hold_sentence
+
+    if format_ == "json":
+        print_json(_row(placed, "ledger"))
+    else:
+        click.echo(f"{placed.name}\n  {hold_sentence(placed)}")
+
+
+def _row(placed: "Hold", source: str) -> dict[str, Any]:
+    return {
+        "name": placed.name,
+        "source": source,
+        "datasets": placed.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "transactions": placed.transactions,
+        "reason": placed.reason,
+        "owner": placed.owner,
+        "until": placed.until,
+    }
+
+
+def _list(format_: str) -> None:
+    settings, now = settings_here(), instant(None)
+    rows = [_row(found, "file") for found in holds_of_files(settings) if found.until is None or found.until > now]
+    with ledger_to_read(settings) as ledger:
+        rows = [_row(found, "ledger") for found in (ledger.holds.in_force(now) if ledger else ())] + rows
+    if format_ == "json":
+        print_json(rows)
+        return
+    from retention_assets.ledger_tables import hold_table
+
+    print_tables([hold_table(rows)])
+
+
+@click.command()
+@click.argument("name")
+@REASON
+@ACTOR
+@FORMAT
+def release(name: str, reason: str, actor: str, format_: str) -> None:
+    """Release the hold NAME. What it kept is judged by the policies alone from the next evaluation on."""
+    settings = settings_here()
+    try:
+        with ledger_to_change(settings) as ledger:
+            ledger.holds.release(name, actor, reason)
+    except Refused:
+        if any(held.name == name for held in holds_of_files(settings)):
+            raise Refused(f"The hold {name} stands in a policy file: it is released by taking it out of the file.") from None
+        raise
+    if format_ == "json":
+        print_json({"name": name, "released_by": actor, "reason": reason})
+    else:
+        click.echo(f"{name} is released. What it kept is judged by the policies alone from the next evaluation on.")

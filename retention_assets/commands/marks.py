@@ -1,0 +1,121 @@
+"""The commands about marks: what is to go and when, and taking it back while there is time.
+
+Belongs here: `marks` and `unmark`. How marks come about is an evaluation's, what becomes of them a sweep's.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
+from retention_assets.commands.output import print_json, print_rows, print_tables, say
+from retention_assets.commands.sources import instant, ledger_to_change, ledger_to_read, settings_here
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from retention_assets.ledger import Ledger
+
+STATUSES = ("MARKED", "UNMARKED", "SPARED", "SWEEPING", "SWEPT")
+_SHOWN = (
+    "dataset", "transaction", "policy", "policy_version", "reason", "marked_at", "due_at", "status", "bytes", "attempts",
+    "last_error",
+)  # fmt: skip
+
+
+@click.command()
+@click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
+@click.option("--policy", metavar="NAME", help="Only marks of this policy.")
+@click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; may be repeated.")
+@click.option("--due", is_flag=True, help="Only marks whose grace is over: what the next sweep would take up.")
+@AS_OF
+@FORMAT
+@click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many marks the table lists.")
+def marks(
+    globs: tuple[str, ...],
+    policy: str | None,
+    statuses: tuple[str, ...],
+    due: bool,
+    as_of: datetime | None,
+    format_: str,
+    most: int,
+) -> None:
+    """List marks: what is to go, since when, by which policy, when it is due, and what became of it."""
+    if due and statuses not in ((), ("MARKED",)):
+        raise click.UsageError("Only MARKED marks are due: --due goes without another --status.")
+    if as_of and not due:
+        raise click.UsageError("--as-of says when marks are to be due: it goes with --due.")
+    due_by = instant(as_of) if due else None
+    with ledger_to_read(settings_here()) as ledger:
+        found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
+        if format_ == "json":
+            print_rows(row for table in found for row in table.to_pylist())
+            return
+        from retention_assets.ledger_tables import mark_tables
+
+        sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
+        for table in found:
+            _add(sums, table)
+            first += table.slice(0, most - len(first)).to_pylist()
+    print_tables(mark_tables(sums, first))
+
+
+def _add(sums: dict[str, tuple[int, int]], table: "pa.Table") -> None:
+    """Count marks and their bytes by status."""
+    from retention_assets.frames.log import SUMMED
+
+    sized = table.select(["status"]).append_column("bytes", table["bytes"].cast(SUMMED))
+    for row in sized.group_by("status").aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+        count, size = sums.get(row["status"], (0, 0))
+        sums[row["status"]] = (count + row["count_all"], size + int(row["bytes_sum"] or 0))
+
+
+def _chosen(
+    ledger: "Ledger", globs: Sequence[str], policy: str | None, statuses: Sequence[str], due_by: datetime | None
+) -> "Iterator[pa.Table]":
+    """Marks that fit, a batch at a time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from retention_assets.policy.globs import is_literal, matching
+
+    exact = bool(globs) and all(is_literal(glob) for glob in globs)
+    for batch in ledger.marks.read(globs if exact else None, statuses or None, due_by):
+        table = pa.Table.from_batches([batch]).select(_SHOWN)
+        if globs and not exact:
+            names = table["dataset"].combine_chunks().dictionary_encode()
+            fits = pa.array(matching(names.dictionary.to_pylist(), globs), pa.bool_())
+            table = table.filter(fits.take(names.indices))
+        yield table.filter(pc.equal(table["policy"], policy)) if policy else table
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[DATASET TRANSACTION...]")
+@click.option("--dataset", metavar="NAME", help="Take back every mark of a dataset.")
+@click.option("--policy", metavar="NAME", help="Take back every mark of a policy; with --dataset those that it has there.")
+@REASON
+@ACTOR
+@FORMAT
+def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reason: str, actor: str, format_: str) -> None:
+    """Take marks back: of TRANSACTIONs of a DATASET (all of them or none), or all of a dataset or policy.
+
+    What is being swept or was swept can't be taken back.
+    """
+    if bool(names) == bool(dataset or policy):
+        raise click.UsageError("Say whose marks: DATASET TRANSACTION..., or --dataset NAME, --policy NAME or both.")
+    if len(names) == 1:
+        raise click.UsageError(f"Name transactions of {names[0]}, or take all of it back by --dataset {names[0]}.")
+    with ledger_to_change(settings_here()) as ledger:
+        if names:
+            done = ledger.unmark.transactions(names[0], names[1:], actor, reason)
+        else:
+            done = ledger.unmark.all_of(actor, reason, dataset, policy)
+    if format_ == "json":
+        print_json(vars(done))
+        return
+    click.echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
+    if done.sweeping or done.swept:
+        click.echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
+    say(done.note)

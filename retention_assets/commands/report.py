@@ -1,0 +1,129 @@
+"""The command that tells what a day was to delete, and what became of it.
+
+Belongs here: `report`: which days are meant, and what to say where none has a report.
+"""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retention_assets.commands.options import FORMAT
+from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.sources import ledger_to_read, settings_here
+from retention_assets.problems import BadInput, Problem, Refused
+
+if TYPE_CHECKING:
+    from retention_assets.day_report import DayReport
+    from retention_assets.ledger import Ledger
+
+_SHOWN = 5
+
+
+class Day(click.ParamType[date]):
+    """A day of the calendar, in UTC."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        """Read the day, or fail with what was expected."""
+        try:
+            return value if isinstance(value, date) else date.fromisoformat(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a day; expected one such as 2026-01-31", param, ctx)
+
+
+@click.command()
+@click.argument("day", type=Day(), required=False, metavar="[DATE]")
+@click.option("--from", "first", type=Day(), metavar="DATE", help="Add up the days from this one on.")
+@click.option("--to", "last", type=Day(), metavar="DATE", help="Add up the days up to this one.")
+@click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
+@FORMAT
+@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page there, too.")
+@click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many datasets the table lists.")
+def report(
+    day: date | None,
+    first: date | None,
+    last: date | None,
+    globs: tuple[str, ...],
+    format_: str,
+    page: Path | None,
+    most: int,
+) -> None:
+    """Tell what DATE was to delete and what became of it; the newest day that has a report when left out.
+
+    To delete is what was due when the day began; what came due later is the next day's.
+    """
+    if day and (first or last):
+        raise click.UsageError("DATE is one day, --from and --to are several: give one of both.")
+    if first and last and last < first:
+        raise click.UsageError(f"--to {last} is before --from {first}.")
+    found = None
+    with ledger_to_read(settings_here()) as ledger:
+        days = ledger.reports.days() if ledger else []
+        if day or first or last:
+            _needs(days, day or first, day or last)
+        if ledger and days:
+            found = _report(ledger, days, day, first, last, globs)
+    if found and page:
+        from retention_assets.report_page import page_of
+
+        _write(page_of(found), page)
+    _show(found, format_, most)
+    if found is None:
+        say(f"no day has a report yet: the first sweep opens one{f'. {page} was not written' if page else ''}")
+
+
+def _write(text: str, file: Path) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as fault:
+        raise BadInput(Problem(f"cannot be written: {fault.strerror}", file=str(file))) from None
+    say(f"the page is in {file}")
+
+
+def _needs(days: Sequence[date], first: date | None, last: date | None) -> None:
+    """Who names days is told when none of them has a report: a sum of nothing would look like a day without work."""
+    if any((first is None or first <= day) and (last is None or day <= last) for day in days):
+        return
+    ends = (("from", first), ("to", last)) if first != last else (("of", first),)
+    named = " ".join(f"{word} {day}" for word, day in ends if day)
+    raise Refused(f"There is no report {named}. {_that_have(days)}")
+
+
+def _that_have(days: Sequence[date]) -> str:
+    if not days:
+        return "No day has one yet: the first sweep opens one."
+    shown = ", ".join(map(str, days[:_SHOWN]))
+    more = f" and {len(days) - _SHOWN:,} more back to {days[-1]}" if len(days) > _SHOWN else ""
+    return f"Days that have one: {shown}{more}."
+
+
+def _report(
+    ledger: "Ledger", days: Sequence[date], day: date | None, first: date | None, last: date | None, globs: Sequence[str]
+) -> "DayReport":
+    """The report of the days that were named, `days` being those that have one, newest first."""
+    from retention_assets.day_report import day_report, days_report
+
+    datasets = globs or ("*",)
+    if first or last:
+        first, last = first or days[-1], last or days[0]
+        found = days_report(ledger, [one for one in days if first <= one <= last], first, last, datasets)
+    else:
+        found = day_report(ledger, day or days[0], datasets)
+    if not found.lines:
+        raise Refused(f"No dataset in the report of {found.when} fits {', '.join(datasets)}.")
+    return found
+
+
+def _show(found: "DayReport | None", format_: str, most: int) -> None:
+    if format_ == "json":
+        from retention_assets.day_report import as_json
+
+        print_json(found.as_dict() if found else as_json(None, ()))
+    elif found:
+        from retention_assets.report_tables import report_tables
+
+        print_tables(report_tables(found, most))

@@ -1,0 +1,122 @@
+"""`retention run`: the five assets from reading to the report, headless, through Dagster.
+
+Belongs here: arguments, what is said of the result, and the exit code. The work is that of the job `cycle`, the same as in the
+UI; a dry run is the same sweep over a copy of the ledger's open marks, on stores that write down instead of deleting.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retention_assets.commands.options import AS_OF, FORMAT
+from retention_assets.commands.output import print_json, print_tables, progress
+from retention_assets.commands.sources import instant, ledger_to_read, policies_of, settings_here
+from retention_assets.problems import Refused
+
+if TYPE_CHECKING:
+    from retention_assets.headless import Ran
+    from retention_assets.settings import Settings
+    from retention_assets.sweep.rehearsal import Rehearsal
+
+# What is shown of each asset, in the order of the work.
+_SHOWN = {
+    "transaction_log": {"datasets": "datasets read", "dagster/row_count": "transactions", "refused": "datasets refused"},
+    "candidate_marks": {
+        "newly_marked": "newly marked",
+        "marked_before": "marked or swept before",
+        "spare": "spared by protection",
+    },
+    "swept_transactions": {
+        "deleted": "deleted",
+        "already_gone": "already gone",
+        "failed": "failed",
+        "spared": "spared at the door",
+        "bytes_freed": "bytes freed",
+    },
+}
+
+
+@click.command()
+@click.option("--dataset", "datasets", multiple=True, help="A glob over store/name; may be repeated. All when left out.")
+@AS_OF
+@FORMAT
+@click.option("--mark-only", is_flag=True, help="Read, judge and mark; sweep nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what a sweep would delete and spare now. Marks nothing, deletes nothing.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
+    help="How much Dagster says on stderr.",
+)  # fmt: skip
+def run(
+    datasets: tuple[str, ...], as_of: datetime | None, format_: str, mark_only: bool, dry_run: bool, log_level: str
+) -> None:
+    """Read the stores, judge, mark what may go, sweep what is due, and report."""
+    if mark_only and dry_run:
+        raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
+    settings, at, globs = settings_here(), instant(as_of), datasets or ("*",)
+    if dry_run:
+        _dry(settings, at, globs, format_)
+        return
+    from retention_assets.headless import run_job
+
+    ran = run_job(settings, "evaluate" if mark_only else "cycle", at, globs, log_level)
+    if format_ == "json":
+        print_json(_as_dict(ran))
+    else:
+        _print(ran)
+    if ran.troubles:
+        raise Refused("\n".join(ran.troubles))
+
+
+def _as_dict(ran: "Ran") -> dict[str, Any]:
+    names = {"dagster/row_count": "rows"}
+    assets = {asset: {names.get(name, name): value for name, value in said.items()} for asset, said in ran.said.items()}
+    return {"run": ran.run_id, "as_of": ran.as_of, "assets": assets, "troubles": list(ran.troubles)}
+
+
+def _print(ran: "Ran") -> None:
+    from retention_assets.tables import size_of, table
+
+    rows: list[tuple[str, str, str]] = []
+    for asset, shown in _SHOWN.items():
+        for name, words in shown.items():
+            if asset in ran.said:
+                number = ran.number(asset, name)
+                rows.append((asset, words, size_of(number) if name == "bytes_freed" else f"{number:,}"))
+    print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
+
+
+def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: str) -> None:
+    from retention_assets.policy.globs import matches
+    from retention_assets.resources.retention import Retention
+    from retention_assets.sweep.rehearsal import Rehearsal, rehearse
+
+    found = Rehearsal((), (), ())
+    with ledger_to_read(settings) as ledger:
+        if ledger is not None:
+            names = [name for name in ledger.marks.datasets_to_sweep(as_of) if matches(name, globs)]
+            stores = Retention(settings).stores({name.partition("/")[0] for name in names})
+            with progress(f"rehearsing the sweep of {len(names):,} datasets"):
+                found = rehearse(ledger, stores, settings, policies_of((), settings), as_of, names)
+    if format_ == "json":
+        rows = {"deleted": [vars(one) for one in found.deleted], "spared": [vars(one) for one in found.spared]}
+        refused = {one.dataset: one.refused for one in found.results if one.refused}
+        print_json({"as_of": as_of, "dry_run": True, **rows, "refused": refused})
+    else:
+        _print_dry(found)
+    if refused_ones := [f"{one.dataset} would not be swept: {one.refused}" for one in found.results if one.refused]:
+        raise Refused("\n".join(refused_ones))
+
+
+def _print_dry(found: "Rehearsal", most: int = 50) -> None:
+    from retention_assets.tables import size_of, table
+
+    total = size_of(sum(one.bytes or 0 for one in found.deleted))
+    rows = [(one.dataset, one.transaction, size_of(one.bytes)) for one in found.deleted[:most]]
+    title = f"A sweep would delete {len(found.deleted):,} transactions and free {total}. Nothing was changed."
+    tables = [table(title, ("dataset", "transaction", "bytes"), rows, right=("bytes",))]
+    if found.spared:
+        spared = [(one.dataset, one.transaction, one.why) for one in found.spared[:most]]
+        tables.append(table(f"It would spare {len(found.spared):,}", ("dataset", "transaction", "why"), spared))
+    print_tables(tables)

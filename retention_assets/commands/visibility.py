@@ -1,0 +1,127 @@
+"""The commands about what of a history may be read: raising the visibility mark, and reading at an instant.
+
+Belongs here: `advance` and `as-of`. What a branch's readers see at an instant is readers.py's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from retention_assets.commands.logs import log_of, only
+from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, Instant, Length
+from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.sources import instant, ledger_to_read, ledger_to_write, settings_here
+from retention_assets.policy.instants import Duration, text_of
+from retention_assets.problems import BadInput, Problem, Refused, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from retention_assets.commands.readers import Seen
+    from retention_assets.ledger import Ledger
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--retention", type=Length(), required=True, help="How long history stays readable, such as 30d.")
+@LOG
+@AS_OF
+@ACTOR
+@FORMAT
+def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: datetime | None, actor: str, format_: str) -> None:
+    """Raise the visibility mark of DATASET: the time before which its history is not to be read.
+
+    It is raised to as_of less the retention, but never past the newest transaction: a fast clock can't hide what is current.
+    It only rises; a lower value changes nothing.
+    """
+    settings = settings_here()
+    rows = only(log_of(log_path, settings, dataset), dataset).transactions
+    with ledger_to_write(settings) as ledger:
+        before = ledger.visibility.of(dataset)
+        holds = ledger.visibility.advance(dataset, instant(as_of), retention, _newest_close(rows, dataset), actor)
+    raised = holds != before
+    if format_ == "json":
+        print_json({"dataset": dataset, "visible_from": holds, "before": before, "raised": raised})
+        return
+    click.echo(f"The history of {dataset} is readable from {text_of(holds)} on.")
+    if not raised:
+        click.echo("It was so before: a visibility mark only rises, and this would not have raised it.")
+
+
+def _newest_close(rows: "pa.Table", dataset: str) -> datetime:
+    """When the newest transaction that readers can see was committed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    committed = rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
+    newest: datetime | None = pc.max(committed["closed_at"]).as_py()
+    if newest is None:
+        raise Refused(f"Nothing of {dataset} was ever committed: there is no view whose visibility could be kept.")
+    return newest
+
+
+@click.command("as-of")
+@click.argument("dataset")
+@click.argument("at", metavar="T", type=Instant())
+@click.option("--branch", help="Only this branch.")
+@LOG
+@FORMAT
+def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None, format_: str) -> None:
+    """Show what a reader of DATASET sees at the instant T: on each live branch, the view that was current then.
+
+    A view is made of the transactions that the branch holds today and that were committed by T. What was swept since is
+    flagged. Before the visibility mark nothing is shown, save where the view is the current one, which is always visible.
+    """
+    from retention_assets.commands.readers import seen_by_branches
+
+    settings = settings_here()
+    rows = only(log_of(log_path, settings, dataset), dataset).transactions
+    seen = seen_by_branches(rows, at, branch)
+    if branch is not None and not seen:
+        raise _unknown(branch, dataset, rows)
+    with ledger_to_read(settings) as ledger:
+        visible_from = ledger.visibility.of(dataset) if ledger else None
+        swept = _swept(ledger, dataset)
+    _refuse_hidden(dataset, at, visible_from, seen)
+    gone = len(swept - set(rows["transaction"].to_pylist()))
+    views = [
+        {
+            "branch": one.branch,
+            "current": one.current,
+            "transactions": [{**asdict(row), "swept": row.transaction in swept} for row in one.rows],
+        }
+        for one in seen
+    ]
+    if format_ == "json":
+        print_json({"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": views})
+    else:
+        from retention_assets.ledger_tables import as_of_tables
+
+        print_tables(as_of_tables(dataset, at, views))
+    if gone:
+        say(f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them.")
+
+
+def _swept(ledger: "Ledger | None", dataset: str) -> set[str]:
+    return set(ledger.marks.table([dataset], ["SWEPT"])["transaction"].to_pylist()) if ledger else set()
+
+
+def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[Seen]") -> None:
+    if visible_from is None or at >= visible_from or (seen and all(one.current for one in seen)):
+        return
+    raise Refused(
+        f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
+        " or a later one."
+    )
+
+
+def _unknown(branch: str, dataset: str, rows: "pa.Table") -> BadInput:
+    import pyarrow.compute as pc
+
+    guess = nearest(branch, pc.unique(pc.list_flatten(rows["heads"])).to_pylist())
+    remedy = f"Did you mean {guess}?" if guess else None
+    return BadInput(Problem(f"branch '{branch}' is not a live branch of {dataset}", remedy=remedy))

@@ -1,0 +1,67 @@
+"""A folder to run commands in, with the ledger that its settings name."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from retention_assets.cli import main
+from retention_assets.ledger import Ledger, open_ledger
+
+LEDGER = Path(".retention/ledger.db")
+
+
+class Run(Protocol):
+    """The console script in this Python: exit code, stdout and stderr."""
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]: ...
+
+
+Json = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """In an empty folder, as a person whom the machine calls ann."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    monkeypatch.delenv("RETENTION_ACTOR", raising=False)
+    monkeypatch.setenv("LOGNAME", "ann")
+
+    def _run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["retention", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return _run
+
+
+@pytest.fixture
+def found(run: Run) -> Json:
+    """What a command that succeeds prints as JSON."""
+
+    def _found(*arguments: str) -> Any:
+        code, out, err = run(*arguments, "--format", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return _found
+
+
+@pytest.fixture
+def ledger(run: Run) -> Iterator[Ledger]:
+    """The ledger that the settings name where commands run."""
+    with open_ledger(f"sqlite:///{LEDGER.absolute()}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def either(url: str) -> Iterator[Ledger]:
+    """An empty ledger, on each of the two databases."""
+    with open_ledger(url) as opened:
+        yield opened

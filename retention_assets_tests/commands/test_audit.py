@@ -1,0 +1,86 @@
+"""`audit verify` and `audit export`: a record that somebody changed must never pass for sound."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from retention_assets.ledger import Ledger
+from retention_assets_tests.commands.conftest import Json, Run
+from retention_assets_tests.ledger.acts import T0, by_hand, candidates
+
+
+@pytest.fixture
+def written(ledger: Ledger) -> Ledger:
+    """Rows 1 MARK, 2 UNMARK."""
+    ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
+    ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
+    return ledger
+
+
+def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, run: Run) -> None:
+    head = written.verify().head
+    assert found("audit", "verify") == {"rows": 2, "members": 4, "head": vars(head), "faults": []}
+    code, out, err = run("audit", "verify")
+    assert (code, err) == (0, "")
+    assert out == f"The record is sound: 2 rows with 4 members say what was written.\nhead: 2 {head.hash}\n"
+
+
+def test_a_tampered_record_is_named_row_by_row_and_fails(written: Ledger, run: Run) -> None:
+    by_hand(written, "UPDATE audit SET actor = 'bob' WHERE position = 2")
+    by_hand(written, "UPDATE marks SET policy = 'x' WHERE id = 2")
+    code, out, err = run("audit", "verify")
+    assert code == 1
+    assert "Row 2 of the audit (UNMARK) was changed: it has not the hash of what it says." in out.splitlines()
+    assert "Mark 2 (T2 of lake/d) was changed: it has not the hash of what it says." in out.splitlines()
+    assert "sound" not in out
+    assert err == "2 faults: the record does not say what was written.\n"
+    code, out, _ = run("audit", "verify", "--format", "json")
+    assert (code, len(json.loads(out)["faults"])) == (1, 2)
+
+
+def test_a_saved_head_is_known_again_while_the_record_grows(written: Ledger, run: Run) -> None:
+    code, _, err = run("audit", "verify", "--save-head", "head.json")
+    assert (code, err.startswith("the head is in head.json")) == (0, True)
+    assert json.loads(Path("head.json").read_text()) == vars(written.verify().head)
+    written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
+    assert run("audit", "verify", "--known", "head.json", "--save-head", "head.json")[0] == 0
+    assert json.loads(Path("head.json").read_text())["position"] == 3
+    assert sorted(path.name for path in Path().iterdir()) == [".retention", "head.json"]
+
+
+def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: Ledger, run: Run) -> None:
+    noted = json.dumps({"position": 2, "hash": "a" * 64})
+    Path("head.json").write_text(noted)
+    code, out, err = run("audit", "verify", "--known", "head.json", "--save-head", "head.json")
+    assert code == 1
+    assert "Row 2 of the audit is not the one that was noted before: the audit was written anew." in out
+    assert err.endswith("head.json was not written.\n")
+    assert Path("head.json").read_text() == noted
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "is not there"),
+        ("{", "is no JSON"),
+        ("[]", "is no head of an audit"),
+        ('{"position": -1, "hash": "' + "a" * 64 + '"}', "is no head of an audit"),
+        ('{"position": 2, "hash": "short"}', "is no head of an audit"),
+    ],
+    ids=["missing", "broken", "a list", "before the beginning", "half a hash"],
+)
+def test_a_known_head_that_is_none_is_bad_input(content: str | None, words: str, written: Ledger, run: Run) -> None:
+    if content is not None:
+        Path("head.json").write_text(content)
+    code, out, err = run("audit", "verify", "--known", "head.json")
+    assert (code, out) == (2, "")
+    assert f"head.json: {words}" in err
+
+
+def test_an_export_is_the_record_line_by_line(written: Ledger, run: Run) -> None:
+    code, out, err = run("audit", "export")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == list(written.audit_lines())
+    assert [json.loads(line)["position"] for line in run("audit", "export", "--after", "1")[1].splitlines()] == [2]
+    assert run("audit", "export", "--after", "-1")[0] == 2
