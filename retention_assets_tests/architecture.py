@@ -24,16 +24,20 @@ _RUN = _INPUT | {
     "frames",
     "jobs",
     "ledger",
+    "outcomes",
     "partitions",
     "resources",
+    "rulebook",
     "schedules",
     "sensors",
     "stores",
+    "sweep",
 }
 _SHOWN = {"explain", "preview", "tables"}
 IMPORTS: Mapping[str, set[str]] = {
     "__init__": set(),
     "problems": set(),
+    "outcomes": set(),
     "document": {"problems"},
     "policy": {"document", "problems"},
     "frames": {"policy", "problems"},
@@ -46,18 +50,31 @@ IMPORTS: Mapping[str, set[str]] = {
     "preview": {"frames", "in_force", "policy", "problems"},
     "explain": {"frames", "in_force", "policy", "problems"},
     "tables": {"explain", "frames", "policy", "preview", "problems"},
-    "ledger": {"clock", "places", "policy", "problems"},
-    "stores": {"exchange", "frames", "places", "policy", "problems"},
-    "resources": _INPUT | {"clock", "frames", "ledger", "stores"},
+    "ledger": {"clock", "outcomes", "places", "policy", "problems"},
+    "stores": {"clock", "exchange", "frames", "outcomes", "places", "policy", "problems"},
+    "rulebook": {"in_force", "ledger", "policy", "settings", "stores"},
+    "sweep": {"frames", "in_force", "ledger", "outcomes", "policy", "problems", "rulebook", "settings", "stores"},
+    "day_report": {"ledger", "policy"},
+    "page_elements": {"policy"},
+    "report_page": {"day_report", "page_elements", "tables"},
+    "report_tables": {"day_report", "policy", "tables"},
+    "resources": _INPUT | {"clock", "frames", "ledger", "outcomes", "stores", "sweep"},
     "partitions": {"problems", "settings"},
-    "assets": _INPUT | {"clock", "frames", "ledger", "partitions", "resources", "stores"},
+    "assets": _INPUT
+    | {"clock", "day_report", "frames", "ledger", "outcomes", "partitions", "report_page", "resources", "rulebook"}
+    | {"stores", "sweep"},
     "checks": _RUN,
     "jobs": _RUN,
     "schedules": _RUN,
     "sensors": _RUN,
     "definitions": _RUN,
-    "demo": _RUN | _SHOWN | {"definitions"},
-    "cli": _RUN | _SHOWN | {"definitions", "demo"},
+    "headless": {"definitions", "policy", "settings"},
+    "demo": _RUN | _SHOWN | {"day_report", "definitions", "headless", "report_page"},
+    "ledger_tables": {"ledger", "policy", "tables"},
+    "commands": _SHOWN
+    | {"clock", "demo", "document", "exchange", "frames", "in_force", "ledger", "ledger_tables", "policy", "problems"}
+    | {"day_report", "headless", "report_page", "report_tables", "resources", "settings", "stores", "sweep"},
+    "cli": {"commands", "problems"},
 }
 
 # Parts whose modules know nothing of each other; the part's own __init__ may know them all.
@@ -65,6 +82,7 @@ SIBLINGS = {"assets"}
 
 # Pure parts name every package they build on; all of them may use the standard library.
 ALONE: Mapping[str, set[str]] = {
+    "outcomes": set(),
     "problems": set(),
     "policy": {"lark", "pydantic", "pydantic_core"},
     "frames": {"numpy", "pyarrow", "pyspark"},
@@ -75,12 +93,12 @@ IO = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urll
 }
 
 # Libraries with few homes. For everything else in the package they do not exist.
-_DAGSTER = {"assets", "checks", "cli", "definitions", "demo", "jobs", "partitions", "resources", "schedules", "sensors"}
+_DAGSTER = {"assets", "checks", "definitions", "demo", "headless", "jobs", "partitions", "resources", "schedules", "sensors"}
 HOMES: Mapping[str, set[str]] = {
     "dagster": _DAGSTER,
     "dagster_pyspark": {"assets", "definitions", "resources"},
-    "pyspark": {"assets", "checks", "cli", "demo", "frames", "resources", "stores"},
-    "sqlalchemy": {"demo", "ledger", "stores"},
+    "pyspark": {"assets", "checks", "demo", "frames", "resources", "stores"},
+    "sqlalchemy": {"demo", "ledger", "stores", "sweep"},
     "alembic": {"ledger"},
     "adbc_driver_manager": {"ledger"},
     "adbc_driver_postgresql": {"ledger"},
@@ -90,7 +108,9 @@ HOMES: Mapping[str, set[str]] = {
 }
 
 # Who may delete besides the stores, by the full name of the module, and why.
-MAY_DELETE: Mapping[str, str] = {}
+MAY_DELETE: Mapping[str, str] = {
+    f"{PACKAGE}.demo.environment": "builds the demonstration anew, below a folder that carries its marker",
+}
 DELETES = {
     "delete", "delete_dir", "delete_dir_contents", "delete_file", "delete_files", "delete_object", "delete_objects",
     "delete_root_dir_contents", "drop_namespace", "drop_table", "expire_snapshots", "purge_table", "removedirs",
@@ -111,7 +131,9 @@ _TIMES_SQL = re.compile(r"\bCURRENT_(DATE|TIMESTAMP)\b|(?i:\bnow\(\))")
 # Words that say nothing about what a thing is for, in all their forms.
 _EMPTY_WORDS = re.compile(r"process(es|ed|ing|ors?)?|handl(es?|ed|ers?|ing)|managers?|util(s|ity|ities)?|helpers?|misc")
 # Names that a library chose and its subclasses have to use.
-GIVEN_NAMES = {"handle_output", "process_bind_param", "process_result_value"}
+GIVEN_NAMES = {
+    "handle_data", "handle_endtag", "handle_output", "handle_starttag", "process_bind_param", "process_result_value",
+}  # fmt: skip
 
 
 def import_faults(text: str, module: str) -> list[str]:

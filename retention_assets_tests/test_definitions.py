@@ -8,7 +8,8 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets.demo.environment import AS_OF, build
+from retention_assets.demo.environment import build
+from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.instants import text_of
 from retention_assets.settings import load_settings
 
@@ -35,8 +36,10 @@ def test_the_asset_graph() -> None:
         "transaction_log": [],
         "branch_views": ["transaction_log"],
         "candidate_marks": ["branch_views", "transaction_log"],
+        "swept_transactions": ["candidate_marks"],
+        "purge_report": ["swept_transactions"],
     }
-    assert repository.has_job("evaluate")
+    assert all(repository.has_job(name) for name in ("evaluate", "sweep", "cycle"))
 
 
 @pytest.mark.spark
@@ -62,6 +65,7 @@ def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None
     numbers = {verdict: seen["candidate_marks"][verdict].value for verdict in ("mark", "spare", "keep", "open")}
     assert sum(int(str(count)) for count in numbers.values()) == rows
     assert int(str(numbers["mark"])) > 0
+    assert numbers["mark"] == seen["candidate_marks"]["newly_marked"].value
 
 
 def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:

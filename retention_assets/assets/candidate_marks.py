@@ -1,6 +1,6 @@
-"""The asset `candidate_marks`: the verdict of every transaction."""
+"""The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,13 +13,17 @@ from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
 from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.log import SUMMED
-from retention_assets.in_force import Rules
+from retention_assets.frames.new_marks import new_marks
+from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.resources.known import Known, write_known
 from retention_assets.resources.launch import AsOf
+from retention_assets.resources.retention import Retention
 from retention_assets.resources.stage import read_output, run_stage
 from retention_assets.resources.warehouse import FOLDER, Warehouse
+from retention_assets.rulebook import load_rulebook
 
-OUTPUT, SUMS = "candidate_marks", "sums"
+OUTPUT, SUMS, MARKS = "candidate_marks", "sums", "marks"
 
 
 @dataclass(frozen=True)
@@ -28,43 +32,61 @@ class Verdicts:
 
     policies: tuple[Policy, ...]
     holds: tuple[Hold, ...]
+    versions: Mapping[str, int]
     as_of: datetime
+    known: Known
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The verdicts of one part, and how many there are of each kind by policy."""
-        marks = frame(transactions, datasets, self.policies, self.holds, self.as_of)
-        plain = pa.table({name: marks[name].cast(pa.string()) for name in ("verdict", "policy")})
-        sized = plain.append_column("bytes", transactions["bytes"].cast(SUMMED))
-        sums = sized.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum")])
-        return {OUTPUT: marks, SUMS: sums}
+        """The verdicts of one part, what is to be marked of it, and how many verdicts there are of each kind by policy."""
+        verdicts = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
+        plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
+        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": transactions["closed_at"]}
+        for name, column in columns.items():
+            plain = plain.append_column(name, column)
+        sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
+        marks = new_marks(verdicts, transactions["bytes"], self.policies, self.versions)
+        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES)}
 
 
-def candidate_marks(rules: Callable[[pa.Table], Rules]) -> dg.AssetsDefinition:
-    """The asset under the rules that are in force for some datasets."""
+@dg.asset(group_name="retention", kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views"])
+def candidate_marks(
+    context: dg.AssetExecutionContext,
+    config: AsOf,
+    retention: dg.ResourceParam[Retention],
+    pyspark: LazyPySparkResource,
+    warehouse: Warehouse,
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
 
-    @dg.asset(
-        name="candidate_marks", group_name="retention", kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views"]
+    What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
+    marked already stays as it is.
+    """
+    source = warehouse.newest(context.instance, dg.AssetKey("transaction_log"))
+    folder = warehouse.folder(context.asset_key, context.run.run_id)
+    as_of, actor = config.instant(), f"run {context.run.run_id}"
+    settings = retention.settings
+    with retention.ledger() as ledger:
+        rulebook = load_rulebook(ledger, settings, actor)
+        for warning in rulebook.drifted:
+            context.log.warning(warning)
+        datasets = read_output(source, "datasets")
+        rules = rulebook.rules(datasets["dataset"].to_pylist(), as_of)
+        known = write_known(ledger, rules.policies, datasets, folder)
+        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
+        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, as_of, known)
+        run_stage(pyspark.spark_session, source, folder, (OUTPUT, SUMS, MARKS), verdicts, columns)
+        sums, candidates = read_output(folder, SUMS), read_output(folder, MARKS)
+        ledger.clock.check(as_of, pc.max(sums["closed_at_max"]).as_py(), settings.clock.max_ahead, settings.clock.max_skew)
+        marked = ledger.marks.mark(candidates, as_of, actor)
+    return dg.MaterializeResult(
+        metadata={
+            FOLDER: folder,
+            "as_of": as_of.isoformat(),
+            "newly_marked": marked.new,
+            "marked_before": marked.known,
+            **_numbers(sums),
+        }
     )
-    def asset(
-        context: dg.AssetExecutionContext, config: AsOf, pyspark: LazyPySparkResource, warehouse: Warehouse
-    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
-
-        A verdict deletes nothing. It is what a mark would be made of.
-        """
-        source = warehouse.newest(context.instance, dg.AssetKey("transaction_log"))
-        folder = warehouse.folder(context.asset_key, context.run.run_id)
-        in_force = rules(read_output(source, "datasets"))
-        as_of = config.instant()
-        columns = sorted({*columns_for(in_force.policies), "bytes"})
-        run_stage(
-            pyspark.spark_session, source, folder, (OUTPUT, SUMS), Verdicts(in_force.policies, in_force.holds, as_of), columns
-        )  # fmt: skip
-        return dg.MaterializeResult(
-            metadata={FOLDER: folder, "as_of": as_of.isoformat(), **_numbers(read_output(folder, SUMS))}
-        )
-
-    return asset
 
 
 def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:

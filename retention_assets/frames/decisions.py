@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from retention_assets.frames.reasons import REASONS, Reason
 from retention_assets.policy.model import Policy
+from retention_assets.policy.purging import realm_of
 
 VERDICTS = ("mark", "spare", "keep", "open")
 
@@ -45,10 +46,12 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
     allowed = [number for number in selecting if policies[number].latest_view or not facts.latest]
     within = [number for number in allowed if not facts.over[number]]
-    credit = (within or selecting)[0]
+    # A realm that is purged goes whole: only a hold keeps anything of it.
+    purging = [number for number in within if realm_of(policies[number].name) is not None]
+    credit = (purging or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
-    if within and not facts.pinned and not facts.held:
-        reasons = [(Reason.SELECTED, credit)]
+    if within and not facts.held and (purging or not facts.pinned):
+        reasons = [(Reason.PURGING if purging else Reason.SELECTED, credit)]
         if facts.latest:
             reasons.append((Reason.LATEST_VIEW_ALLOWED, -1))
         return Decision("mark", credit, also, tuple(reasons))

@@ -8,6 +8,8 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.policy.instants import parse_instant
 
+EVERYTHING = ("*",)
+
 
 class AsOf(dg.Config):
     """The instant at which to judge."""
@@ -17,3 +19,13 @@ class AsOf(dg.Config):
     def instant(self) -> datetime:
         """The instant, or the present."""
         return parse_instant(self.as_of) if self.as_of else now()
+
+
+class Datasets(dg.Config):
+    """Which datasets are looked at."""
+
+    datasets: list[str] = Field(default=list(EVERYTHING), description="Globs over store/name; any one matches.")
+
+
+class Sweeping(AsOf, Datasets):
+    """What is swept: the marks of these datasets that are due by this instant."""

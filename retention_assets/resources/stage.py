@@ -26,7 +26,7 @@ ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
 _FILTERED = ("dataset", "ordinal", "verdict", "policy")
 # To start a task costs more than to judge a small part, so a task takes several; a few per slot keep the slots busy to the end.
-_TASKS_PER_SLOT = 3
+TASKS_PER_SLOT = 3
 
 # From the transactions and datasets of a part to one table per output name.
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
@@ -39,15 +39,18 @@ class Written:
     rows: dict[str, int]
 
 
-def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART) -> int:
-    """Write a sound log as parts of whole datasets: `transactions/` and `datasets/`, same names. Returns how many."""
-    files, root = _place(folder)
+def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: int = 0) -> int:
+    """Write a sound log as parts of whole datasets: `transactions/` and `datasets/`, same names. Returns how many.
+
+    `share` tells the parts of several writers into one folder apart.
+    """
+    files, root = place_of(folder)
     for name in ("transactions", "datasets"):
         files.create_dir(f"{root}/{name}", recursive=True)
     parts = 0
     for parts, (transactions, datasets) in enumerate(_parts(log, rows_per_part), 1):
         for name, table in (("transactions", transactions), ("datasets", datasets)):
-            write_part(table, f"{root}/{name}/{_part_name(parts - 1)}", files)
+            write_part(table, f"{root}/{name}/{_part_name(share, parts - 1)}", files)
     return parts
 
 
@@ -76,6 +79,14 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
     )
 
 
+def write_text(text: str, path: str) -> None:
+    """A file of text, in a folder that is made if need be."""
+    files, place = place_of(path)
+    files.create_dir(place.rpartition("/")[0], recursive=True)
+    with files.open_output_stream(place) as stream:
+        stream.write(text.encode())
+
+
 def _words(path: str, kind: pa.DataType) -> Iterator[str]:
     """The leaves of a column that hold text, as Parquet names them."""
     if pa.types.is_list(kind):
@@ -93,15 +104,15 @@ def run_stage(
     spark: "SparkSession", source: str, target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]
 ) -> Written:
     """Run a frame over every part of a log. `target` gets one folder per output; parts keep their names."""
-    files, root = _place(source)
+    files, root = place_of(source)
     found = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
     sizes = {info.base_name: info.size for info in found if info.base_name.endswith(".parquet")}
-    into, place = _place(target)
+    into, place = place_of(target)
     for output in outputs:
         into.create_dir(f"{place}/{output}", recursive=True)
     if not sizes:
         return Written(dict.fromkeys(outputs, 0))
-    shares = _shares(sizes, _TASKS_PER_SLOT * _slots(spark))
+    shares = _shares(sizes, TASKS_PER_SLOT * slots(spark))
     work = _Work(source, target, tuple(outputs), frame, tuple(columns), shares)
     # One number per task, so that no shuffle decides which parts come together.
     tasks = spark.range(0, len(shares), 1, len(shares))
@@ -111,7 +122,7 @@ def run_stage(
     return Written(rows)
 
 
-def _slots(spark: "SparkSession") -> int:
+def slots(spark: "SparkSession") -> int:
     """How many tasks run at a time. Spark Connect does not tell; there, tasks are as many as a cluster of a good size likes."""
     try:
         return spark.sparkContext.defaultParallelism
@@ -149,13 +160,13 @@ class _Work:
                     yield self._part(name)
 
     def _part(self, name: str) -> pa.RecordBatch:
-        files, root = _place(self.source)
+        files, root = place_of(self.source)
         transactions = pq.read_table(
             f"{root}/transactions/{name}", filesystem=files, columns=list(self.columns), use_threads=False
         )
         datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files, use_threads=False)
         tables = self.frame(transactions, datasets)
-        into, place = _place(self.target)
+        into, place = place_of(self.target)
         for output in self.outputs:
             write_part(tables[output], f"{place}/{output}/{name}", into)
         return pa.record_batch({"output": list(self.outputs), "rows": [len(tables[output]) for output in self.outputs]})
@@ -163,11 +174,11 @@ class _Work:
 
 def read_output(folder: str, output: str) -> pa.Table:
     """An output as one table, for tests and small results."""
-    files, root = _place(folder)
+    files, root = place_of(folder)
     return ds.dataset(f"{root}/{output}", filesystem=files, format="parquet").to_table()
 
 
-def _place(folder: str) -> tuple[pafs.FileSystem, str]:
+def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
     """The file system of a path or URI, and the path on it."""
     if "://" not in folder:
         return pafs.LocalFileSystem(), folder
@@ -175,5 +186,5 @@ def _place(folder: str) -> tuple[pafs.FileSystem, str]:
     return files, path
 
 
-def _part_name(number: int) -> str:
-    return f"part-{number:05d}.parquet"
+def _part_name(share: int, number: int) -> str:
+    return f"part-{share:05d}-{number:05d}.parquet"

@@ -1,0 +1,90 @@
+"""Jobs without a UI: run one of the definitions' jobs in this program, and say what came of it.
+
+Belongs here: run configuration from what a command was given, the instance, and what the materializations said.
+Does not belong here: any work of a job, and how a result is shown.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.definitions import build_defs
+from retention_assets.policy.instants import text_of
+from retention_assets.settings import Settings
+
+# Which assets take which part of the configuration.
+_AS_OF = ("branch_views", "candidate_marks", "swept_transactions", "purge_report")
+_DATASETS = ("transaction_log", "swept_transactions")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a job did: per asset the metadata of its materialization as plain values, and what a person has to look at."""
+
+    run_id: str
+    as_of: datetime
+    said: Mapping[str, Mapping[str, Any]]
+    troubles: tuple[str, ...]
+
+    def number(self, asset: str, name: str) -> int:
+        """A number of an asset's metadata; 0 where the job did not come to it."""
+        return int(self.said.get(asset, {}).get(name, 0))
+
+
+def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning") -> Ran:
+    """Run a job to its end in this program."""
+    definition = build_defs(settings).resolve_job_def(job)
+    steps = {node.name for node in definition.nodes}
+    ops: dict[str, dict[str, Any]] = {name: {"config": {}} for name in steps}
+    for name in steps & set(_AS_OF):
+        ops[name]["config"]["as_of"] = text_of(as_of)
+    for name in steps & set(_DATASETS):
+        ops[name]["config"]["datasets"] = list(datasets)
+    config = {"ops": ops, "loggers": {"console": {"config": {"log_level": log_level.upper()}}}}
+    with _instance() as instance:
+        result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+    said = {
+        event.asset_key.to_user_string(): _plain(event.materialization.metadata)
+        for event in result.all_events
+        if event.is_step_materialization and event.asset_key
+    }
+    return Ran(result.run_id, as_of, said, (*_failures(result), *_troubles(said)))
+
+
+@contextmanager
+def _instance() -> Iterator[dg.DagsterInstance]:
+    """The instance of DAGSTER_HOME, so that the UI shows the run; without one, nothing of the run is kept there."""
+    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+    return {
+        name: [dict(record.data) for record in value.records] if isinstance(value, dg.TableMetadataValue) else value.value
+        for name, value in metadata.items()
+    }
+
+
+def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+    for event in result.get_step_failure_events():
+        error = event.step_failure_data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        yield f"{event.step_key} failed: {error.message.strip() if error else 'no error was given'}"
+
+
+def _troubles(said: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What was refused or failed while the job went on."""
+    for row in said.get("transaction_log", {}).get("refused_datasets", ()):
+        at = f" (transaction {row['transaction']})" if row["transaction"] else ""
+        yield f"{row['dataset']} was refused: {row['fault']}{at}"
+    for row in said.get("swept_transactions", {}).get("by_dataset", ()):
+        if row["refused"]:
+            yield f"{row['dataset']} was not swept: {row['refused']}"
+        if row["failed"]:
+            yield f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"

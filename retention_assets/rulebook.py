@@ -1,0 +1,58 @@
+"""The rules of a run: the files loaded into the policy book, and what the book and the ledger then say is in force.
+
+Belongs here: the join of files, policy book, holds that people placed, and realms that are being purged.
+Does not belong here: the decisions of the book (policy/book.py), storing them (ledger), judging (frames).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from retention_assets.in_force import Rules, rules_of_book
+from retention_assets.ledger import Ledger
+from retention_assets.policy.book import Decision, as_loaded
+from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy.language import Policies, load_policies
+from retention_assets.policy.model import Policy
+from retention_assets.policy.purging import purge_of
+from retention_assets.settings import Settings
+from retention_assets.stores.kinds import AspectsSettings
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """The files as they are now, and what loading them into the book decided of each entry."""
+
+    ledger: Ledger
+    settings: Settings
+    files: Policies
+    decisions: tuple[Decision, ...]
+
+    def rules(self, datasets: Sequence[str], as_of: datetime) -> Rules:
+        """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
+        order = [item.name for item in items_of(self.files)]
+        holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
+        rules = rules_of_book(self.ledger.book.in_force(), order, holds, datasets, self.settings)
+        realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
+        purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
+        versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
+        return Rules((*purges, *rules.policies), rules.holds, rules.guessed, versions)
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """What a person has to be told about entries whose stored version differs from the files."""
+        return tuple(decision.warning for decision in self.decisions if decision.warning)
+
+
+def items_of(files: Policies) -> list[Policy | AspectEntry]:
+    """What of the files goes into the book, in its order. Holds do not: they are placed and released, not amended."""
+    return [*files.policies, *files.entries]
+
+
+def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
+    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps."""
+    files = load_policies(settings.policies, {store.name for store in settings.stores})
+    entries = [as_loaded(item) for item in items_of(files)]
+    aspects = [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
+    decisions = ledger.book.load(entries, actor, settings.overwrite_user_policies, aspects)
+    return Rulebook(ledger, settings, files, tuple(decisions))

@@ -1,0 +1,93 @@
+"""The engine: one sweep over many datasets, store by store, in the shares that the store reads best.
+
+Belongs here: who is swept in which order, and what is done when a part fails. One failing dataset never stops the others, nor
+does a store that is away; a ledger that is gone stops everything, for nothing may be deleted that can't be written down.
+Does not belong here: the sweep of one dataset (one_dataset.py), deleting (stores), showing progress (tell).
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from retention_assets.ledger import Ledger
+from retention_assets.policy.instants import Duration
+from retention_assets.problems import Refused
+from retention_assets.rulebook import Rulebook
+from retention_assets.stores.protocol import Store
+from retention_assets.sweep.batches import pause
+from retention_assets.sweep.door import Door
+from retention_assets.sweep.fresh import Look, StoreFailed, asked, read
+from retention_assets.sweep.lease import held
+from retention_assets.sweep.one_dataset import OneDataset, Result, Tell
+
+
+@dataclass
+class Sweeper:
+    """One sweep: the ledger, the stores by name, the rules and the instant. `holder` is who the leases and the record name."""
+
+    ledger: Ledger
+    stores: Mapping[str, Store]
+    rulebook: Rulebook
+    as_of: datetime
+    holder: str
+    tell: Tell = lambda _: None
+    stop: threading.Event = field(default_factory=threading.Event)
+    wait: Callable[[Duration, threading.Event], None] = pause
+
+    def __post_init__(self) -> None:
+        self.door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.files.holds)
+
+    def sweep(self, datasets: Sequence[str]) -> Iterator[Result]:
+        """Sweep what is due of some datasets, and what an earlier sweep left. One result for each that was looked at."""
+        # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
+        self.ledger.reports.finish_done(self.holder)
+        by_store: dict[str, list[str]] = {}
+        for dataset in sorted(set(datasets)):
+            by_store.setdefault(dataset.partition("/")[0], []).append(dataset)
+        for name, mine in by_store.items():
+            store = self.stores.get(name)
+            if store is None:
+                yield from (Result(one, refused=f"the settings have no store named {name}") for one in mine)
+                continue
+            try:
+                yield from self._store(store, mine)
+            except StoreFailed as fault:
+                yield from (Result(one, refused=str(fault)) for one in mine)
+
+    def _store(self, store: Store, datasets: Sequence[str]) -> Iterator[Result]:
+        for share in asked(store, lambda: store.shares(datasets)):
+            try:
+                reading = read(store, share)
+            except StoreFailed as fault:
+                yield from (Result(one, refused=str(fault)) for one in share)
+                continue
+            clock = self.rulebook.settings.clock
+            self.ledger.clock.check(self.as_of, reading.newest_closed_at, clock.max_ahead, clock.max_skew)
+            for look in reading.looks:
+                if self.stop.is_set():
+                    return
+                yield self._dataset(store, look)
+
+    def _dataset(self, store: Store, look: Look) -> Result:
+        result = Result(look.dataset)
+        try:
+            with held(self.ledger, look.dataset, self.holder) as lease:
+                one = OneDataset(
+                    self.ledger,
+                    store,
+                    self.rulebook,
+                    self.door,
+                    self.as_of,
+                    lease,
+                    look,
+                    result,
+                    self.tell,
+                    self.stop,
+                    self.wait,
+                )
+                one.sweep()
+        except Refused as fault:
+            result.refused = str(fault)
+        self.tell(result)
+        return result

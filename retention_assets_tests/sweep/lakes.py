@@ -1,0 +1,154 @@
+"""A lake for tests of the sweep: drawn histories, a file for each transaction's bytes, policies, settings, a ledger.
+
+Belongs here: building it, marking without Spark, sweeping, and looking at what is left with the eyes of the file system.
+Does not belong here: what should be left.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.frames.candidate_marks import candidate_marks
+from retention_assets.frames.new_marks import new_marks
+from retention_assets.frames.soundness import sound_log
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.candidates import CANDIDATES
+from retention_assets.resources.known import write_known
+from retention_assets.resources.retention import Retention
+from retention_assets.rulebook import load_rulebook
+from retention_assets.settings import Settings, load_settings
+from retention_assets.stores.protocol import Store
+from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.one_dataset import Result
+from retention_assets_tests.histories import AS_OF, History, history, to_lines
+
+OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
+MARKED = AS_OF
+DUE = AS_OF + timedelta(days=7)
+
+
+@dataclass
+class Lake:
+    """Everything below one folder."""
+
+    folder: Path
+    ledger_url: str = ""
+    policies: str = OLD
+    drawn: list[History] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("log", "data", "policies"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.ledger_url = self.ledger_url or f"sqlite:///{self.folder}/ledger.db"
+        self.says(self.policies)
+        store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
+        settings = {
+            "ledger": self.ledger_url.replace("$", "$$"),
+            "warehouse": "warehouse",
+            "policies": "policies",
+            "stores": [store],
+        }
+        # JSON is YAML.
+        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+
+    def says(self, policies: str, holds: str = "") -> None:
+        """The policies from now on."""
+        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
+
+    def has(self, drawing: str, dataset: str = "lake/d") -> "Lake":
+        """A dataset with a history, and two files for each transaction that has bytes."""
+        drawn = history(drawing, dataset=dataset)
+        self.drawn.append(drawn)
+        for row in drawn.transactions:
+            self._fill(dataset, row["transaction"])
+        self._log(dataset, to_lines([drawn]))
+        return self
+
+    def _fill(self, dataset: str, transaction: str) -> None:
+        place = self.place(dataset, transaction)
+        (place / "deep").mkdir(parents=True)
+        (place / "a.parquet").write_text(f"{dataset} {transaction}" * 3)
+        (place / "deep" / "b.parquet").write_text(transaction)
+
+    def _log(self, dataset: str, lines: Sequence[str]) -> None:
+        file = self.folder / "log" / f"{dataset.replace('/', '-')}.jsonl"
+        with file.open("a") as stream:
+            stream.write("".join(f"{line}\n" for line in lines))
+
+    def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
+        """Somebody makes a branch."""
+        self._log(dataset, [json.dumps({"dataset": dataset, "branch": name, "head": head})])
+
+    def place(self, dataset: str, transaction: str) -> Path:
+        """Where the bytes of a transaction are."""
+        return self.folder / "data" / dataset.removeprefix("lake/") / transaction
+
+    def left(self) -> dict[str, str]:
+        """Every file below the data, with what is in it."""
+        root = self.folder / "data"
+        return {str(file.relative_to(root)): file.read_text() for file in sorted(root.rglob("*")) if file.is_file()}
+
+    def there(self, dataset: str = "lake/d") -> set[str]:
+        """The transactions of a dataset that have bytes."""
+        begin = f"{dataset.removeprefix('lake/')}/"
+        return {name.removeprefix(begin).partition("/")[0] for name in self.left() if name.startswith(begin)}
+
+    @property
+    def settings(self) -> Settings:
+        """As a run reads them."""
+        return load_settings(self.folder / "retention.yaml")
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """Opened."""
+        return Retention(self.settings).stores()
+
+    def opened(self) -> Ledger:
+        """The ledger."""
+        return open_ledger(self.settings.ledger)
+
+    def marks(self, as_of: datetime = MARKED) -> int:
+        """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
+        with self.opened() as ledger:
+            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in self.stores.values()]))
+            rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
+            known = write_known(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
+            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
+            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+
+    def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, Result]:
+        """Sweep what is due; the result of each dataset."""
+        with self.opened() as ledger:
+            rulebook = load_rulebook(ledger, self.settings, "test")
+            stores = sweeper.pop("stores", self.stores)
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).sweep(ledger.marks.datasets_to_sweep(as_of))
+            return {result.dataset: result for result in done}
+
+    def statuses(self, dataset: str = "lake/d") -> dict[str, str]:
+        """Where the newest mark of each transaction is."""
+        with self.opened() as ledger:
+            rows = ledger.marks.table([dataset]).to_pylist()
+        return {row["transaction"]: row["status"] for row in rows}
+
+    def why(self, transaction: str, dataset: str = "lake/d") -> str:
+        """Why the newest mark of a transaction is where it is, or what its last error was."""
+        with self.opened() as ledger:
+            rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == transaction]
+        return str(rows[-1]["why"] or rows[-1]["last_error"])
+
+    def report(self, as_of: datetime = DUE, dataset: str = "lake/d") -> dict[str, Any]:
+        """The day's report of a dataset."""
+        with self.opened() as ledger:
+            (found,) = ledger.reports.of(as_of.date(), dataset)
+        return dict(found)
+
+    def verified(self) -> tuple[str, ...]:
+        """The faults of the audit."""
+        with self.opened() as ledger:
+            return ledger.verify().faults

@@ -1,0 +1,432 @@
+"""The engine on a real lake: what is due and justified goes, byte for byte, and nothing else; and every reason is written down."""
+
+import json
+import os
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.model import Hold
+from retention_assets.problems import Refused
+from retention_assets.stores.protocol import Store, Swept
+from retention_assets.stores.recording import RecordingStore
+from retention_assets.sweep.one_dataset import Result
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+
+# Five old views; S6 is the latest one.
+FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
+ALL = {"S1", "S2", "S3", "S4", "S5", "S6"}
+DAY = timedelta(days=1)
+
+
+class Meddling(RecordingStore):
+    """A store that really deletes, and during whose n-th batch something happens elsewhere."""
+
+    def __init__(self, store: Store, happens: Any, batch: int = 1) -> None:
+        super().__init__(store)
+        self.happens, self.batch, self.batches = happens, batch, 0
+
+    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[Swept]:
+        self.batches += 1
+        swept = self.store.sweep(dataset, targets, parallelism)
+        if self.batches == self.batch:
+            self.happens()
+        return swept
+
+
+def test_what_is_due_goes_and_nothing_else(lake: Lake) -> None:
+    before = lake.has(FIVE).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/other").left()
+    assert lake.marks() == 6
+    assert lake.sweeps(DUE - DAY) == {}
+    assert lake.left() == before
+    results = lake.sweeps()
+    assert {name: dict(one.outcomes) for name, one in results.items()} == {
+        "lake/d": {Outcome.DELETED: 5},
+        "lake/other": {Outcome.DELETED: 1},
+    }
+    assert lake.left() == {name: text for name, text in before.items() if "S6" in name or "K2" in name}
+    assert lake.statuses() == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEPT")
+    assert lake.verified() == ()
+
+
+def test_the_report_says_what_happened_to_the_byte(lake: Lake) -> None:
+    lake.has(FIVE + "  |  -: S6 - X:APPEND?@1h").marks()
+    before = sum(len(text) for text in lake.left().values())
+    (result,) = lake.sweeps().values()
+    report = lake.report()
+    counted = {
+        name: report[name] for name in ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free")
+    }
+    assert counted == {
+        "to_delete": 5,
+        "deleted": 5,
+        "already_gone": 0,
+        "failed": 0,
+        "spared": 0,
+        "unmarked": 0,
+        "bytes_to_free": 50,
+    }
+    assert report["bytes_freed"] == result.bytes_freed == before - sum(len(text) for text in lake.left().values())
+    assert report["classes"] == {
+        "swept": 0,
+        "sweeping": 0,
+        "due": 5,
+        "waiting": 0,
+        "selected": 0,
+        "spared": 0,
+        "kept": 1,
+        "open": 1,
+    }
+    assert report["policies"] == {"old": 1}
+    assert report["bounds"] == {"old": "2026-03-08T12:00:00Z"}
+    assert report["finished_at"] is not None
+
+
+def test_limits_count_what_is_new_and_not_what_was_swept_before(lake: Lake) -> None:
+    lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d}, limits: {transactions: 3}"))
+    assert lake.has(FIVE).marks() == 0
+    lake.says(OLD.replace("{older_than: 30d}", "{older_than: 55d}, limits: {transactions: 4}"))
+    assert lake.marks() == 4
+    lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d}, limits: {transactions: 3}"))
+    assert lake.marks() == 1
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+
+
+def test_sweeping_twice_frees_nothing_twice(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    lake.sweeps()
+    after = lake.left()
+    assert lake.sweeps(DUE + DAY) == {}
+    assert lake.marks(DUE + DAY) == 0
+    assert lake.left() == after
+
+
+def test_a_branch_made_in_the_grace_spares_what_it_holds(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    lake.branches("rescue", "S3")
+    lake.sweeps()
+    assert lake.there() == {"S3", "S6"}
+    assert lake.statuses()["S3"] == "SPARED"
+    assert lake.why("S3") == "It is in the latest view of branch 'rescue': readers of that branch need it."
+    assert (lake.report()["deleted"], lake.report()["spared"]) == (4, 1)
+
+
+def test_the_branch_that_saves_a_transaction_is_named_before_the_count_that_it_changed(lake: Lake) -> None:
+    lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d, beyond: {views: 2}}"))
+    lake.has(FIVE).marks()
+    lake.branches("rescue", "S3")
+    lake.sweeps()
+    assert lake.there() == {"S2", "S3", "S5", "S6"}
+    assert lake.why("S3") == (
+        "It is in the latest view of branch 'rescue': readers of that branch need it."
+        " It is in one of the newest views, which policy 'old' keeps."
+    )
+    assert lake.why("S2") == "It is in one of the newest views, which policy 'old' keeps."
+
+
+def test_a_branch_made_while_the_sweep_runs_is_noticed_before_the_next_batch(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    store = Meddling(lake.stores["lake"], lambda: lake.branches("rescue", "S4"))
+    lake.sweeps(stores={"lake": store})
+    assert lake.there() == {"S4", "S6"}
+    assert lake.statuses() == {**dict.fromkeys(["S1", "S2", "S3", "S5"], "SWEPT"), "S4": "SPARED"}
+
+
+def test_a_hold_placed_while_the_sweep_runs_is_noticed_before_the_next_batch(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+
+    def holds() -> None:
+        with lake.opened() as ledger:
+            ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/*", "reason": "case 7"}), "ann")
+
+    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], holds)})
+    assert lake.there() == {"S3", "S4", "S5", "S6"}
+    assert lake.why("S4") == "Hold 'legal' keeps it."
+
+
+def test_what_is_unmarked_while_the_sweep_runs_stays(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+
+    def unmarks() -> None:
+        with lake.opened() as ledger:
+            ledger.unmark.transactions("lake/d", ["S5"], "ann", "still needed")
+
+    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], unmarks)})
+    assert lake.there() == {"S5", "S6"}
+    assert lake.report()["unmarked"] == 1
+    assert lake.report()["finished_at"] is not None
+
+
+def test_an_amended_policy_leaves_its_marks_alone(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    lake.says(OLD.replace("30d", "300d"))
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+
+
+def test_a_mark_that_its_own_policy_would_not_make_any_more_is_spared(lake: Lake) -> None:
+    """The clock of the sweep is behind that of the marking: what was old enough then is not old enough now."""
+    lake.has(FIVE).marks(MARKED + timedelta(days=31))
+    lake.says(OLD.replace("30d", "30d, where: \"attributes['legal'] IS NULL\""))
+    assert lake.statuses()["S5"] == "MARKED"
+    log = lake.folder / "log" / "lake-d.jsonl"
+    # The pipeline corrects its log: S5 closed only yesterday.
+    log.write_text(log.read_text().replace("2026-02-09T12:00:00", "2026-04-30T12:00:00"))
+    lake.sweeps(MARKED + timedelta(days=38))
+    assert lake.statuses()["S5"] == "SPARED"
+    assert lake.why("S5") == "It is younger than policy 'old' asks for."
+
+
+def test_a_log_that_is_not_sound_any_more_stops_its_dataset_and_no_other(lake: Lake) -> None:
+    before = lake.has(FIVE).has(FIVE, "lake/e").left()
+    lake.marks()
+    lake.branches("main", "S1")
+    results = lake.sweeps()
+    assert "its log is not sound: two branches of one name" in str(results["lake/d"].refused)
+    assert lake.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")
+    assert {name for name in lake.left() if name.startswith("d/")} == {name for name in before if name.startswith("d/")}
+    assert lake.there("lake/e") == {"S6"}
+
+
+def test_a_dataset_that_vanished_is_left_alone(lake: Lake) -> None:
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+    (lake.folder / "log" / "lake-d.jsonl").unlink()
+    results = lake.sweeps()
+    assert "its store does not have it" in str(results["lake/d"].refused)
+    assert lake.there() == ALL
+    assert lake.there("lake/e") == {"S6"}
+
+
+def test_what_the_log_lost_is_spared(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    log = lake.folder / "log" / "lake-d.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [
+        {**row, **({"parent": None} if row.get("parent") == "S1" else {})} for row in rows if row.get("transaction") != "S1"
+    ]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+    lake.sweeps()
+    assert lake.there() == {"S1", "S6"}
+    assert lake.why("S1") == "The store's log does not have it any more."
+
+
+def test_one_failure_stops_no_other_and_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.has(FIVE).marks()
+    unlink = os.unlink
+
+    def refuses(path: Any, *, dir_fd: int | None = None) -> None:
+        if "S2" in os.readlink(f"/proc/self/fd/{dir_fd}") and path == "a.parquet":
+            raise PermissionError(13, "Permission denied", path)
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuses)
+        (result,) = lake.sweeps().values()
+    assert dict(result.outcomes) == {Outcome.DELETED: 4, Outcome.FAILED: 1}
+    assert "Permission denied" in result.errors[0]
+    assert lake.there() == {"S2", "S6"}
+    assert lake.statuses()["S2"] == "MARKED"
+    assert lake.report()["finished_at"] is None
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+    report = lake.report()
+    assert [report[name] for name in ("to_delete", "deleted", "failed")] == [5, 5, 1]
+    assert report["finished_at"] is not None
+
+
+class Away(RecordingStore):
+    """A store that fails in the middle of a batch, as a lost connection does."""
+
+    def sweep(self, *_: object) -> list[Swept]:
+        raise ConnectionResetError("the other end is gone")
+
+
+class Silent(RecordingStore):
+    """A store that forgets to say what became of what it was told to delete."""
+
+    def sweep(self, *_: object) -> list[Swept]:
+        return []
+
+
+class Unreadable(RecordingStore):
+    """A store that can't be read."""
+
+    def read(self, *_: object) -> Any:
+        raise ConnectionResetError("the other end is gone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [(Away, "the store lake failed: ConnectionResetError: the other end is gone"), (Silent, "the store said nothing of it")],
+)
+def test_a_store_that_fails_fails_its_batches_and_the_next_run_finishes(
+    lake: Lake, kind: type[RecordingStore], error: str
+) -> None:
+    lake.has(FIVE).marks()
+    (result,) = lake.sweeps(stores={"lake": kind(lake.stores["lake"])}).values()
+    assert result.outcomes == {Outcome.FAILED: 5}
+    assert set(result.errors) == {error}
+    assert lake.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+
+
+def test_a_store_that_cannot_be_read_sweeps_nothing(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    (result,) = lake.sweeps(stores={"lake": Unreadable(lake.stores["lake"])}).values()
+    assert result.refused == "the store lake failed: ConnectionResetError: the other end is gone"
+    assert lake.there() == ALL
+
+
+def test_a_store_that_is_not_in_the_settings_is_named(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    (result,) = lake.sweeps(stores={}).values()
+    assert result.refused == "the settings have no store named lake"
+
+
+def test_the_second_of_two_sweepers_says_who_holds_the_lease(lake: Lake) -> None:
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+    with lake.opened() as ledger:
+        lease = ledger.leases.take("lake/d", "the other one")
+        results = lake.sweeps()
+        assert "is being swept by the other one" in str(results["lake/d"].refused)
+        assert (lake.there(), lake.there("lake/e")) == (ALL, {"S6"})
+        ledger.leases.give_up(lease)
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+
+
+def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+
+    def loses() -> None:
+        with lake.opened() as ledger, ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
+            connection.exec_driver_sql("UPDATE leases SET expires_at = taken_at")
+
+    (result,) = lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], loses)}).values()
+    assert "has lost the lease of lake/d" in str(result.refused)
+    assert lake.statuses()["S1"] == "SWEEPING"
+    assert lake.there() == {"S3", "S4", "S5", "S6"}
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+    report = lake.report()
+    assert report["deleted"] + report["already_gone"] == report["to_delete"] == 5
+
+
+def test_stop_ends_after_the_batch_in_flight(lake: Lake) -> None:
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+    stop = threading.Event()
+    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], stop.set)}, stop=stop)
+    assert lake.there() == {"S3", "S4", "S5", "S6"}
+    assert lake.there("lake/e") == ALL
+    assert lake.statuses() == {**dict.fromkeys(["S1", "S2"], "SWEPT"), **dict.fromkeys(["S3", "S4", "S5"], "MARKED")}
+    lake.sweeps()
+    assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})
+
+
+def test_batches_and_pace_are_the_policys(lake: Lake) -> None:
+    lake.says(OLD.replace("every: 0s", "every: 90s"))
+    lake.has(FIVE).marks()
+    waited: list[Duration] = []
+    store = RecordingStore(lake.stores["lake"])
+    lake.sweeps(stores={"lake": store}, wait=lambda every, _: waited.append(every))
+    assert waited == [Duration(seconds=90)] * 2
+    assert [one.transaction for one in store.recorded] == ["S1", "S2", "S3", "S4", "S5"]
+
+
+def test_what_a_sweep_had_begun_is_finished_first(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    begin(lake, "S1", "S2")
+    (lake.place("lake/d", "S1") / "a.parquet").unlink()
+    (result,) = lake.sweeps().values()
+    assert result.outcomes == {Outcome.DELETED: 5}
+    assert lake.there() == {"S6"}
+
+
+def test_what_a_sweep_had_begun_and_somebody_needs_now_is_not_deleted_any_further(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    begin(lake, "S1", "S2")
+    lake.branches("rescue", "S2")
+    lake.sweeps()
+    assert lake.there() == {"S2", "S6"}
+    assert lake.why("S2").startswith(
+        "A sweep had begun on it, so some of its bytes may be gone already. It is in the latest view"
+    )
+
+
+def begin(lake: Lake, *transactions: str) -> None:
+    """What a sweep leaves that is killed between writing down and deleting."""
+    with lake.opened() as ledger:
+        lease = ledger.leases.take("lake/d", "killed")
+        marks = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] in transactions]
+        plan = ledger.sweeps.plan(lease, marks, DUE)
+        assert ledger.sweeps.begin(lease, plan, marks) == marks
+        ledger.leases.give_up(lease)
+
+
+def test_a_clock_that_cannot_be_right_sweeps_nothing(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    with pytest.raises(Refused, match="more than 14 days after the newest time"):
+        lake.sweeps(DUE + timedelta(days=400))
+    assert lake.there() == ALL
+
+
+def test_a_policy_that_hands_expiry_to_a_store_that_cannot_is_named(lake: Lake) -> None:
+    lake.says(OLD.replace("every: 0s", "every: 0s, mode: ttl"))
+    lake.has(FIVE).marks()
+    (result,) = lake.sweeps().values()
+    assert "policy old hands expiry to the store (sweep.mode: ttl), and lake can't expire anything" in result.errors[0]
+    assert lake.there() == ALL
+
+
+def test_a_realm_that_is_purged_goes_whole_but_for_what_is_held(lake: Lake) -> None:
+    lake.says("{name: none, datasets: {include: ['lake/none']}, select: all}")
+    lake.has(FIVE + "  |  #v1=S2").has(FIVE, "lake/held").has(FIVE, "lake/other")
+    for dataset in ("lake/d", "lake/held"):
+        lake._log(dataset, ['{"dataset": "%s", "realm": "acme"}' % dataset])  # noqa: UP031 - braces
+    assert lake.marks() == 0
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "contract over")
+        ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/held", "reason": "case 7"}), "ann")
+    assert lake.marks() == 6
+    lake.sweeps(MARKED)
+    assert (lake.there(), lake.there("lake/held"), lake.there("lake/other")) == (set(), ALL, ALL)
+
+
+def test_a_realm_that_is_not_purged_any_more_keeps_what_is_left(lake: Lake) -> None:
+    lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
+    lake.says("{name: none, datasets: {include: ['lake/none']}, select: all}")
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3))
+    assert lake.marks() == 6
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "ACTIVE", "ann", "they stayed")
+    lake.sweeps()
+    assert lake.there() == ALL
+    assert lake.why("S1") == "Its realm is not being purged any more."
+
+
+def test_a_latest_view_goes_only_where_a_policy_says_so_and_readers_learn_of_it(lake: Lake) -> None:
+    lake.says("{name: trash, datasets: {include: ['lake/d']}, select: all, latest_view: allow}")
+    lake.has(FIVE).has(FIVE, "lake/other").marks()
+    lake.sweeps()
+    assert (lake.there(), lake.there("lake/other")) == (set(), ALL)
+    (store,) = lake.stores.values()
+    rows = store.read(["lake/d"]).to_pylist()
+    assert [row["attributes"] for row in rows if row["type"] == "DELETE"] == [[("provenance", "retention"), ("branch", "main")]]
+
+
+def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    told: list[tuple[int, int]] = []
+
+    def tell(result: Result) -> None:
+        told.append((result.outcomes[Outcome.DELETED], result.planned))
+
+    lake.sweeps(tell=tell)
+    assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]

@@ -1,0 +1,110 @@
+"""A sweep is killed, with SIGKILL, at one write or deletion after the other, over both stores and both ledgers.
+
+Whenever it dies: nothing outside the plan is gone, what stays reads back, the ledger verifies; the next sweep completes, and the
+report says what really happened.
+"""
+
+import itertools
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy import event
+
+from retention_assets.ledger import open_ledger
+from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.sweep.worlds import DUE, Files, Iceberg, World
+
+WORLDS = {"files": Files, "iceberg": Iceberg}
+# There are about 170 writes and deletions in either world, some fewer on PostgreSQL. The last sweeper comes to its end.
+SURELY_KILLED, LAST = 104, 10_000
+POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, 160, 8), LAST]
+
+
+def sweeps_until(world: World, url: str, last: int) -> None:
+    """The sweep, in a program that kills itself before its so-manyth write or deletion."""
+    counted = itertools.count()
+
+    def counts(*_: Any, **__: Any) -> None:
+        if next(counted) >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counting(act: Any) -> Any:
+        def counted_act(*arguments: Any, **named: Any) -> Any:
+            counts()
+            return act(*arguments, **named)
+
+        return counted_act
+
+    ledger = open_ledger(url)
+    event.listen(ledger.database.engine, "before_cursor_execute", counts)
+    event.listen(ledger.database.engine, "commit", counts)
+    os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
+    PyArrowFileIO.delete = counting(PyArrowFileIO.delete)  # type: ignore[method-assign]
+    SqlCatalog.commit_table = counting(SqlCatalog.commit_table)  # type: ignore[method-assign]
+    world.sweeps(ledger)
+
+
+@pytest.fixture(scope="module")
+def sweepers() -> Any:
+    """Where sweepers are forked from: a program that has loaded everything and holds no connection."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+@pytest.fixture(scope="module", params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A world that is built once, and restored for each sweep."""
+    return WORLDS[request.param](tmp_path_factory.mktemp("world") / "w")
+
+
+@pytest.mark.parametrize("last", POINTS)
+def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(world: World, url: str, sweepers: Any, last: int) -> None:
+    world.restore()
+    before = world.files()
+    with open_ledger(url) as ledger:
+        world.marks(ledger)
+    sweeper = sweepers.Process(target=sweeps_until, args=(world, url, last))
+    sweeper.start()
+    sweeper.join()
+    ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}
+    assert sweeper.exitcode in ends
+    with open_ledger(url) as ledger:
+        assert ledger.verify().faults == ()
+        world.is_whole()
+        begun = ledger.marks.table([world.dataset], ["SWEEPING", "SWEPT"])
+        swept = begun.filter(pa.compute.equal(begun["status"], "SWEPT"))["transaction"].to_pylist()
+        left = world.files()
+        assert all(left[name] == text for name, text in before.items() if name in left)
+        assert before.keys() - left.keys() <= set().union(*(world.going[one] for one in begun["transaction"].to_pylist()))
+        assert not left.keys() & files_of_all(world, swept)
+        by_hand(ledger, "UPDATE leases SET expires_at = taken_at")
+        world.sweeps(ledger)
+        world.is_whole()
+        world.is_clean()
+        statuses = ledger.marks.table([world.dataset]).select(["transaction", "status"]).to_pylist()
+        assert {row["transaction"]: row["status"] for row in statuses} == dict.fromkeys(world.going, "SWEPT")
+        (report,) = ledger.reports.of(DUE.date())
+        assert report["to_delete"] == len(world.going) == report["deleted"] + report["already_gone"]
+        assert (report["failed"], report["spared"]) == (0, 0)
+        assert report["finished_at"] is not None
+        freed = sum(len(text) for name, text in before.items() if name not in world.files())
+        assert report["bytes_freed"] <= freed
+        assert last != LAST or report["bytes_freed"] == freed
+        assert ledger.verify().faults == ()
+
+
+def files_of_all(world: World, swept: list[str]) -> set[str]:
+    """The files that only these transactions, all of them together or some, had need of."""
+    others = set().union(*(files for name, files in world.going.items() if name not in swept))
+    return set().union(*(world.going[name] for name in swept)) - others
+
+
+def test_there_are_enough_points() -> None:
+    assert sum(point < SURELY_KILLED for point in POINTS) * len(WORLDS) * 2 >= 200
