@@ -1,11 +1,14 @@
 """The demonstration, as a newcomer runs it."""
 
+import re
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from retention_assets.cli import COMMANDS
+from retention_assets.demo import page as page_module
 from retention_assets.demo.environment import MARKER, build
 from retention_assets.demo.page import demo
 from retention_assets.exchange import read_log
@@ -15,10 +18,19 @@ def test_the_environment_is_the_same_each_time(tmp_path: Path) -> None:
     """It can be built again over itself, and its only unsound log is the one that is meant to be."""
     build(tmp_path / "demo")
     first = (tmp_path / "demo" / "log" / "log.jsonl").read_bytes()
+    (tmp_path / "demo" / "data" / "raw.events" / "S1" / "part-0.bin").unlink()
     build(tmp_path / "demo")
     assert (tmp_path / "demo" / "log" / "log.jsonl").read_bytes() == first
+    assert (tmp_path / "demo" / "data" / "raw.events" / "S1" / "part-0.bin").is_file()
     faults = {row["dataset"]: row["fault"] for row in read_log(tmp_path / "demo" / "log").datasets.to_pylist() if row["fault"]}
     assert faults == {"lake/broken.log": "unknown parent: A9"}
+
+
+def test_the_logs_bytes_are_those_of_the_files(tmp_path: Path) -> None:
+    build(tmp_path / "demo")
+    rows = read_log(tmp_path / "demo" / "log").transactions.to_pylist()
+    place = tmp_path / "demo" / "data"
+    assert all((place / row["dataset"][5:] / row["transaction"] / "part-0.bin").stat().st_size == row["bytes"] for row in rows)
 
 
 def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
@@ -31,11 +43,25 @@ def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_page_tells_what_was_decided_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """The whole page: numbers, the refused dataset, one explanation, and commands that exist."""
+def test_the_page_tells_what_happened_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+    """The whole page on three days: numbers, the refused dataset, who was saved and by what, one explanation, the record."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     said = StringIO()
     demo(tmp_path / "demo", Console(file=said, width=200))
     page = said.getvalue()
-    for words in ("lake/broken.log", "unknown parent: A9", "Nothing was deleted", "branch 'xyz' shares it", "retention explain"):
+    for words in (
+        "lake/broken.log was refused: unknown parent: A9", "Nothing is deleted yet", "branch 'backfill': readers of that branch",
+        "branch 'dispute': readers of that branch", "S7 is still there", "0 failed", "0 faults", "branch 'xyz' shares it",
+        "shop.prices year-end", "make dev",
+    ):  # fmt: skip
         assert words in page, page
+    left = {place.name for place in (tmp_path / "demo" / "data" / "raw.clicks").iterdir()}
+    assert {"S9", "S90"} <= left
+    assert "S1" not in left
+
+
+def test_the_commands_that_the_page_names_exist() -> None:
+    page = Path(page_module.__file__).read_text()
+    named = set(re.findall(r'"retention ([a-z-]+)', page)) | set(re.findall(r"`retention ([a-z-]+)", page))
+    assert named <= {command.name for command in COMMANDS}
+    assert len(named) >= 5

@@ -1,19 +1,14 @@
-"""A small lake with histories worth looking at, written below one folder: settings, policies and a log.
+"""The environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog, all with real bytes.
 
-Belongs here: what the environment holds. Every history shows one thing, and says so. Times hang on one instant, so that the
-page is the same on every day.
+Belongs here: building it anew, and how much of it there is. What is in it is lake.py's and ice.py's.
 """
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+import shutil
 from pathlib import Path
-from typing import Any
 
-from retention_assets.policy.instants import text_of
+from retention_assets.demo.ice import write_ice
+from retention_assets.demo.lake import write_lake
 
-AS_OF = datetime(2026, 6, 1, tzinfo=UTC)
 MARKER = ".retention-demo"
 
 SETTINGS = """\
@@ -24,6 +19,7 @@ policies: policies
 spark: {master: "local[2]", conf: {}}
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
+  - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
 """
 
 POLICIES = """\
@@ -51,6 +47,10 @@ policies:
     datasets: {include: ["lake/wide.*"]}
     select: {older_than: 1d}
     limits: {fraction: 0.5}
+  - name: ice-snapshots
+    description: Two views of each table, and everything younger than two weeks.
+    datasets: {include: ["ice/*"]}
+    select: {older_than: 14d, beyond: {views: 2}}
 holds:
   - name: audit-2026
     datasets: ["lake/raw.payments"]
@@ -59,96 +59,33 @@ holds:
     until: 2026-12-31
 """
 
-
-@dataclass
-class Sketch:
-    """A dataset under construction; each step hangs on the one before unless it says otherwise."""
-
-    dataset: str
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    last: str | None = None
-
-    def step(
-        self, name: str, type_: str, days_ago: float, size: int = 1 << 20, parent: str | None = None, status: str = "COMMITTED"
-    ) -> "Sketch":
-        """Add a transaction."""
-        closed = AS_OF - timedelta(days=days_ago)
-        self.lines.append(
-            {
-                "dataset": self.dataset,
-                "transaction": name,
-                "parent": parent or self.last,
-                "type": type_,
-                "status": status,
-                "opened_at": text_of(closed - timedelta(minutes=10)),
-                "closed_at": None if status == "OPEN" else text_of(closed),
-                "bytes": size,
-            }
-        )
-        if status == "COMMITTED":
-            self.last = name
-        return self
-
-    def say(self, **words: Any) -> "Sketch":
-        """Add a branch, a tag or attributes."""
-        self.lines.append({"dataset": self.dataset, **words})
-        return self
-
-
-def sketches() -> Iterator[Sketch]:
-    """The datasets, each with what it shows."""
-    # The history of the Foundry documentation: T1 and T2 are behind abc's latest view, and inside xyz's.
-    shared = Sketch("lake/demo.shared_branch")
-    shared.step("T1", "APPEND", 90).step("T2", "APPEND", 80).step("T3", "SNAPSHOT", 70).step("T4", "APPEND", 60)
-    yield shared.step("T5", "APPEND", 50, parent="T2").say(branch="abc", head="T4").say(branch="xyz", head="T5")
-    for name, every, count in (("events", 5, 40), ("clicks", 2, 90), ("payments", 7, 26), ("legal_mail", 7, 26)):
-        snapshots = Sketch(f"lake/raw.{name}")
-        for number in range(count):
-            snapshots.step(f"S{number + 1}", "SNAPSHOT", (count - number) * every, (number + 1) << 18)
-        yield snapshots.say(branch="main", head=f"S{count}").say(attributes={"tier": "bronze"})
-    tagged = Sketch("lake/raw.models")
-    for number in range(12):
-        tagged.step(f"S{number + 1}", "SNAPSHOT", (12 - number) * 14)
-    yield (
-        tagged.say(branch="main", head="S12")
-        .say(tag="published", head="S3", expires_at=None)
-        .say(tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1)))
-    )
-    failing = Sketch("lake/raw.flaky")
-    for number in range(20):
-        failing.step(f"S{number + 1}", "SNAPSHOT", (20 - number) * 3).step(
-            f"X{number + 1}", "APPEND", (20 - number) * 3 - 1, status="ABORTED"
-        )
-    yield failing.step("now", "APPEND", 0, status="OPEN").say(branch="main", head="S20")
-    daily = Sketch("lake/raw.appends").step("S1", "SNAPSHOT", 120)
-    for number in range(60):
-        daily.step(f"A{number + 1}", "APPEND", 119 - number)
-    yield daily.say(branch="main", head="A60")
-    for name in ("features", "scores"):
-        yield (
-            Sketch(f"lake/derived.{name}")
-            .step("S1", "SNAPSHOT", 40)
-            .step("S2", "SNAPSHOT", 20)
-            .say(branch="main", head="S2")
-            .say(attributes={"derived": "true", "trashed": "true" if name == "features" else "false"})
-        )
-    wide = Sketch("lake/wide.table")
-    for number in range(10):
-        wide.step(f"S{number + 1}", "SNAPSHOT", (10 - number) * 10)
-    yield wide.say(branch="main", head="S10")
-    # A log that is not sound: A2 names a parent that is not there. The dataset is refused, the others go on.
-    yield Sketch("lake/broken.log").step("A1", "APPEND", 9).step("A2", "APPEND", 8, parent="A9").say(branch="main", head="A2")
+# What building it anew takes away first. A marker says that the folder is the demonstration's own.
+_OWN = ("data", "log", "policies", "ice", "warehouse", "dagster", "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal")
 
 
 def build(folder: Path) -> Path:
     """Write the environment anew below a folder that is empty or was made by this function. Returns its settings file."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).is_file():
         raise FileExistsError(f"{folder} holds something that is not the demonstration. Name an empty folder.")
-    for part in ("log", "policies"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
+    _clear(folder)
+    (folder / "policies").mkdir(parents=True)
     (folder / MARKER).write_text("Made by `retention demo`; everything here can be built again.\n")
     (folder / "retention.yaml").write_text(SETTINGS)
     (folder / "policies" / "demo.yaml").write_text(POLICIES)
-    lines = [json.dumps(line) for sketch in sketches() for line in sketch.lines]
-    (folder / "log" / "log.jsonl").write_text("\n".join(lines) + "\n")
+    write_lake(folder)
+    write_ice(folder)
     return folder / "retention.yaml"
+
+
+def _clear(folder: Path) -> None:
+    for name in _OWN:
+        place = folder / name
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+
+
+def bytes_in(*folders: Path) -> int:
+    """The bytes of all files below some folders, as the file system has them."""
+    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,92 @@
+"""The Iceberg tables of the demonstration: a few weeks of snapshots, a branch and a tag.
+
+Belongs here: writing them with PyIceberg, and making them as old as the story needs them to be. PyIceberg gives every snapshot
+the present time, so the times are moved in the tables' own metadata afterwards, before anybody reads it.
+"""
+
+import json
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from retention_assets.demo.lake import AS_OF
+
+_ROWS = 2_000
+_TIME = re.compile(r"(timestamp-ms|last-updated-ms)$")
+
+
+def catalog_of(folder: Path) -> Catalog:
+    """The catalog of the demonstration, as its settings name it."""
+    place = folder.absolute()
+    return load_catalog("ice", type="sql", uri=f"sqlite:///{place / 'ice.db'}", warehouse=f"file://{place / 'ice'}")
+
+
+def write_ice(folder: Path) -> None:
+    """Two tables: one that is replaced every four days, and one with a tag and a branch that people rely on."""
+    (folder / "ice").mkdir()
+    with catalog_of(folder) as catalog:
+        catalog.create_namespace("shop")
+        orders = catalog.create_table("shop.orders", _batch(0).schema)
+        for number in range(12):
+            orders.overwrite(_batch(number)) if number else orders.append(_batch(number))
+        prices = catalog.create_table("shop.prices", _batch(0).schema)
+        for number in range(8):
+            prices.append(_batch(number))
+        snapshots = [one.snapshot_id for one in prices.metadata.snapshots]
+        with prices.manage_snapshots() as change:
+            change.create_tag(snapshots[1], "year-end").create_branch(snapshots[2], "audit")
+        for table in (orders, prices):
+            _age(table)
+
+
+def add_branch(folder: Path, table: str, branch: str, snapshot: int) -> None:
+    """Somebody makes a branch on a snapshot."""
+    with catalog_of(folder) as catalog, catalog.load_table(table).manage_snapshots() as change:
+        change.create_branch(snapshot, branch)
+
+
+def rows_of(folder: Path) -> dict[str, int]:
+    """How many rows every branch and tag of every table reads back."""
+    with catalog_of(folder) as catalog:
+        found = {}
+        for name in catalog.list_tables("shop"):
+            table = catalog.load_table(name)
+            for ref, what in sorted(table.metadata.refs.items()):
+                found[f"{'.'.join(name)} {ref}"] = table.scan(snapshot_id=what.snapshot_id).to_arrow().num_rows
+        return found
+
+
+def _batch(number: int) -> pa.Table:
+    return pa.table(
+        {"id": pa.array(range(number * _ROWS, (number + 1) * _ROWS), pa.int64()), "batch": [f"batch {number}"] * _ROWS}
+    )
+
+
+def _age(table: Table) -> None:
+    """Spread the times of a table evenly over seven weeks before the story begins, in their order."""
+    written = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(written.read_text())
+    times = sorted({value for _, value in _times(metadata)})
+    step = timedelta(weeks=7) / len(times)
+    moved = {value: _ms(AS_OF - step * (len(times) - place)) for place, value in enumerate(times)}
+    for holder, value in _times(metadata):
+        for key in holder:
+            if _TIME.search(key) and holder[key] == value:
+                holder[key] = moved[value]
+    written.write_text(json.dumps(metadata))
+
+
+def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
+    """Every time in the metadata, with the mapping that holds it."""
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
+    return own + [found for one in inner for found in _times(one)]
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
