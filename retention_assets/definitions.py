@@ -11,46 +11,31 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.branch_views import branch_views
 from retention_assets.assets.candidate_marks import candidate_marks
 from retention_assets.assets.purge_report import purge_report
+from retention_assets.assets.retention_policies import retention_policies
 from retention_assets.assets.swept_transactions import swept_transactions
 from retention_assets.assets.transaction_log import transaction_log
+from retention_assets.jobs import jobs
 from retention_assets.resources.retention import Retention
+from retention_assets.resources.running import Materials
 from retention_assets.resources.spark import spark_conf
 from retention_assets.resources.warehouse import Warehouse
 from retention_assets.settings import Settings, load_settings
 
-_JUDGING: tuple[dg.AssetsDefinition, ...] = (transaction_log, branch_views, candidate_marks)
-_SWEEPING: tuple[dg.AssetsDefinition, ...] = (swept_transactions, purge_report)
+_ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
 
 
 def build_defs(settings: Settings | None = None, **overrides: Any) -> dg.Definitions:
-    """Definitions from settings, fresh at each call. `overrides` replace resources by name."""
+    """Definitions from settings, fresh at each call. `overrides` replace what runs are given: retention, pyspark, warehouse."""
     settings = settings or load_settings()
-    resources: dict[str, Any] = {
+    materials: dict[str, Any] = {
         "retention": Retention(settings),
         "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
-    jobs = [
-        dg.define_asset_job(
-            "evaluate",
-            selection=dg.AssetSelection.assets(*_JUDGING),
-            description="Read all logs, compute views, judge every transaction, and mark what may go. Deletes nothing.",
-        ),
-        dg.define_asset_job(
-            "sweep",
-            selection=dg.AssetSelection.assets(*_SWEEPING),
-            description="Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
-        ),
-        dg.define_asset_job(
-            "cycle",
-            selection=dg.AssetSelection.assets(*_JUDGING, *_SWEEPING),
-            description="All of it: read, judge, mark, sweep what is due, report.",
-        ),
-    ]
     return dg.Definitions(
-        assets=[*_JUDGING, *_SWEEPING],
-        jobs=jobs,
-        resources={**resources, **overrides},
+        assets=_ASSETS,
+        jobs=jobs(),
+        resources={"materials": Materials(**{**materials, **overrides})},
         # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
         executor=dg.in_process_executor,
     )

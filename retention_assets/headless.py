@@ -17,10 +17,6 @@ from retention_assets.definitions import build_defs
 from retention_assets.policy.instants import text_of
 from retention_assets.settings import Settings
 
-# Which assets take which part of the configuration.
-_AS_OF = ("branch_views", "candidate_marks", "swept_transactions", "purge_report")
-_DATASETS = ("transaction_log", "swept_transactions")
-
 
 @dataclass(frozen=True)
 class Ran:
@@ -39,13 +35,7 @@ class Ran:
 def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning") -> Ran:
     """Run a job to its end in this program."""
     definition = build_defs(settings).resolve_job_def(job)
-    steps = {node.name for node in definition.nodes}
-    ops: dict[str, dict[str, Any]] = {name: {"config": {}} for name in steps}
-    for name in steps & set(_AS_OF):
-        ops[name]["config"]["as_of"] = text_of(as_of)
-    for name in steps & set(_DATASETS):
-        ops[name]["config"]["datasets"] = list(datasets)
-    config = {"ops": ops, "loggers": {"console": {"config": {"log_level": log_level.upper()}}}}
+    config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": log_level.upper()}
     with _instance() as instance:
         result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     said = {

@@ -58,8 +58,8 @@ IMPORTS: Mapping[str, set[str]] = {
     "page_elements": {"policy"},
     "report_page": {"day_report", "page_elements", "tables"},
     "report_tables": {"day_report", "policy", "tables"},
-    "resources": _INPUT | {"clock", "frames", "ledger", "outcomes", "stores", "sweep"},
-    "partitions": {"problems", "settings"},
+    "resources": _INPUT | {"clock", "frames", "ledger", "outcomes", "partitions", "stores", "sweep"},
+    "partitions": {"policy"},
     "assets": _INPUT
     | {"clock", "day_report", "frames", "ledger", "outcomes", "partitions", "report_page", "resources", "rulebook"}
     | {"stores", "sweep"},
@@ -109,6 +109,7 @@ HOMES: Mapping[str, set[str]] = {
 
 # Who may delete besides the stores, by the full name of the module, and why.
 MAY_DELETE: Mapping[str, str] = {
+    f"{PACKAGE}.resources.warehouse": "removes its own folders, to which no dataset points any more",
     f"{PACKAGE}.demo.environment": "builds the demonstration anew, below a folder that carries its marker",
 }
 DELETES = {

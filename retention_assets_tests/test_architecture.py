@@ -103,9 +103,9 @@ BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
         ("from os import remove", "cli", "from os import remove\nremove('x')", "os.remove"),
         ("os by another name", "cli", "import os as o\no.remove('x')", "os.remove"),
         ("os.rmdir", "cli", "import os\nos.rmdir('x')", "os.rmdir"),
-        ("fs.rm", "resources.warehouse", "def f(fs):\n    fs.rm('x', recursive=True)", "fs.rm"),
-        ("a field's fs.rm", "resources.warehouse", "class A:\n    def f(self):\n        self.fs.rm('x')", "self.fs.rm"),
-        ("self._fs.remove", "resources.warehouse", "class A:\n    def f(self):\n        self._fs.remove('x')", "remove"),
+        ("fs.rm", "resources.stage", "def f(fs):\n    fs.rm('x', recursive=True)", "fs.rm"),
+        ("a field's fs.rm", "resources.stage", "class A:\n    def f(self):\n        self.fs.rm('x')", "self.fs.rm"),
+        ("self._fs.remove", "resources.stage", "class A:\n    def f(self):\n        self._fs.remove('x')", "remove"),
         ("delete_dir_contents", "resources.stage", "def f(a):\n    a.delete_dir_contents('x')", "delete_dir_contents"),
         ("getattr", "jobs", "import os\ngetattr(os, 'remove')('x')", "os.remove"),
         ("SQL", "ledger.marks", "SQL = 'DELETE FROM marks WHERE id = 1'", "DELETE FROM"),
@@ -139,7 +139,7 @@ BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
     word_faults: (
         ("a module of leftovers", "frames.utils", CHARTER, "utils"),
         ("a class that manages", "ledger.marks", "class MarkManager: ...", "MarkManager"),
-        ("with letters in a row", "resources.warehouse", "class IOManager: ...", "IOManager"),
+        ("with letters in a row", "resources.stage", "class IOManager: ...", "IOManager"),
         ("a function that handles", "ledger.marks", "def handle_mark(): ...", "handle_mark"),
         ("a method that does", "ledger.marks", "class A:\n    async def _processRow(self): ...", "_processRow"),
     ),
@@ -189,7 +189,7 @@ SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
     ),
     word_faults: (
         ("words within words", "ledger.marks", "def misclassified(): ...\nclass Handlebar: ...\ndef utilised(): ..."),
-        ("a name that a library chose", "resources.warehouse", "class Tables:\n    def handle_output(self): ..."),
+        ("a name that a library chose", "resources.stage", "class Tables:\n    def handle_output(self): ..."),
     ),
 }  # fmt: skip
 

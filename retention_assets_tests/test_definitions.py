@@ -1,8 +1,11 @@
 """What Dagster sees: definitions load without Java, and the job judges an environment from its settings."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -12,6 +15,7 @@ from retention_assets.demo.environment import build
 from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.instants import text_of
 from retention_assets.settings import load_settings
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 
 def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> None:
@@ -31,11 +35,15 @@ def test_the_asset_graph() -> None:
     """The names that people and other tools rely on."""
     repository = build_defs().get_repository_def()
     graph = repository.asset_graph
-    found = {key.to_user_string(): sorted(up.to_user_string() for up in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
+    found = {
+        key.to_user_string(): sorted(up.to_user_string() for up in graph.get(key).parent_keys)
+        for key in graph.get_all_asset_keys()
+    }
     assert found == {
         "transaction_log": [],
         "branch_views": ["transaction_log"],
-        "candidate_marks": ["branch_views", "transaction_log"],
+        "retention_policies": [],
+        "candidate_marks": ["branch_views", "retention_policies", "transaction_log"],
         "swept_transactions": ["candidate_marks"],
         "purge_report": ["swept_transactions"],
     }
@@ -44,20 +52,12 @@ def test_the_asset_graph() -> None:
 
 @pytest.mark.spark
 def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None:
-    """All three assets in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
+    """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
     settings = load_settings(build(tmp_path / "demo"))
-    config = {"config": {"as_of": text_of(AS_OF)}}
     with dg.instance_for_test() as instance:
-        result = (
-            build_defs(settings)
-            .resolve_job_def("evaluate")
-            .execute_in_process(run_config={"ops": {"branch_views": config, "candidate_marks": config}}, instance=instance)
-        )
-        assert result.success
-        seen = {
-            name: instance.get_latest_materialization_event(dg.AssetKey(name)).asset_materialization.metadata  # type: ignore[union-attr]
-            for name in ("transaction_log", "branch_views", "candidate_marks")
-        }
+        job = build_defs(settings).resolve_job_def("evaluate")
+        assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
+        seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
     assert seen["transaction_log"]["refused"].value == 1
     assert seen["transaction_log"]["refused_datasets"].value.records[0].data["dataset"] == "lake/broken.log"  # type: ignore[union-attr]
     rows = seen["transaction_log"]["dagster/row_count"].value
@@ -68,13 +68,95 @@ def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None
     assert numbers["mark"] == seen["candidate_marks"]["newly_marked"].value
 
 
+def metadata(instance: dg.DagsterInstance, asset: str) -> Mapping[str, dg.MetadataValue]:
+    """What the newest materialization of an asset says."""
+    event = instance.get_latest_materialization_event(dg.AssetKey(asset))
+    assert event is not None
+    assert event.asset_materialization is not None
+    return event.asset_materialization.metadata
+
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
+
+
+def materialize(lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, **how: Any) -> dg.ExecuteInProcessResult:
+    """Assets through Dagster's own job, as its pages do."""
+    config = {"config": {"as_of": as_of}}
+    ops = {name: config for name in names if name in ASSETS[1:]} | ({"purge_report": config} if "purge_report" in names else {})
+    run_config = {"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(name) for name in names]
+    return job.execute_in_process(
+        run_config=run_config, instance=instance, asset_selection=selection, raise_on_error=False, **how
+    )
+
+
+@pytest.mark.spark
+def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake")
+    keys = [f"lake/d{number}" for number in range(4)]
+    for key in keys:
+        lake.has(SOME, key)
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", keys)
+        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake/d2").success
+        assert metadata(instance, "transaction_log")["datasets"].value == 1
+        assert marked(lake) == {"lake/d2"}
+        ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
+        assert materialize(lake, instance, *ASSETS, as_of=text_of(DUE), tags=ranged).success
+        assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
+        assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
+    assert [lake.there(key) for key in keys] == [{"S1", "S2", "S3"}, {"S1", "S2", "S3"}, {"S3"}, {"S1", "S2", "S3"}]
+
+
+def marked(lake: Lake) -> set[str]:
+    """Datasets with marks."""
+    with lake.opened() as ledger:
+        return set(ledger.marks.table()["dataset"].to_pylist())
+
+
+@pytest.mark.spark
+def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, spark: object) -> None:
+    """Each run writes a folder of its own; judging alone takes every dataset from the newest folder that has it."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
+        for key in ("lake/a", "lake/b", "lake/a"):
+            assert materialize(lake, instance, "transaction_log", as_of="", partition_key=key).success
+        ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/b"}
+        assert materialize(lake, instance, "candidate_marks", as_of=text_of(MARKED), tags=ranged).success
+        assert marked(lake) == {"lake/a", "lake/b"}
+        # The folder that nothing points at any more is gone, the two that something points at are not.
+        assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
+
+
+@pytest.mark.spark
+def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/gone"])
+        result = materialize(lake, instance, "transaction_log", as_of="", partition_key="lake/gone")
+    assert not result.success
+    assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("transaction_log"))
+
+
+@pytest.mark.spark
+def test_partitions_may_be_stores(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
+    file = lake.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake"])
+        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake").success
+    assert marked(lake) == {"lake/a", "lake/b"}
+
+
 def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
     """Launched alone on a fresh instance."""
-    definitions = build_defs(load_settings(build(tmp_path / "demo")), pyspark=dg.ResourceDefinition.none_resource())
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.instance_for_test() as instance:
-        result = definitions.resolve_job_def("evaluate").execute_in_process(
-            asset_selection=[dg.AssetKey("branch_views")], instance=instance, raise_on_error=False
-        )
-        failure = result.failure_data_for_node("branch_views")
+        instance.add_dynamic_partitions("datasets", ["lake/a"])
+        result = materialize(lake, instance, "branch_views", as_of="", partition_key="lake/a")
     assert not result.success
-    assert "Materialize it first" in str(failure and failure.error)
+    assert "Materialize it first" in str(result.failure_data_for_node("branch_views"))

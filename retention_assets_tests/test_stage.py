@@ -16,7 +16,7 @@ from retention_assets.frames.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.spread import CANDIDATE_MARKS
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.resources.stage import read_output, run_stage, write_log
+from retention_assets.resources.stage import Source, read_output, run_stage, write_log
 from retention_assets_tests.histories import AS_OF, random_histories, to_lines
 from retention_assets_tests.policies import random_holds, random_policies
 
@@ -57,7 +57,7 @@ def test_parts_of_any_size_give_the_verdicts_of_one_piece(
     parts = write_log(log, str(tmp_path / "log"), rows_per_part)
     outputs = ("candidate_marks", "branch_views")
     columns = columns_for(policies)
-    written = run_stage(spark, str(tmp_path / "log"), str(tmp_path / "out"), outputs, frame, columns)
+    written = run_stage(spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), outputs, frame, columns)
     assert written.rows == dict.fromkeys(outputs, len(log.transactions))
     assert len(list((tmp_path / "out" / "branch_views").iterdir())) == parts
     whole = frame(log.transactions, log.datasets)
@@ -85,7 +85,9 @@ def test_an_empty_log_is_no_work(spark: "SparkSession", tmp_path: Path) -> None:
     def frame(transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         return {"candidate_marks": candidate_marks(transactions, datasets, [], [], AS_OF)}
 
-    written = run_stage(spark, str(tmp_path / "log"), str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([]))
+    written = run_stage(
+        spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([])
+    )
     assert written.rows == {"candidate_marks": 0}
     assert read_output(str(tmp_path / "out"), "candidate_marks").schema.names == CANDIDATE_MARKS.names
 
@@ -98,4 +100,4 @@ def test_an_error_in_a_frame_fails_the_stage_and_says_what_it_was(log: Log, spar
         raise RuntimeError("the frame broke")
 
     with pytest.raises(Exception, match="the frame broke"):
-        run_stage(spark, str(tmp_path / "log"), str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([]))
+        run_stage(spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([]))

@@ -7,7 +7,6 @@ from datetime import datetime
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
-from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
@@ -15,14 +14,16 @@ from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.new_marks import new_marks
 from retention_assets.ledger.candidates import CANDIDATES
+from retention_assets.partitions import DATASETS
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.resources.known import Known, write_known
-from retention_assets.resources.launch import AsOf
-from retention_assets.resources.retention import Retention
-from retention_assets.resources.stage import read_output, run_stage
-from retention_assets.resources.warehouse import FOLDER, Warehouse
+from retention_assets.resources.launch import Judging
+from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.stage import read_datasets, read_output, run_stage
+from retention_assets.resources.warehouse import FOLDER
 from retention_assets.rulebook import load_rulebook
 
+_IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS = "candidate_marks", "sums", "marks"
 
 
@@ -48,45 +49,52 @@ class Verdicts:
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES)}
 
 
-@dg.asset(group_name="retention", kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views"])
+def materialize(run: Running) -> Metadata:
+    """Judge the log's datasets, and mark in the ledger what may go, together with the publication of the verdicts."""
+    clock = run.retention.settings.clock
+    with run.retention.ledger() as ledger:
+        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
+        for warning in rulebook.drifted:
+            run.log.warning(warning)
+        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice)
+        datasets = read_datasets(sources)
+        names = datasets["dataset"].to_pylist()
+        rules = rulebook.rules(names, run.as_of)
+        known = write_known(ledger, rules.policies, datasets, run.folder)
+        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
+        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
+        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS), verdicts, columns)
+        sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
+        ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
+        publications = run.warehouse.publications(run.key, run.run.run_id, names)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications)
+        removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])
+    return {
+        FOLDER: run.folder,
+        "as_of": run.as_of.isoformat(),
+        "newly_marked": marked.new,
+        "marked_before": marked.known,
+        "folders_removed": removed,
+        **_numbers(sums),
+    }
+
+
+@dg.asset(
+    group_name="retention",
+    kinds={"pyspark", "parquet"},
+    deps=["transaction_log", "branch_views", "retention_policies"],
+    partitions_def=DATASETS,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
 def candidate_marks(
-    context: dg.AssetExecutionContext,
-    config: AsOf,
-    retention: dg.ResourceParam[Retention],
-    pyspark: LazyPySparkResource,
-    warehouse: Warehouse,
+    context: dg.AssetExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
 
     What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
     marked already stays as it is.
     """
-    source = warehouse.newest(context.instance, dg.AssetKey("transaction_log"))
-    folder = warehouse.folder(context.asset_key, context.run.run_id)
-    as_of, actor = config.instant(), f"run {context.run.run_id}"
-    settings = retention.settings
-    with retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, settings, actor)
-        for warning in rulebook.drifted:
-            context.log.warning(warning)
-        datasets = read_output(source, "datasets")
-        rules = rulebook.rules(datasets["dataset"].to_pylist(), as_of)
-        known = write_known(ledger, rules.policies, datasets, folder)
-        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
-        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, as_of, known)
-        run_stage(pyspark.spark_session, source, folder, (OUTPUT, SUMS, MARKS), verdicts, columns)
-        sums, candidates = read_output(folder, SUMS), read_output(folder, MARKS)
-        ledger.clock.check(as_of, pc.max(sums["closed_at_max"]).as_py(), settings.clock.max_ahead, settings.clock.max_skew)
-        marked = ledger.marks.mark(candidates, as_of, actor)
-    return dg.MaterializeResult(
-        metadata={
-            FOLDER: folder,
-            "as_of": as_of.isoformat(),
-            "newly_marked": marked.new,
-            "marked_before": marked.known,
-            **_numbers(sums),
-        }
-    )
+    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
 
 
 def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:

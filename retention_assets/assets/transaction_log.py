@@ -1,57 +1,80 @@
 """The asset `transaction_log`: the sound logs of all stores, clustered by dataset, as Parquet."""
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.compute as pc
-from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.frames.log import SUMMED
+from retention_assets.partitions import DATASETS
 from retention_assets.resources.launch import Datasets
-from retention_assets.resources.reading import choose, read_stores
-from retention_assets.resources.retention import Retention
-from retention_assets.resources.stage import read_output
-from retention_assets.resources.warehouse import FOLDER, Warehouse
+from retention_assets.resources.reading import Chosen, choose, read_stores
+from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.stage import Source, read_datasets
+from retention_assets.resources.warehouse import FOLDER
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
 
 
-@dg.asset(group_name="retention", kinds={"pyspark", "parquet"})
+def materialize(run: Running) -> Metadata:
+    """Read the chosen datasets from their stores into this run's folder, and publish it."""
+    stores = run.retention.stores()
+    if not stores:
+        raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
+    chosen = choose(stores.values(), run.choice)
+    away = {one.store.name: one.fault for one in chosen if one.fault}
+    if len(away) == len(stores):
+        raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
+    found = [name for one in chosen for name in one.datasets]
+    unknown = run.choice.unknown(found)
+    if not found:
+        about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.choice.globs)
+        raise dg.Failure(f"No store has a dataset of {about}.")
+    parts = read_stores(run.spark, chosen, run.folder)
+    datasets = read_datasets([Source(run.folder)])
+    with run.retention.ledger() as ledger:
+        # A dataset that is refused is published as well: nobody may go on judging what its log said before.
+        publications = run.warehouse.publications(run.key, run.run.run_id, datasets["dataset"].to_pylist())
+        ledger.published.publish(publications, run.actor)
+    refused = datasets.filter(pc.is_valid(datasets["fault"]))
+    return {
+        FOLDER: run.folder,
+        "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
+        "datasets": len(datasets),
+        "refused": len(refused),
+        "stores_away": len(away),
+        "unknown_partitions": len(unknown),
+        "parts": parts,
+        "refused_datasets": _table(refused, chosen, unknown),
+    }
+
+
+@dg.asset(
+    group_name="retention",
+    kinds={"pyspark", "parquet"},
+    partitions_def=DATASETS,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
 def transaction_log(
-    context: dg.AssetExecutionContext,
-    config: Datasets,
-    retention: dg.ResourceParam[Retention],
-    pyspark: LazyPySparkResource,
-    warehouse: Warehouse,
+    context: dg.AssetExecutionContext, config: Datasets, materials: dg.ResourceParam[Materials]
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
     A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
     datasets go on.
     """
-    stores = retention.stores()
-    if not stores:
-        raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
-    chosen = choose(stores.values(), config.datasets)
-    away = {one.store.name: one.fault for one in chosen if one.fault}
-    if len(away) == len(stores):
-        raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
-    folder = warehouse.folder(context.asset_key, context.run.run_id)
-    parts = read_stores(pyspark.spark_session, chosen, folder)
-    datasets = read_output(folder, "datasets")
-    refused = datasets.filter(pc.is_valid(datasets["fault"]))
-    shown = [
-        dg.TableRecord({"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""})
+    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
+
+
+def _table(refused: pa.Table, chosen: list[Chosen], unknown: list[str]) -> dg.MetadataValue:
+    """Whatever was asked for and could not be read, each with the reason."""
+    rows = [
+        {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
         for row in refused.slice(0, MOST_REFUSED_SHOWN).to_pylist()
     ]
-    shown += [dg.TableRecord({"dataset": f"{name}/*", "fault": str(fault), "transaction": ""}) for name, fault in away.items()]
-    return dg.MaterializeResult(
-        metadata={
-            FOLDER: folder,
-            "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
-            "datasets": len(datasets),
-            "refused": len(refused),
-            "stores_away": len(away),
-            "parts": parts,
-            "refused_datasets": dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in _COLUMNS])),
-        }
+    rows += [{"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""} for one in chosen if one.fault]
+    gone = "no store has it (any more)"
+    rows += [{"dataset": name, "fault": gone, "transaction": ""} for name in unknown[:MOST_REFUSED_SHOWN]]
+    return dg.MetadataValue.table(
+        [dg.TableRecord(row) for row in rows], dg.TableSchema([dg.TableColumn(name) for name in _COLUMNS])
     )

@@ -3,9 +3,9 @@
 Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing.
 Does not belong here: showing a report.
 
-The set of a report is fixed when it opens: the open marks that are due by then. At any moment `to_delete` is what was deleted,
-already gone, spared and unmarked, plus what of the set is still open. What becomes due later is swept all the same, and counts
-in the report of the next day, on both sides.
+The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
+already gone, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that day. What
+becomes due later is swept all the same, and counts in the report of the next day, on both sides.
 """
 
 import json

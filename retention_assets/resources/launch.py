@@ -8,13 +8,13 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.policy.instants import parse_instant
 
-EVERYTHING = ("*",)
+_INSTANT = "An instant with a zone, such as 2026-01-01T00:00:00Z; empty is the present."
 
 
 class AsOf(dg.Config):
     """The instant at which to judge."""
 
-    as_of: str = Field(default="", description="An instant with a zone, such as 2026-01-01T00:00:00Z; empty is the present.")
+    as_of: str = Field(default="", description=_INSTANT)
 
     def instant(self) -> datetime:
         """The instant, or the present."""
@@ -22,10 +22,16 @@ class AsOf(dg.Config):
 
 
 class Datasets(dg.Config):
-    """Which datasets are looked at."""
+    """Which datasets are looked at, among those of the run's partitions."""
 
-    datasets: list[str] = Field(default=list(EVERYTHING), description="Globs over store/name; any one matches.")
+    datasets: list[str] = Field(default=["*"], description="Globs over store/name; any one matches.")
 
 
-class Sweeping(AsOf, Datasets):
-    """What is swept: the marks of these datasets that are due by this instant."""
+class Judging(AsOf, Datasets):
+    """Which datasets are looked at, and at which instant."""
+
+
+class Listed(Judging):
+    """What a job works through, and how much it says on the console."""
+
+    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")

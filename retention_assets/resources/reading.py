@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.policy.globs import matches
+from retention_assets.partitions import Choice
 from retention_assets.problems import Refused
 from retention_assets.resources.stage import TASKS_PER_SLOT, slots, write_log
 from retention_assets.stores.protocol import Store
@@ -31,8 +31,8 @@ class Chosen:
     fault: str | None = None
 
 
-def choose(stores: Iterable[Store], globs: Sequence[str]) -> list[Chosen]:
-    """The datasets whose names match a glob, store by store."""
+def choose(stores: Iterable[Store], choice: Choice) -> list[Chosen]:
+    """The datasets that are chosen, store by store."""
     chosen = []
     for store in stores:
         try:
@@ -40,7 +40,7 @@ def choose(stores: Iterable[Store], globs: Sequence[str]) -> list[Chosen]:
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
             chosen.append(Chosen(store, (), f"{type(fault).__name__}: {fault}"))
         else:
-            chosen.append(Chosen(store, tuple(name for name in names if matches(name, globs))))
+            chosen.append(Chosen(store, tuple(choice.of(names))))
     return chosen
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
 
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import DATASETS, Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,18 @@ _FILTERED = ("dataset", "ordinal", "verdict", "policy")
 # To start a task costs more than to judge a small part, so a task takes several; a few per slot keep the slots busy to the end.
 TASKS_PER_SLOT = 3
 
+# A part by the number of its source and its name there.
+_Part = tuple[int, str]
 # From the transactions and datasets of a part to one table per output name.
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of parts, and which of its datasets are meant; all of them where none are named."""
+
+    folder: str
+    datasets: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,25 +112,37 @@ def _words(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def run_stage(
-    spark: "SparkSession", source: str, target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]
+    spark: "SparkSession", sources: Sequence[Source], target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]
 ) -> Written:
-    """Run a frame over every part of a log. `target` gets one folder per output; parts keep their names."""
-    files, root = place_of(source)
-    found = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
-    sizes = {info.base_name: info.size for info in found if info.base_name.endswith(".parquet")}
+    """Run a frame over every part of some logs. `target` gets a folder per output, with a part for each part that was read."""
+    sizes = {part: size for number, source in enumerate(sources) for part, size in _parts_of(number, source)}
     into, place = place_of(target)
     for output in outputs:
         into.create_dir(f"{place}/{output}", recursive=True)
     if not sizes:
         return Written(dict.fromkeys(outputs, 0))
     shares = _shares(sizes, TASKS_PER_SLOT * slots(spark))
-    work = _Work(source, target, tuple(outputs), frame, tuple(columns), shares)
+    work = _Work(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares)
     # One number per task, so that no shuffle decides which parts come together.
     tasks = spark.range(0, len(shares), 1, len(shares))
     rows = dict.fromkeys(outputs, 0)
     for line in tasks.mapInArrow(work, "output string, rows bigint").collect():
         rows[line["output"]] += line["rows"]
     return Written(rows)
+
+
+def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
+    """The parts of a source that hold datasets which are meant, and their sizes."""
+    files, root = place_of(source.folder)
+    for info in files.get_file_info(pafs.FileSelector(f"{root}/transactions")):
+        if info.base_name.endswith(".parquet") and _is_meant(files, f"{root}/datasets/{info.base_name}", source.datasets):
+            yield (number, info.base_name), info.size
+
+
+def _is_meant(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None) -> bool:
+    if datasets is None:
+        return True
+    return not datasets.isdisjoint(pq.read_table(path, filesystem=files, columns=["dataset"])["dataset"].to_pylist())
 
 
 def slots(spark: "SparkSession") -> int:
@@ -130,9 +153,9 @@ def slots(spark: "SparkSession") -> int:
         return 64
 
 
-def _shares(sizes: Mapping[str, int], most: int) -> tuple[tuple[str, ...], ...]:
+def _shares(sizes: Mapping[_Part, int], most: int) -> tuple[tuple[_Part, ...], ...]:
     """Parts dealt out to tasks, the largest first and each to the least busy, so that nobody waits long for a giant."""
-    shares: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
+    shares: list[list[_Part]] = [[] for _ in range(min(most, len(sizes)))]
     load = [(0, number) for number in range(len(shares))]
     for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
         least, number = heapq.heappop(load)
@@ -145,31 +168,47 @@ def _shares(sizes: Mapping[str, int], most: int) -> tuple[tuple[str, ...], ...]:
 class _Work:
     """What a task is sent: places, the frame and who takes which parts, never rows."""
 
-    source: str
+    sources: tuple[Source, ...]
     target: str
     outputs: tuple[str, ...]
     frame: Frame
     columns: tuple[str, ...]
-    shares: tuple[tuple[str, ...], ...]
+    shares: tuple[tuple[_Part, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for name in self.shares[number]:
-                    yield self._part(name)
+                for part in self.shares[number]:
+                    yield self._part(*part)
 
-    def _part(self, name: str) -> pa.RecordBatch:
-        files, root = place_of(self.source)
+    def _part(self, number: int, name: str) -> pa.RecordBatch:
+        source = self.sources[number]
+        files, root = place_of(source.folder)
         transactions = pq.read_table(
             f"{root}/transactions/{name}", filesystem=files, columns=list(self.columns), use_threads=False
         )
         datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files, use_threads=False)
+        if source.datasets is not None:
+            transactions, datasets = (_only(table, source.datasets) for table in (transactions, datasets))
         tables = self.frame(transactions, datasets)
         into, place = place_of(self.target)
         for output in self.outputs:
-            write_part(tables[output], f"{place}/{output}/{name}", into)
+            write_part(tables[output], f"{place}/{output}/from-{number:03d}-{name}", into)
         return pa.record_batch({"output": list(self.outputs), "rows": [len(tables[output]) for output in self.outputs]})
+
+
+def _only(table: pa.Table, datasets: frozenset[str]) -> pa.Table:
+    return table.filter(pc.is_in(table["dataset"].cast(pa.string()), pa.array(sorted(datasets), pa.string())))
+
+
+def read_datasets(sources: Sequence[Source]) -> pa.Table:
+    """The datasets of some logs, without their transactions."""
+    tables = [DATASETS.empty_table()]
+    for source in sources:
+        table = read_output(source.folder, "datasets").cast(DATASETS)
+        tables.append(table if source.datasets is None else _only(table, source.datasets))
+    return pa.concat_tables(tables)
 
 
 def read_output(folder: str, output: str) -> pa.Table:

@@ -34,7 +34,7 @@ def opening_of(dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rule
     return Opening(
         policies={policy.name: rules.versions.get(policy.name, 0) for policy in about},
         bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
-        terminal_only=any(terminal) if terminal else None,
+        terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
         classes=classes_of(verdicts, marks, as_of),
     )

@@ -16,7 +16,7 @@ from retention_assets.frames.branch_views import branch_views
 from retention_assets.frames.candidate_marks import candidate_marks, columns_for
 from retention_assets.policy.model import Policy
 from retention_assets.resources.spark import spark_session
-from retention_assets.resources.stage import run_stage, write_part
+from retention_assets.resources.stage import Source, run_stage, write_part
 from retention_assets_tests.benchmarks.environments import AS_OF
 from retention_assets_tests.benchmarks.policies import POLICIES
 
@@ -53,7 +53,7 @@ def warm_session(cores: int, source: Path, target: Path) -> "SparkSession":
 
 def judge(spark: "SparkSession", source: Path, target: Path, outputs: tuple[str, ...] = MARKS) -> int:
     """Run the stage. Returns how many rows it wrote."""
-    return sum(run_stage(spark, str(source), str(target), outputs, Judge(outputs), COLUMNS).rows.values())
+    return sum(run_stage(spark, [Source(str(source))], str(target), outputs, Judge(outputs), COLUMNS).rows.values())
 
 
 def judge_here(source: Path, target: Path) -> None:

@@ -1,0 +1,82 @@
+"""Jobs: the steps of the assets, one after the other, over a list of datasets instead of a selection of partitions.
+
+Belongs here: `evaluate`, `sweep` and `cycle`. A selection of partitions costs Dagster events for each of them and can't say
+"these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its asset.
+Does not belong here: what a step does (assets).
+"""
+
+from collections.abc import Callable, Sequence
+
+import dagster as dg
+
+from retention_assets.assets import (
+    branch_views,
+    candidate_marks,
+    purge_report,
+    retention_policies,
+    swept_transactions,
+    transaction_log,
+)
+from retention_assets.resources.launch import Judging, Listed
+from retention_assets.resources.running import Materials, Metadata, Running
+
+Step = Callable[[Running], Metadata]
+
+_JUDGING: dict[str, Step] = {
+    "retention_policies": retention_policies.materialize,
+    "transaction_log": transaction_log.materialize,
+    "branch_views": branch_views.materialize,
+    "candidate_marks": candidate_marks.materialize,
+}
+_SWEEPING: dict[str, Step] = {
+    "swept_transactions": swept_transactions.materialize,
+    "purge_report": purge_report.materialize,
+}
+
+
+def jobs(prefix: Sequence[str] = ()) -> list[dg.JobDefinition]:
+    """The jobs, for assets of some prefix."""
+    return [
+        _job(
+            "evaluate",
+            _JUDGING,
+            prefix,
+            "Load the policies, read the logs, compute views, judge every transaction, and mark what may go. Deletes nothing.",
+        ),
+        _job(
+            "sweep",
+            _SWEEPING,
+            prefix,
+            "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
+        ),
+        _job("cycle", {**_JUDGING, **_SWEEPING}, prefix, "All of it: read, judge, mark, sweep what is due, report."),
+    ]
+
+
+def _job(name: str, steps: dict[str, Step], prefix: Sequence[str], description: str) -> dg.JobDefinition:
+    ops = [_op(f"{name}_{step}", dg.AssetKey([*prefix, step]), work) for step, work in steps.items()]
+
+    @dg.graph(name=name, description=description)
+    def graph() -> None:
+        before = None
+        for op in ops:
+            before = op() if before is None else op(before)
+
+    @dg.config_mapping
+    def everywhere(config: Listed) -> dg.RunConfig:
+        step = Judging(as_of=config.as_of, datasets=config.datasets)
+        console = {"console": {"config": {"log_level": config.log_level}}}
+        return dg.RunConfig({op.name: step for op in ops}, loggers=console)
+
+    return graph.to_job(config=everywhere, executor_def=dg.in_process_executor)
+
+
+def _op(name: str, key: dg.AssetKey, work: Step) -> dg.OpDefinition:
+    first = name.endswith(("_retention_policies", "sweep_swept_transactions"))
+
+    @dg.op(name=name, ins={} if first else {"before": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+    def op(context: dg.OpExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]) -> None:
+        metadata = work(materials.of_op(context, key, config))
+        context.log_event(dg.AssetMaterialization(asset_key=key, metadata=metadata))
+
+    return op
