@@ -89,7 +89,9 @@ def ledger_to_write(settings: "Settings") -> "Iterator[Ledger]":
 @contextmanager
 def ledger_to_change(settings: "Settings") -> "Iterator[Ledger]":
     """The ledger that knows what is to be changed; refused where there is none."""
-    if not _is_there(settings.ledger):
+    from retention_assets.ledger import ledger_is_there
+
+    if not ledger_is_there(settings.ledger):
         raise Refused(_nothing_at(settings))
     with ledger_to_write(settings) as ledger:
         yield ledger
@@ -98,7 +100,9 @@ def ledger_to_change(settings: "Settings") -> "Iterator[Ledger]":
 @contextmanager
 def ledger_to_read(settings: "Settings") -> "Iterator[Ledger | None]":
     """The ledger, or none, with a word about it: who only looks leaves no file behind."""
-    if _is_there(settings.ledger):
+    from retention_assets.ledger import ledger_is_there
+
+    if ledger_is_there(settings.ledger):
         with ledger_to_write(settings) as ledger:
             yield ledger
     else:
@@ -108,9 +112,3 @@ def ledger_to_read(settings: "Settings") -> "Iterator[Ledger | None]":
 
 def _nothing_at(settings: "Settings") -> str:
     return f"no ledger yet at {settings.ledger}; nothing is marked"
-
-
-def _is_there(url: str) -> bool:
-    """Whether a ledger's file is there. A database on a server is: only it can say more."""
-    scheme, _, place = url.partition(":///")
-    return not scheme.startswith("sqlite") or Path(place.partition("?")[0]).is_file()

@@ -28,10 +28,20 @@ _BUSY, _LOCKED = 5, 6
 _WRITES = "ledger_writes"
 
 
+def file_of(url: Url | str) -> Path | None:
+    """The file of a ledger on SQLite; none for one on a server."""
+    parsed = _parsed(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def _parsed(url: Url | str) -> URL:
+    # Not str(url): that is the text for people, without the password.
+    return make_url(url.exposed if isinstance(url, Url) else url)
+
+
 def connect(url: Url | str) -> Engine:
     """An engine for a ledger. Nothing is read yet; the folder of a new SQLite file is made."""
-    # Not str(url): that is the text for people, without the password.
-    parsed = make_url(url.exposed if isinstance(url, Url) else url)
+    parsed = _parsed(url)
     engine = _sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _postgresql(parsed)
     event.listen(engine, "begin", _begun)
     return engine

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from retention_assets.ledger.audit import as_line, rows
 from retention_assets.ledger.book import PolicyBook
 from retention_assets.ledger.clock import ClockGuard
-from retention_assets.ledger.connection import connect, reading, unreachable, with_retries, writing
+from retention_assets.ledger.connection import connect, file_of, reading, unreachable, with_retries, writing
 from retention_assets.ledger.database import Database
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
@@ -84,6 +84,21 @@ def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
         engine.dispose()
         raise
     return Ledger(Database(engine))
+
+
+def ledger_is_there(url: Url | str) -> bool:
+    """Whether there is a ledger to open. To look makes none."""
+    file = file_of(url)
+    if file is not None:
+        return file.is_file()
+    engine = connect(url)
+    try:
+        with reading(engine) as connection:
+            return inspect(connection).has_table("alembic_version")
+    except DBAPIError as error:
+        raise unreachable(engine, error) from error
+    finally:
+        engine.dispose()
 
 
 def _is_up_to_date(engine: Engine) -> bool:

@@ -76,8 +76,9 @@ def _changed(doing: Writing, name: str, status: str, actor: str, reason: str, gr
     if status == before.status and grace is None:
         return Realm(name, before.status, parse_duration(before.grace))
     if status != before.status and status not in ARROWS[before.status]:
-        allowed = " or ".join(ARROWS[before.status]) or "nothing else"
-        raise Refused(f"{name} is {before.status} and can't become {status}, only {allowed}.")
+        allowed = " or ".join(ARROWS[before.status])
+        ending = f", only {allowed}." if allowed else ": that is its end. New data belongs in a realm of another name."
+        raise Refused(f"{name} is {before.status} and can't become {status}{ending}")
     new = Realm(name, status, grace if grace is not None else parse_duration(before.grace))
     changes = insert_or_update(doing.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
     doing.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))

@@ -119,7 +119,7 @@ def test_the_life_of_a_realm(ledger: Ledger) -> None:
     assert ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3)).grace == Duration(days=3)
     assert ledger.realms.purged("acme", 2, "scan").status == "PURGING"
     assert ledger.realms.purged("acme", 0, "scan").status == "PURGED"
-    with pytest.raises(Refused, match="acme is PURGED and can't become ACTIVE, only nothing else"):
+    with pytest.raises(Refused, match="acme is PURGED and can't become ACTIVE: that is its end"):
         ledger.realms.change("acme", "ACTIVE", "ann", "came back")
     assert ledger.verify().rows == 3
 

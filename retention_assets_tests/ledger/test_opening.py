@@ -10,7 +10,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
 from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.reports import Opening
 from retention_assets.ledger.schema import METADATA, REVISION
@@ -88,6 +88,13 @@ def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None
         open_ledger(url)
     with open_ledger(url, later) as newer:
         assert newer.verify().faults == ()
+
+
+def test_looking_for_a_ledger_makes_none(url: str, tmp_path: Path) -> None:
+    assert not ledger_is_there(url)
+    assert list(tmp_path.iterdir()) == []
+    open_ledger(url).close()
+    assert ledger_is_there(url)
 
 
 def opened(url: str) -> None:
