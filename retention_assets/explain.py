@@ -27,6 +27,7 @@ from retention_assets.frames.scope import FAR, Scope, Scopes
 from retention_assets.in_force import Rules
 from retention_assets.policy.instants import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
+from retention_assets.policy.own_windows import OwnWindows, own_windows
 from retention_assets.policy.sentences import sentence
 from retention_assets.problems import BadInput, Problem, Refused, nearest
 
@@ -94,6 +95,7 @@ class Explanation:
 def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datetime) -> Explanation:
     """Explain a transaction, or say why that cannot be done."""
     described = _dataset(log, dataset)
+    own = own_windows(described)
     rows = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)).combine_chunks()
     one = Log(rows, log.datasets)
     at = pc.index(rows["transaction"], transaction).as_py()
@@ -118,7 +120,7 @@ def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datet
         summary=_summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
         tags=tuple(_tags(scopes, position)),
-        policies=tuple(_answer(policy, scopes, position, as_of) for policy in about.policies),
+        policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
     )  # fmt: skip
 
 
@@ -193,14 +195,16 @@ def _tags(scopes: Scopes, position: int) -> Iterator[str]:
         yield scopes.history.tags.names[tag]
 
 
-def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime) -> PolicyAnswer:
+def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime, own: OwnWindows | None) -> PolicyAnswer:
     """Each line that the policy writes down, and each unwritten one that keeps the transaction from being selected."""
     answers: dict[tuple[str, str | None], Line] = {}
-    for line in policy_rules.lines(policy, scopes, as_of):
+    said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
+    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
         if line.asked is not None and not line.asked[position]:
             continue
         refused = bool(line.refused[position])
-        value = _written(policy, line)
+        # Of a window that stands elsewhere, the numbers are what a reader needs to see.
+        value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
         said = Line(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)

@@ -43,7 +43,7 @@ def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[st
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    return Ran(result.run_id, as_of, said, (*_failures(result), *_troubles(said)))
+    return Ran(result.run_id, as_of, said, (*_checks(result), *_failures(result), *_troubles(said)))
 
 
 @contextmanager
@@ -60,8 +60,25 @@ def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
     }
 
 
+def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | None, dg.AssetCheckEvaluation]]:
+    """Blocking checks that failed, each with the step that it ended."""
+    for event in result.all_events:
+        said = event.event_specific_data
+        if isinstance(said, dg.AssetCheckEvaluation) and said.blocking and not said.passed:
+            yield event.step_key, said
+
+
+def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+    for _, said in _failed_checks(result):
+        yield f"check {said.check_name} of {said.asset_key.to_user_string()} failed: {said.description}"
+
+
 def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+    checked = {step for step, _ in _failed_checks(result)}
     for event in result.get_step_failure_events():
+        if event.step_key in checked:
+            # The check has been named, and nothing else of the step failed.
+            continue
         error = event.step_failure_data.error
         while error is not None and error.cause is not None:
             error = error.cause
@@ -73,8 +90,17 @@ def _troubles(said: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for row in said.get("transaction_log", {}).get("refused_datasets", ()):
         at = f" (transaction {row['transaction']})" if row["transaction"] else ""
         yield f"{row['dataset']} was refused: {row['fault']}{at}"
-    for row in said.get("swept_transactions", {}).get("by_dataset", ()):
+    swept = said.get("swept_transactions", {})
+    rows = swept.get("by_dataset", ())
+    for row in rows:
         if row["refused"]:
             yield f"{row['dataset']} was not swept: {row['refused']}"
         if row["failed"]:
             yield f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
+    # The table is cut; what went wrong stands first in it.
+    for name, words in (("refused", "datasets were not swept"), ("failed", "transactions could not be deleted")):
+        shown = sum(int(row[name] != "") if name == "refused" else row[name] for row in rows)
+        if (more := swept.get(name, 0) - shown) > 0:
+            yield f"… and {more} more {words}."
+    if swept.get("stopped"):
+        yield "The sweep was stopped before its end; the next run goes on."

@@ -37,10 +37,12 @@ def made(tag: str, *content: Element | str, **attributes: str) -> Element:
     for part in content:
         if isinstance(part, Element):
             element.append(part)
-        elif len(element):
-            element[-1].tail = (element[-1].tail or "") + _UNPRINTABLE.sub("\ufffd", part)
+            continue
+        text = _UNPRINTABLE.sub("\ufffd", part)
+        if len(element):
+            element[-1].tail = (element[-1].tail or "") + text
         else:
-            element.text = (element.text or "") + _UNPRINTABLE.sub("\ufffd", part)
+            element.text = (element.text or "") + text
     return element
 
 

@@ -4,16 +4,17 @@ Belongs here: the join of files, policy book, holds that people placed, and real
 Does not belong here: the decisions of the book (policy/book.py), storing them (ledger), judging (frames).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from retention_assets.document import yaml_files
 from retention_assets.in_force import Rules, rules_of_book
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import Decision, as_loaded
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.language import Policies, load_policies
-from retention_assets.policy.model import Policy
+from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purging import purge_of
 from retention_assets.settings import Settings
 from retention_assets.stores.kinds import AspectsSettings
@@ -38,6 +39,19 @@ class Rulebook:
         versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
         return Rules((*purges, *rules.policies), rules.holds, rules.guessed, versions)
 
+    def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
+        """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
+        seen, holds = _stamps(self.settings), self.files.holds
+
+        def present() -> tuple[Hold, ...]:
+            nonlocal seen, holds
+            if (now := _stamps(self.settings)) != seen:
+                holds = load_policies(self.settings.policies, {store.name for store in self.settings.stores}).holds
+                seen = now
+            return holds
+
+        return present
+
     @property
     def drifted(self) -> tuple[str, ...]:
         """What a person has to be told about entries whose stored version differs from the files."""
@@ -47,6 +61,12 @@ class Rulebook:
 def items_of(files: Policies) -> list[Policy | AspectEntry]:
     """What of the files goes into the book, in its order. Holds do not: they are placed and released, not amended."""
     return [*files.policies, *files.entries]
+
+
+def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
+    """The policy files with their sizes and times: another list if any of them was changed, added or removed."""
+    found = [file for path in settings.policies if path.exists() for file in yaml_files(path)]
+    return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in found]
 
 
 def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:

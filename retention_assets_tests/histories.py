@@ -366,6 +366,8 @@ def random_history(
         for key, values in (("tier", ("bronze", "gold")), ("realm", ("acme", "globex")), ("trashed", ("true", "true")))
         if (value := rng.choice((*(None,) * 4, *values))) is not None
     }
+    if _chance(rng, 0.6):
+        attributes |= _own_retention(rng, heads)
     return History(dataset, rows, heads, tags, attributes, as_of)
 
 
@@ -413,6 +415,20 @@ def _random_row(
         "files": files,
         "attributes": attributes,
     }
+
+
+def _own_retention(rng: random.Random, heads: Iterable[str]) -> dict[str, str]:
+    """What a table says about its own history and that of some branches, now and then in a way that cannot be read."""
+    ages = [str(days * 24 * 60 * 60 * 1000) for days in (1, 2, 3, 5, 7)] + ["1", "43200000", str(2**63 - 1)]
+    said: dict[str, str] = {}
+    for prefix in ("history.expire.", *(f"history.expire.branch.{name}." for name in heads if _chance(rng, 0.3))):
+        if prefix == "history.expire." or _chance(rng, 0.7):
+            said[f"{prefix}max-snapshot-age-ms"] = rng.choice(ages)
+        if prefix == "history.expire." or _chance(rng, 0.7):
+            said[f"{prefix}min-snapshots-to-keep"] = rng.choice(("1", "1", "2", "3", "5", str(2**63 - 1)))
+    if _chance(rng, 0.1):
+        said[rng.choice(sorted(said))] = rng.choice(("0", "-1", "1.5", "", " 5", "1_000", "5d", "\u0663", str(2**63), "9" * 20))
+    return said
 
 
 def _random_heads(rng: random.Random, names: list[str], tips: list[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ anything clever. Where the page is silent, the reading taken is said in a commen
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -302,6 +302,50 @@ def _agrees(lines: Selection | Window, facts: Facts, one: Transaction, branches:
     return True
 
 
+def _own_number(text: str | None) -> int | None:
+    """A whole number above zero in plain digits, as large as Iceberg can write it; nothing else is read."""
+    if text is None or not text or any(sign not in "0123456789" for sign in text) or len(text) > 19:
+        return None
+    return int(text) if 0 < int(text) < 2**63 else None
+
+
+def _own_windows(facts: Facts) -> dict[str | None, tuple[int, int]] | None:
+    """Max age in ms and min snapshots, of the dataset (None) and of each branch; nothing if any number cannot be read."""
+    attributes = facts.history.attributes
+    numbers = ("max-snapshot-age-ms", "min-snapshots-to-keep")
+    own = [_own_number(attributes.get(f"history.expire.{number}")) for number in numbers]
+    if own[0] is None or own[1] is None:
+        return None
+    windows: dict[str | None, tuple[int, int]] = {None: (own[0], own[1])}
+    for key, text in attributes.items():
+        # Of a branch that is not there, too: what else the dataset says is then in doubt as well.
+        if key.startswith("history.expire.branch.") and key.endswith(numbers) and _own_number(text) is None:
+            return None
+    for branch in facts.history.branches:
+        said = [_own_number(attributes.get(f"history.expire.branch.{branch}.{number}")) for number in numbers]
+        windows[branch] = (said[0] or own[0], said[1] or own[1])
+    return windows
+
+
+def _own_agrees(facts: Facts, one: Transaction, branches: Collection[str], as_of: datetime) -> bool:
+    """Older than each branch's own age, and not among the newest snapshots that it keeps. On no branch: older than the dataset's."""
+    windows = _own_windows(facts)
+    if windows is None or one.closed_at is None:
+        return False
+    age = (as_of - one.closed_at) // timedelta(microseconds=1)
+    places: Sequence[str | None] = list(branches) or [None]
+    for branch in places:
+        max_age, min_snapshots = windows[branch]
+        if not age > max_age * 1000:
+            return False
+        if branch is not None and one.in_views:
+            # Every snapshot on the path counts, whatever it did; what never was committed is none.
+            later = facts.path[branch][facts.path[branch].index(one) + 1 :]
+            if len([after for after in later if after.in_views]) < min_snapshots:
+                return False
+    return True
+
+
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     """Whether the policy selects it, whatever protects it."""
     select, scope = policy.select, policy.branches
@@ -327,11 +371,13 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
     if not holding:
         if scope.reach == "live":
             return False
-        if not _agrees(select, facts, one, [], as_of):
+        if not _agrees(select, facts, one, [], as_of) or (select.from_table and not _own_agrees(facts, one, [], as_of)):
             return False
     else:
         # On live branches: looked at only if one of them is in scope.
         if scope.reach == "unreachable" or not looked_at:
+            return False
+        if select.from_table and not _own_agrees(facts, one, looked_at, as_of):
             return False
         for branch in looked_at:
             lines: Selection | Window = next((own for own in scope.windows if matches(branch, (own.match,))), select)
@@ -374,7 +420,7 @@ def _selects_independent(select: Selection, facts: Facts, one: Transaction, as_o
             return False
         if one.opened_at is None or not one.opened_at < _bound(select.older_than, as_of):
             return False
-    elif not _agrees(select, facts, one, [], as_of):
+    elif not _agrees(select, facts, one, [], as_of) or (select.from_table and not _own_agrees(facts, one, [], as_of)):
         return False
     if select.archived_before_purge is not None and one.type == "RECORD":
         return one.attributes.get("type") not in select.archived_before_purge or one.archived_at is not None

@@ -125,6 +125,14 @@ def _select(rng: random.Random) -> str | Mapping:
     return lines
 
 
+def _take_from_table(policy: Mapping) -> None:
+    """The windows of the dataset in the place of the policy's own; the other lines stay."""
+    others = {} if policy["select"] == "all" else policy["select"]
+    own = {key: line for key, line in others.items() if key not in ("older_than", "beyond", "window")}
+    policy["select"] = {**own, "from_table": True}
+    policy.get("branches", {}).pop("windows", None)
+
+
 def random_policy(rng: random.Random, name: str) -> Mapping:
     """One policy that the model accepts."""
     datasets: Mapping = {"include": rng.choice(_DATASETS)}
@@ -135,6 +143,8 @@ def random_policy(rng: random.Random, name: str) -> Mapping:
     policy: Mapping = {"name": name, "datasets": datasets, "select": _select(rng)}
     if _chance(rng, 0.55) and (scope := _branches(rng)):
         policy["branches"] = scope
+    if _chance(rng, 0.15):
+        _take_from_table(policy)
     if _chance(rng, 0.25):
         policy["latest_view"] = "allow"
     if _chance(rng, 0.25):

@@ -346,6 +346,33 @@ def test_explain_as_a_table_says_the_same(run: Run) -> None:
     assert "xyz" in out
 
 
+OWN = OLD.replace("{older_than: 30d}", "{from_table: true, types: [SNAPSHOT]}")
+SAID = {"history.expire.max-snapshot-age-ms": "864000000", "history.expire.min-snapshots-to-keep": "1"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words", "value"),
+    [
+        (SAID | {"history.expire.branch.main.min-snapshots-to-keep": "9"}, Reason.WITHIN_TRANSACTIONS.text("old"),
+         "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1; "
+         "on branch main: max-snapshot-age-ms 864000000, min-snapshots-to-keep 9"),
+        (SAID, "", "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1"),
+        (SAID | {"history.expire.min-snapshots-to-keep": "x"}, Reason.NO_OWN_RETENTION.text("old"), "True"),
+    ],
+)  # fmt: skip
+def test_explain_shows_the_numbers_that_a_dataset_carries_itself(
+    attributes: dict[str, str], words: str, value: str, run: Run
+) -> None:
+    drawn = history("main: S:SNAPSHOT@50d - T:SNAPSHOT@40d", attributes=attributes)
+    options = write(drawn, policies=OWN)
+    code, out, _ = run("explain", "lake/d", "S", *options, "--format", "json")
+    found = json.loads(out)
+    [about] = [line for line in found["policies"][0]["lines"] if line["key"] == "select.from_table"]
+    assert code == 0
+    assert (about["holds"], about["words"], about["value"]) == (not words, words, value)
+    assert found["verdict"] == ("keep" if words else "mark")
+
+
 def test_preview_and_explain_agree_about_every_transaction(run: Run) -> None:
     drawn = history(f"{DEMONSTRATION}  |  -: T2 - L:APPEND@50d  |  -: T4 - O:APPEND?@1d  |  -: R:RECORD@90d  |  #v1=T3")
     options = write(drawn)

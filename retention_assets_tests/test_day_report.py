@@ -52,7 +52,8 @@ def test_the_sum_of_sums_is_the_sum_of_all(groups: Sequence[Sequence[Line]]) -> 
 def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[Line]) -> None:
     total = summed("all", lines)
     assert total.counters == {name: sum(one.counters[name] for one in lines) for name in COUNTERS}
-    assert sum(total.classes.values()) == sum(count for one in lines for count in one.classes.values())
+    names = {name for one in lines for name in one.classes}
+    assert total.classes == {name: sum(one.classes.get(name, 0) for one in lines) for name in names}
     assert {(name, version) for one in lines for name, own in one.policies.items() for version in own} == {
         (name, version) for name, own in total.policies.items() for version in own
     }
@@ -140,7 +141,7 @@ def sweep(ledger: Ledger, outcomes: Sequence[Outcome], day: date, dataset: str =
     ledger.sweeps.settle(lease, settled, day)
     ledger.sweeps.finish(lease, plan)
     ledger.leases.give_up(lease)
-    ledger.reports.finish_done(dataset, "sweeper")
+    ledger.reports.finish_done("sweeper", dataset)
 
 
 def test_to_delete_is_fixed_on_opening(ledger: Ledger) -> None:

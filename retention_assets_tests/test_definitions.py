@@ -132,6 +132,25 @@ def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, 
 
 
 @pytest.mark.spark
+def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
+    lake._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "contract over")
+    statuses = []
+    with dg.instance_for_test() as instance:
+        for _ in range(2):
+            job = build_defs(lake.settings).resolve_job_def("cycle")
+            assert job.execute_in_process(
+                run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance
+            ).success
+            with lake.opened() as ledger:
+                statuses.append(ledger.realms.of("acme").status)
+    assert statuses == ["PURGING", "PURGED"]
+    assert lake.there() == set()
+
+
+@pytest.mark.spark
 def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.instance_for_test() as instance:

@@ -348,6 +348,33 @@ def test_a_hold_spares_what_it_names_while_it_lasts(given_hold: Hold, held: bool
     assert (found["R1"].verdict == "spare") == (held and given_hold.transactions is None)
 
 
+OWN = {"history.expire.max-snapshot-age-ms": str(5 * 24 * 60 * 60 * 1000), "history.expire.min-snapshots-to-keep": "2"}
+TWIG = "main: T1:SNAPSHOT@9d - T2:DELETE@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@5d | dev: T1 - T5:SNAPSHOT!@8d - T6:SNAPSHOT@7d"
+
+
+@pytest.mark.parametrize(
+    ("own", "keys", "marked"),
+    [
+        # T3 and T4 are main's newest two, T1 and T6 dev's; the ABORTED T5 is no snapshot, and on both, as T1 is.
+        (OWN, {}, "T2 T5"),
+        ({**OWN, "history.expire.min-snapshots-to-keep": "1"}, {}, "T1 T2 T3 T5"),
+        # T2 counts, though it is a DELETE.
+        ({**OWN, "history.expire.min-snapshots-to-keep": "3"}, {}, "T5"),
+        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "1"}, {}, "T1 T2 T5"),
+        ({**OWN, "history.expire.branch.dev.max-snapshot-age-ms": str(8 * 24 * 60 * 60 * 1000)}, {}, "T2"),
+        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "9"}, {"branches": {"include": ["main"]}}, "T1 T2 T5"),
+        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "9"}, {}, "T2 T5"),
+        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "none"}, {}, ""),
+        ({**OWN, "history.expire.min-snapshots-to-keep": "0"}, {}, ""),
+        ({"history.expire.max-snapshot-age-ms": "1"}, {}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_a_dataset_is_judged_by_its_own_windows(own: dict[str, str], keys: dict[str, Any], marked: str) -> None:
+    found = verdicts(history(TWIG, attributes=own), [policy({"from_table": True}, **keys)], [], AS_OF)
+    assert {name for name, one in found.items() if one.verdict == "mark"} == set(marked.split())
+
+
 @pytest.mark.parametrize(
     ("datasets", "chosen"),
     [
@@ -702,6 +729,11 @@ def _shapes(one: History) -> Iterator[str]:
         parent = rows.get(row["parent"])
         if parent and parent["closed_at"] and row["closed_at"] and row["closed_at"] <= parent["closed_at"]:
             yield "an equal time" if row["closed_at"] == parent["closed_at"] else "a time before its parent"
+    own = {key: text for key, text in one.attributes.items() if key.startswith("history.expire.")}
+    if own:
+        yield "own windows" if all(text.isdecimal() and int(text) for text in own.values()) else "own windows unreadable"
+    if any(".branch." in key for key in own):
+        yield "own windows of branches"
     for head, expires in one.tags.values():
         if expires is None:
             yield "tag"
@@ -730,6 +762,7 @@ def test_random_histories_have_every_shape_and_are_sound() -> None:
         "several branches on a head", "a fork of a fork", "unreachable", "tag", "tag expired", "tag ends now", "tag ends",
         "tag on OPEN", "tag on ABORTED", "SNAPSHOT", "APPEND", "UPDATE", "DELETE", "RECORD", "OBJECT", "files list",
         "files int", "files NoneType", "bytes null", "an equal time", "a time before its parent",
+        "own windows", "own windows of branches", "own windows unreadable",
     ]  # fmt: skip
     assert {shape: seen[shape] for shape in wanted if seen[shape] < 10} == {}
 
@@ -760,7 +793,7 @@ def test_random_policies_and_holds_are_accepted_and_use_every_key_that_decides()
         *(f"select.older_than.of.{of}" for of in ("closed", "opened", "closed_or_opened", "superseded", "archived")),
         "select.older_than.align", "select.beyond.views", "select.beyond.transactions", "select.in_views_older_than",
         "select.window.complete", "select.window.strict", "select.status", "select.types", "select.superseded",
-        "select.terminal_only.True", "select.terminal_only.False", "select.archived_before_purge", "select.all",
+        "select.from_table", "select.terminal_only.True", "select.terminal_only.False", "select.archived_before_purge", "select.all",
         "latest_view", "limits.transactions", "limits.bytes", "limits.fraction",
     ]  # fmt: skip
     assert {key: seen[key] for key in wanted if seen[key] < 20} == {}

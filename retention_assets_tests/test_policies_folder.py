@@ -38,6 +38,14 @@ def drawn(dataset: str, drawing: str, **attributes: str) -> History:
     return history(drawing, dataset=dataset, attributes=attributes)
 
 
+DAY = 24 * 60 * 60 * 1000
+
+
+def own(days: int, snapshots: int) -> dict[str, str]:
+    """What a table says about its own history."""
+    return {"history.expire.max-snapshot-age-ms": str(days * DAY), "history.expire.min-snapshots-to-keep": str(snapshots)}
+
+
 # Per example: histories as of noon of 2026-03-31, and the verdict of every transaction.
 RUNS: dict[str, list[tuple[History, dict[str, str]]]] = {
     "raw_by_age_and_views": [
@@ -107,6 +115,20 @@ RUNS: dict[str, list[tuple[History, dict[str, str]]]] = {
          {"2025-1": "spare", "2026-1": "mark", "2026-2": "keep"}),
         (drawn("lake/orders.scratch", "main: 2025-1:SNAPSHOT@90d - 2026-2:SNAPSHOT@1d"), {"2025-1": "mark", "2026-2": "keep"}),
     ],
+    "iceberg-own": [
+        # Two days and the newest two on main; dev keeps twenty days, and shares A and B.
+        (drawn("ice/db.a", "main: A:SNAPSHOT@90d - B:SNAPSHOT@9d - C:SNAPSHOT@8d - D:SNAPSHOT@7d - E:SNAPSHOT@1d  |  dev: B - F:SNAPSHOT@6d",
+               **{"gc.enabled": "true", **own(2, 2), "history.expire.branch.dev.max-snapshot-age-ms": str(20 * DAY)}),
+         {"A": "mark", "B": "keep", "C": "mark", "D": "keep", "E": "keep", "F": "keep"}),
+        # A tag stands above what the table says.
+        (drawn("ice/db.b", "main: A:SNAPSHOT@9d - B:SNAPSHOT@8d - C:SNAPSHOT@7d  |  #v1=A", **{"gc.enabled": "true", **own(2, 1)}),
+         {"A": "spare", "B": "mark", "C": "keep"}),
+        (drawn("ice/db.c", "main: A:SNAPSHOT@9d - B:SNAPSHOT@8d", **{"gc.enabled": "false", **own(2, 1)}), {"A": "keep", "B": "keep"}),
+        # A number that cannot be read, and none at all.
+        (drawn("ice/db.d", "main: A:SNAPSHOT@9d - B:SNAPSHOT@8d",
+               **{"gc.enabled": "true", **own(2, 1), "history.expire.min-snapshots-to-keep": "few"}), {"A": "keep", "B": "keep"}),
+        (drawn("ice/db.e", "main: A:SNAPSHOT@9d - B:SNAPSHOT@8d", **{"gc.enabled": "true"}), {"A": "keep", "B": "keep"}),
+    ],
     "derived_in_the_trash": [
         # All of it, the latest view and what no branch holds included; not what a tag pins.
         (drawn("lake/a", "main: A:SNAPSHOT@9d - B:APPEND@1d  |  -: A - C:APPEND@2d  |  -: B - O:APPEND?@1h",
@@ -143,7 +165,7 @@ def test_an_example_marks_what_its_comments_say(file: Path, tmp_path: Path) -> N
 
 @by_name
 def test_an_example_is_read_and_has_a_sentence(file: Path) -> None:
-    policies = load_policies([file], {"lake", "ods", "meta"})
+    policies = load_policies([file], {"lake", "ods", "meta", "ice"})
     said = [sentence(policy) for policy in policies.policies]
     said += [hold_sentence(hold) for hold in policies.holds] + [datahub.sentence(entry) for entry in policies.entries]
     assert said
@@ -169,7 +191,7 @@ def test_an_example_teaches_by_comments_and_names_its_schema(file: Path) -> None
 
 def test_the_examples_may_stand_in_one_folder(tmp_path: Path) -> None:
     # So that somebody who copies several of them does not run into names that collide.
-    policies = load_policies(EXAMPLES, {"lake", "ods", "meta"})
+    policies = load_policies(EXAMPLES, {"lake", "ods", "meta", "ice"})
     assert len(policies.policies) >= 6
     assert len(policies.entries) == 3
 

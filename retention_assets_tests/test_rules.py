@@ -35,6 +35,16 @@ SNAPSHOTS = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d - S4:SNAP
 SHARED = "abc: T1:APPEND@50d - T2:APPEND@40d - T3:SNAPSHOT@30d - T4:APPEND@20d | xyz: T2 - T5:APPEND@10d"
 FORKED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D2:SNAPSHOT@20d - D3:SNAPSHOT@10d"
 
+DAY = 24 * 60 * 60 * 1000
+
+
+def own(max_age: int | None, min_snapshots: int | None, branch: str | None = None) -> dict[str, str]:
+    """The attributes in which a dataset, or one of its branches, says how long it keeps its history."""
+    prefix = "history.expire." if branch is None else f"history.expire.branch.{branch}."
+    said = {"max-snapshot-age-ms": max_age, "min-snapshots-to-keep": min_snapshots}
+    return {f"{prefix}{name}": str(number) for name, number in said.items() if number is not None}
+
+
 CASES = [
     Case("age_is_strict", "exactly at the cut-off is not old enough", SNAPSHOTS, {"older_than": "30d"}, "S1 S2"),
     Case("age_of_opening", "S2 opened 45 days ago", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@45d..20d - S3:SNAPSHOT@1d",
@@ -101,6 +111,88 @@ CASES = [
          {"superseded": True}, "", "", policy={"latest_view": "allow"}, code={"A1": "NOT_SUPERSEDED"}),
     Case("superseded_needs_lists", "who knows what A1 wrote", "main: A1:APPEND@9d - U2:UPDATE@8d[a]", {"superseded": True}, "", "",
          policy={"latest_view": "allow"}, code={"A1": "NOT_SUPERSEDED"}),
+    Case("from_table", "older than 25 days and not of the newest two; nothing else is asked", SNAPSHOTS, {"from_table": True}, "S1 S2",
+         attributes=own(25 * DAY, 2), code={"S3": "WITHIN_TRANSACTIONS", "S4": "TOO_YOUNG", "S1": "SELECTED"}),
+    Case("from_table_age_is_strict", "exactly as old as the table's age is not older", SNAPSHOTS, {"from_table": True}, "S1",
+         attributes=own(40 * DAY, 1), code={"S2": "TOO_YOUNG"}),
+    Case("from_table_age_is_exact", "a millisecond less than 40 days, which no whole second rounds away", SNAPSHOTS,
+         {"from_table": True}, "S1 S2", attributes=own(40 * DAY - 1, 1)),
+    Case("from_table_age_is_exact_the_other_way", "S1 is 10 days and half a second old, and 10 days and 0.7 seconds are kept",
+         "main: S1:SNAPSHOT@2026-03-21T11:59:59.500Z - S2:SNAPSHOT@1d", {"from_table": True}, attributes=own(10 * DAY + 700, 1),
+         code={"S1": "TOO_YOUNG"}),
+    Case("from_table_keeps_the_newest_however_old", "two of four, all long past the age", SNAPSHOTS, {"from_table": True}, "S1 S2",
+         attributes=own(1, 2)),
+    Case("from_table_for_ever", "the largest number that Iceberg writes", SNAPSHOTS, {"from_table": True}, attributes=own(2**63 - 1, 1),
+         code={"S1": "TOO_YOUNG"}),
+    Case("from_table_keeps_any_number", "and the largest count", SNAPSHOTS, {"from_table": True}, attributes=own(1, 2**63 - 1),
+         code={"S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_counts_deletes", "Iceberg counts snapshots, whatever they did: D4 and A3 are the newest two",
+         "main: A1:APPEND@9d - A2:APPEND@8d - A3:APPEND@7d - D4:DELETE@6d", {"from_table": True}, "A1 A2",
+         policy={"latest_view": "allow"}, attributes=own(DAY, 2), code={"D4": "WITHIN_TRANSACTIONS", "A3": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_counts_nothing_that_never_was", "X3 is no snapshot, so S2 and S4 are the newest two",
+         "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - X3:SNAPSHOT!@7d - S4:SNAPSHOT@6d", {"from_table": True}, "S1 X3",
+         attributes=own(DAY, 2)),
+    Case("from_table_protects_above_all", "min-snapshots-to-keep is 1, and dev and v1 still read older ones",
+         f"{SNAPSHOTS} | dev: S1 | #v1=S2", {"from_table": True}, "S3", "S2", attributes=own(DAY, 1), code={"S2": "TAG",
+         "S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_on_each_branch", "dev keeps three of its own; main alone would give up S1 and S2", FORKED, {"from_table": True},
+         "S2", attributes=own(DAY, 1) | own(None, 3, "dev"), code={"S1": "WITHIN_TRANSACTIONS", "D2": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_a_branch_by_its_own_age", "dev keeps 60 days; its count is the table's", FORKED, {"from_table": True},
+         "S2", attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"S1": "TOO_YOUNG", "D2": "TOO_YOUNG"}),
+    Case("from_table_a_branch_that_keeps_less", "dev gives up D2 after a day; S1 is main's as well, which keeps 60", FORKED,
+         {"from_table": True}, "D2", attributes=own(60 * DAY, 1) | own(DAY, 1, "dev"), code={"S1": "TOO_YOUNG"}),
+    *(
+        Case(f"from_table_two_branches_on_a_head_{one}", "they share all of it: the longer age and the larger count decide",
+             SNAPSHOTS.replace("main", "main,dev"), {"from_table": True}, "S1",
+             attributes=own(DAY, 1) | own(25 * DAY, 1, one) | own(DAY, 3, other),
+             code={"S2": "WITHIN_TRANSACTIONS", "S3": "WITHIN_TRANSACTIONS", "S4": "TOO_YOUNG"})
+        for one, other in (("main", "dev"), ("dev", "main"))
+    ),
+    Case("from_table_aborted", "X2 is on dev as S1 is, and dev keeps it for 60 days; X4 hangs on main alone",
+         "main: S1:SNAPSHOT@50d - S3:SNAPSHOT@40d - S5:SNAPSHOT@1d | dev: S1 | -: S1 - X2:APPEND!@45d | -: S3 - X4:APPEND!@30d",
+         {"from_table": True}, "S3 X4", attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"X2": "TOO_YOUNG"}),
+    Case("from_table_aborted_without_a_root", "it is on every branch, and dev keeps its own for 60 days",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | dev: S1 | -: X3:SNAPSHOT!@45d", {"from_table": True}, "",
+         attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"X3": "TOO_YOUNG"}),
+    Case("from_table_without_a_time", "nobody knows when X2 closed", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d.. - A3:APPEND@7d",
+         {"from_table": True}, "", "S1", attributes=own(DAY, 1), code={"X2": "NO_TIME"}),
+    Case("from_table_names_with_dots", "feature/a.b sets its own, and it is not that of feature/a",
+         "feature/a.b: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d | feature/a: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", {"from_table": True}, "S1",
+         attributes=own(60 * DAY, 1) | own(DAY, None, "feature/a.b"), code={"T1": "TOO_YOUNG"}),
+    Case("from_table_in_scope", "only dev is looked at, so main's numbers do not keep S1", FORKED, {"from_table": True}, "S1 D2",
+         branches={"include": ["dev"]}, attributes=own(DAY, 1) | own(60 * DAY, 3, "main"), code={"S2": "OUT_OF_SCOPE"}),
+    Case("from_table_unreferenced", "on no branch: by the age of the table alone, and only where reach says so",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d | -: S1 - X3:SNAPSHOT@20d", {"from_table": True}, "X2",
+         branches={"reach": "any"}, attributes=own(25 * DAY, 5), code={"X3": "TOO_YOUNG", "S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_reaches_live_by_default", "X2 is on no branch", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d",
+         {"from_table": True}, "S1", attributes=own(DAY, 1), code={"X2": "UNREACHABLE"}),
+    Case("from_table_back_dated", "S3 is young behind an old one, and stays where Iceberg would lose it",
+         "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@1d - S3:SNAPSHOT@9d - S4:SNAPSHOT@8d", {"from_table": True}, "S1 S3",
+         attributes=own(2 * DAY, 1), code={"S2": "TOO_YOUNG"}),
+    Case("from_table_beside_other_lines", "appends only", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - S3:SNAPSHOT@7d",
+         {"from_table": True, "types": ["APPEND"]}, "A2", attributes=own(DAY, 1), code={"S1": "TYPE"}),
+    Case("from_table_that_says_nothing", "no default stands in", SNAPSHOTS, {"from_table": True}, code={"S1": "NO_OWN_RETENTION"}),
+    Case("from_table_that_says_half", "an age without a count", SNAPSHOTS, {"from_table": True}, attributes=own(DAY, None),
+         code={"S1": "NO_OWN_RETENTION"}),
+    *(
+        Case(f"from_table_unreadable_{number}", f"{text[:25]!r} is not a whole number above zero", SNAPSHOTS, {"from_table": True},
+             branches={"reach": "any"}, attributes=own(DAY, 1) | {key: text}, code={"S1": "NO_OWN_RETENTION"})
+        for number, (key, text) in enumerate([
+            ("history.expire.max-snapshot-age-ms", "5d"), ("history.expire.max-snapshot-age-ms", "0"),
+            ("history.expire.max-snapshot-age-ms", " 86400000"), ("history.expire.max-snapshot-age-ms", str(2**63)),
+            ("history.expire.max-snapshot-age-ms", "1" * 5000),
+            ("history.expire.min-snapshots-to-keep", "-1"), ("history.expire.min-snapshots-to-keep", "1.0"),
+            ("history.expire.min-snapshots-to-keep", ""), ("history.expire.min-snapshots-to-keep", "\u0663"),
+            ("history.expire.branch.main.min-snapshots-to-keep", "many"),
+            # What a branch says that is gone is not asked for, but what can be trusted of a table that says so?
+            ("history.expire.branch.gone.max-snapshot-age-ms", "0"),
+        ])
+    ),
+    Case("from_table_may_take_a_latest_view", "only where the age is over and the count leaves it, which never leaves the head",
+         "main: S1:SNAPSHOT@9d - A2:APPEND@8d", {"from_table": True}, "S1", policy={"latest_view": "allow"}, attributes=own(DAY, 1),
+         code={"S1": "SELECTED LATEST_VIEW_ALLOWED", "A2": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_within_limits", "two would go, one may", SNAPSHOTS, {"from_table": True}, "", "S1 S2 S3",
+         policy={"limits": {"transactions": 2}}, attributes=own(DAY, 1), code={"S1": "LIMIT"}),
     Case("status", "aborted ones only", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d - S3:SNAPSHOT@7d", {"status": ["ABORTED"]}, "X2",
          code={"S1": "STATUS"}),
     Case("types", "appends only", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - S3:SNAPSHOT@7d", {"types": ["APPEND"]}, "A2", code={"S1": "TYPE"}),

@@ -33,7 +33,8 @@ def accepts(data: Any) -> bool:
 # Refused by the loader only. A schema sees one value at a time and no names, no calendar, no grammar.
 BEYOND_A_SCHEMA = {
     # keys that need each other, or may not stand together
-    "select-that-only-widens", "window-without-an-age", "window-of-a-branch-without-an-age", "window-without-a-line",
+    "select-that-only-widens", "from-table-beside-an-age", "from-table-beside-a-count", "from-table-beside-a-window",
+    "from-table-beside-windows", "window-without-an-age", "window-of-a-branch-without-an-age", "window-without-a-line",
     "in-and-not-in-one-branch", "unreachable-on-a-branch", "no-grace-without-a-word", "a-word-without-no-grace",
     "a-word-beside-a-grace",
     # several places

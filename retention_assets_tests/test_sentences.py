@@ -70,6 +70,7 @@ CHANGES: dict[tuple[type[BaseModel], str], tuple[dict[str, Any], dict[str, Any]]
             "archived_before_purge": ["PAYMENT"], "unreferenced": True, "where": "bytes > 0",
         }.items()
     },
+    (Selection, "from_table"): ({"select": {"types": ["APPEND"]}}, {"select": {"types": ["APPEND"], "from_table": True}}),
     (OlderThan, "age"): ({}, {"select": {"older_than": {"age": "1mo"}, "beyond": {"views": 2}}}),
     (OlderThan, "of"): ({}, {"select": {"older_than": {"age": "30d", "of": "opened"}, "beyond": {"views": 2}}}),
     (OlderThan, "align"): ({}, {"select": {"older_than": {"age": "30d", "align": "day"}, "beyond": {"views": 2}}}),
@@ -202,6 +203,10 @@ GOLDEN = {
     "raw-30-days": "Marks transactions of the datasets lake/raw.* except lake/raw.legal_* where tier is 'bronze', when they closed more "
     "than 30 days ago; and they are outside the newest 3 views of every branch. Latest views are never touched. If it would take more "
     f"than 0.25 of the transactions of one dataset at once, it takes nothing there. Marks are swept 7 days later, {TAIL}",
+    "tables-as-they-wish": "Marks transactions of the datasets ice/* where gc.enabled is 'true', when they are older than the dataset "
+    "itself wants to keep them and not among the newest that it keeps, on each branch by the branch's own numbers where it has some; "
+    "a dataset that says nothing about this keeps everything. Latest views are never touched. Marks are swept 7 days later, "
+    f"{TAIL}",
     "units-of-work": "Marks transactions of the datasets ods/unit_of_work, when they closed more than 2 years ago, counted from 00:00 "
     "UTC; they are finished; and they were archived (for the record types PAYMENT). Latest views are never touched. Marks are swept "
     f"7 days later, {TAIL}",

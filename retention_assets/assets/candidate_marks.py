@@ -1,6 +1,6 @@
 """The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,14 +8,17 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
 from retention_assets.frames.decisions import VERDICTS
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.new_marks import new_marks
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.partitions import DATASETS
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.purging import purge_named
 from retention_assets.resources.known import Known, write_known
 from retention_assets.resources.launch import Judging
 from retention_assets.resources.running import Materials, Metadata, Running
@@ -68,6 +71,7 @@ def materialize(run: Running) -> Metadata:
         ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
         publications = run.warehouse.publications(run.key, run.run.run_id, names)
         marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications)
+        _purge_done(ledger, run, datasets)
         removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])
     return {
         FOLDER: run.folder,
@@ -77,6 +81,30 @@ def materialize(run: Running) -> Metadata:
         "folders_removed": removed,
         **_numbers(sums),
     }
+
+
+def _purge_done(ledger: Ledger, run: Running, datasets: pa.Table) -> None:
+    """A realm that is being purged is over once a look at everything finds nothing of it that is not swept."""
+    realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
+    if not realms or not run.choice.all or datasets["fault"].null_count < len(datasets):
+        return
+    attributes = {
+        row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()
+    }
+    for realm in realms:
+        mine = [name for name, own in attributes.items() if own.get("realm") == realm]
+        if ledger.realms.purged(realm, _left_of(ledger, run, realm, mine), run.actor).status == "PURGED":
+            run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
+
+
+def _left_of(ledger: Ledger, run: Running, realm: str, datasets: Sequence[str]) -> int:
+    """How many transactions of a realm are still open or not swept."""
+    rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
+    verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
+    selected = rows.filter(pc.equal(policy, purge_named(realm)))
+    swept = ledger.marks.table(datasets, ["SWEPT"])
+    gone = pc.sum(pc.is_in(keys_of(selected), value_set=keys_of(swept))).as_py() or 0
+    return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
 
 @dg.asset(

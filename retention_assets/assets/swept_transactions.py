@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from retention_assets.findings import CHECKS, before_a_sweep
+from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.partitions import DATASETS
 from retention_assets.resources.launch import Judging
@@ -15,14 +17,18 @@ from retention_assets.sweep.one_dataset import Result
 from retention_assets.sweep.stopping import stopping
 
 _MOST_SHOWN = 1000
+# How far back an evaluation of a check is looked for, past executions that ended before it.
+_EXECUTIONS = 100
 _NUMBERS = ("deleted", "already_gone", "failed", "spared", "bytes_freed")
 
 
 def materialize(run: Running) -> Metadata:
-    """Sweep what is due of the chosen datasets."""
+    """Sweep what is due of the chosen datasets, unless a check of their marks fails or has failed."""
+    _refuse_after_a_failed_check(run)
     with run.retention.ledger() as ledger, stopping() as stop, telling(run.log.info) as tell:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
         datasets = run.choice.of(ledger.marks.datasets_to_sweep(run.as_of))
+        _refuse_an_unsound_ledger(ledger, datasets)
         stores = run.retention.stores({name.partition("/")[0] for name in datasets})
         results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
     for one in results:
@@ -35,8 +41,40 @@ def materialize(run: Running) -> Metadata:
         "refused": sum(one.refused is not None for one in results),
         "stopped": stop.is_set(),
         **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
-        "by_dataset": _table(results[:_MOST_SHOWN]),
+        "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
     }
+
+
+def _refuse_after_a_failed_check(run: Running) -> None:
+    """What failed when marks were made stands until they are checked anew, whoever launches the sweep and in which run."""
+    asset = run.sibling("candidate_marks")
+    for check in CHECKS["candidate_marks"]:
+        key = dg.AssetCheckKey(asset, check.name)
+        executions = run.instance.event_log_storage.get_asset_check_execution_history(key, limit=_EXECUTIONS)
+        # One that was planned and never evaluated has nothing to say.
+        last = next((one for one in executions if one.evaluation), None)
+        if last and last.evaluation and not last.evaluation.passed:
+            raise dg.Failure(
+                f"Nothing is swept: {check.name} failed in run {last.run_id}. {last.evaluation.description or ''} When the"
+                " cause is mended, judge anew (`retention run --mark-only`, or materialize candidate_marks), then sweep again.",
+                allow_retries=False,
+            )
+
+
+def _refuse_an_unsound_ledger(ledger: Ledger, datasets: Sequence[str]) -> None:
+    """A sweep that is launched alone has nobody's checks before it."""
+    for name, found in before_a_sweep(ledger, datasets):
+        if not found.passed:
+            raise dg.Failure(
+                f"Nothing is swept: {name} failed. {found.actual} `retention audit verify` names what was changed; take the"
+                " marks back that nobody can vouch for (`retention unmark`), then sweep again.",
+                allow_retries=False,
+            )
+
+
+def _is_well(one: Result) -> bool:
+    """What went wrong stands first: a table that is cut still shows it."""
+    return one.refused is None and not one.errors
 
 
 def _table(results: Sequence[Result]) -> dg.MetadataValue:

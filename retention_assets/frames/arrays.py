@@ -56,6 +56,11 @@ def from_micros(values: Ints) -> pa.Array:
     return pa.array(values, mask=values == NEVER).view(pa.timestamp("us", tz="UTC"))
 
 
+def keys_of(table: pa.Table) -> pa.Array:
+    """Dataset and transaction as one text, by which rows of two tables find each other. No name holds what is between them."""
+    return joined(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))
+
+
 def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> Small:
     """The place of each word of a dictionary column in a fixed list of words; -1 for any other."""
     array = joined(column)

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, Small, integers
+from retention_assets.frames.arrays import Bools, Counts, Small, flags, integers, keys_of
 from retention_assets.frames.decisions import Facts, decide
 from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
 from retention_assets.frames.history import OPEN, History
 from retention_assets.frames.log import LOG
+from retention_assets.frames.own_windows import Own, own_of
 from retention_assets.frames.protection import protection
 from retention_assets.frames.rules import unmet
 from retention_assets.frames.scope import FAR, Scopes
@@ -69,15 +71,26 @@ def columns_for(policies: Sequence[Policy]) -> list[str]:
 
 
 def candidate_marks(
-    log: pa.Table, datasets: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None = None,
 ) -> pa.Table:
-    """The verdict of every transaction of a sound log, in the order of the log."""
+    """The verdict of every transaction of a sound log, in the order of the log.
+
+    `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
+    not count towards limits.
+    """
     if not len(log):
         return CANDIDATE_MARKS.empty_table()
     log = in_one_piece(log)
     bounds = bounds_of(log)
     chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
+    fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
+    own = own_of(datasets) if any(policy.select.from_table for policy in policies) else {}
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     held = chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
     parts: list[pa.Table] = []
@@ -85,18 +98,32 @@ def candidate_marks(
         mine = np.flatnonzero(member.reshape(-1) == number)
         part = log if len(groups) == 1 else slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
-        parts.append(_judged(part, about, live, held[mine], as_of))
+        mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
+        parts.append(_judged(part, about, live, held[mine], as_of, mine_fresh, own))
     if len(parts) == 1:
         return parts[0]
     together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
     return together.take(pa.array(back_in_order(bounds, member.reshape(-1))))
 
 
-def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], held: Bools, as_of: datetime) -> pa.Table:
+def _fresh(log: pa.Table, known: pa.Table) -> Bools:
+    """Rows that are not marked or swept yet."""
+    return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
+
+
+def _judged(
+    log: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    held: Bools,
+    as_of: datetime,
+    fresh: Bools | None,
+    own: Own,
+) -> pa.Table:
     """Verdicts of datasets that the same policies are about."""
     history = History(log, micros(as_of))
     scopes = Scopes(history)
-    lines = [unmet(policy, scopes, as_of) for policy in policies]
+    lines = [unmet(policy, scopes, as_of, own) for policy in policies]
     found = protection(scopes)
     latest, pinned = found.branch, found.tag
     hold = _held(history, holds, held)
@@ -105,6 +132,7 @@ def _judged(log: pa.Table, policies: Sequence[Policy], holds: Sequence[Hold], he
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
             may = (line == 0) & free if policy.latest_view else (line == 0) & free & (latest == FAR)
+            may = may if fresh is None else may & history.column(fresh)
             over[:, number] = _over(policy, history, may)
     facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
     flags = np.zeros(len(history), dtype=np.int8)

@@ -11,6 +11,7 @@ class Reason(Enum):
     """A code and its sentence; `{witness}` stands for the name that the reason points at."""
 
     SELECTED = "Policy {witness} selects it."
+    PURGING = "It belongs to a realm that is being purged ({witness})."
     LATEST_VIEW_ALLOWED = "It is in the latest view of branch {witness}; the policy may select there (latest_view: allow)."
 
     LATEST_VIEW = "It is in the latest view of branch {witness}: readers of that branch need it."
@@ -31,6 +32,7 @@ class Reason(Enum):
     NO_TIME = "The time that policy {witness} compares is not known for it, so it is never old enough."
     WITHIN_VIEWS = "It is in one of the newest views, which policy {witness} keeps."
     WITHIN_TRANSACTIONS = "It is among the newest transactions, which policy {witness} keeps."
+    NO_OWN_RETENTION = "Its dataset says nothing readable about its own retention, which policy {witness} asks for."
     CURRENT_AT_CUT_OFF = (
         "Its view was still current at the cut-off of policy {witness}, which keeps every instant after it readable."
     )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, joined
 from retention_assets.frames.condition import holds
 from retention_assets.frames.history import DELETE, OPEN, RECORD, TYPES, History
+from retention_assets.frames.own_windows import Own, own_answer
 from retention_assets.frames.reasons import Reason
 from retention_assets.frames.scope import Scope, Scopes
 from retention_assets.frames.superseded import superseded
@@ -45,17 +46,20 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     return micros(bound)
 
 
-def unmet(policy: Policy, scopes: Scopes, as_of: datetime) -> Small:
+def unmet(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
-    for line in lines(policy, scopes, as_of):
+    for line in lines(policy, scopes, as_of, own):
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
 
-def lines(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
-    """The lines of a policy that can keep something from being selected, one after the other."""
+def lines(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Iterator[Line]:
+    """The lines of a policy that can keep something from being selected, one after the other.
+
+    `own` is what the datasets say about their own retention, for policies that take it from there.
+    """
     history, select = scopes.history, policy.select
     yield Line("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
     scope = scopes.all_in(policy.branches)
@@ -66,7 +70,9 @@ def lines(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
     if select.types:
         yield Line("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
-    if not policy.branches.windows:
+    if select.from_table:
+        yield from _own(own, scope, as_of)
+    elif not policy.branches.windows:
         yield from _lines(select, select, scope, history, as_of)
     else:
         yield from _windows(policy, scopes, as_of)
@@ -122,6 +128,15 @@ def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
             judged |= nowhere
         for line in _lines(window or policy.select, policy.select, scope, history, as_of):
             yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
+
+
+def _own(own: Own, scope: Scope, as_of: datetime) -> Iterator[Line]:
+    """Both lines of the window that the dataset carries, on each branch by its own numbers."""
+    history, answer = scope.history, own_answer(own, scope, as_of)
+    yield Line("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
+    yield Line("select.from_table", Reason.NO_TIME, history.closed == NEVER)
+    yield Line("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound)
+    yield Line("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
 
 
 def _lines(part: Selection | Window, select: Selection, scope: Scope, history: History, as_of: datetime) -> Iterator[Line]:

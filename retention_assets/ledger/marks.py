@@ -36,7 +36,7 @@ from retention_assets.ledger.candidates import Prepared, prepare
 from retention_assets.ledger.columns import Instant
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.published import Publication, publish
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, SWEPT
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.ledger.seals import digest_of
 from retention_assets.ledger.upserts import inserted
 from retention_assets.policy.instants import text_of
@@ -133,19 +133,17 @@ class Marks:
         self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Marks as they are at this moment, batch by batch, in one consistent state; all of them if nothing is said."""
-        query = select(*(MARKS.c[name] for name in MARK_ROWS.names))
-        if statuses is not None:
-            query = _of_status(query, sorted(statuses))
-        if due_by is not None:
-            query = query.where(MARKS.c.due_at <= due_by)
         with self.database.reading() as connection:
-            if datasets is None:
-                yield from stream(connection, query, MARK_ROWS)
-                return
-            names = sorted(set(datasets))
-            for at in range(0, len(names), _NAMES):
-                some = query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(MARKS.c.dataset, MARKS.c.id)
-                yield from stream(connection, some, MARK_ROWS)
+            # One question per index: together they would have neither database use any.
+            for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
+                query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
+                if datasets is None:
+                    yield from stream(connection, query, MARK_ROWS)
+                    continue
+                names = sorted(set(datasets))
+                for at in range(0, len(names), _NAMES):
+                    mine = query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(MARKS.c.dataset, MARKS.c.id)
+                    yield from stream(connection, mine, MARK_ROWS)
 
     def table(
         self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
@@ -165,12 +163,16 @@ class Marks:
             return list(connection.execute(query).scalars())
 
 
-def _of_status(query: Select[tuple[object, ...]], statuses: Sequence[str]) -> Select[tuple[object, ...]]:
-    wanted = query.where(MARKS.c.status.in_(statuses))
-    # Said in the very words of the partial index, or neither database would use it.
-    if set(statuses) <= {"MARKED", "SWEEPING"}:
-        return wanted.where(text(OPEN))
-    return wanted.where(text(SWEPT)) if statuses == ["SWEPT"] else wanted
+def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
+    """The marks of some statuses, part by part, each in the very words of its partial index."""
+    if statuses is None:
+        return [query]
+    wanted = set(statuses)
+    parts = []
+    for condition, own in ((OPEN, {"MARKED", "SWEEPING"}), (SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED"})):
+        if mine := sorted(wanted & own):
+            parts.append(query.where(text(condition), MARKS.c.status.in_(mine)))
+    return parts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, exists, func, select, text, true, update
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text, true, update
 
 from retention_assets.ledger.audit import Act, Deed
 from retention_assets.ledger.columns import Present
@@ -84,21 +84,21 @@ class Reports:
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
         """The reports of a day, by dataset."""
-        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _opened()).order_by(REPORTS.c.dataset)
+        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _told()).order_by(REPORTS.c.dataset)
         with self.database.reading() as connection:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
             return [{**row, **{name: json.loads(row[name]) for name in _JSON}} for row in found]
 
     def days(self) -> list[date]:
         """The days that have a report, newest first."""
-        query = select(REPORTS.c.execution_date).where(_opened()).distinct().order_by(REPORTS.c.execution_date.desc())
+        query = select(REPORTS.c.execution_date).where(_told()).distinct().order_by(REPORTS.c.execution_date.desc())
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
         totals = [func.coalesce(func.sum(REPORTS.c[name]), 0).label(name) for name in COUNTERS]
-        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _opened())
+        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _told())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
 
@@ -107,8 +107,13 @@ _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
 def _opened() -> ColumnElement[bool]:
-    """A row without a set holds what already counts for a day that has not begun."""
+    """A row without a set holds what counts for a day that has not begun."""
     return REPORTS.c.due_by.is_not(None)
+
+
+def _told() -> ColumnElement[bool]:
+    """What a day's report is made of: also what was swept late the day before, should the day itself never begin."""
+    return or_(_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
 def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, as_of: datetime, actor: str) -> bool:
@@ -125,6 +130,8 @@ def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, 
         "bytes_to_free": REPORTS.c.bytes_to_free + size,
         "due_by": as_of,
         "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
+        # What was swept late the day before may have been all that there was.
+        "finished_at": None,
     }
     opened = update(REPORTS).where(this, ~_opened()).values(**values, started_at=Present(), act=act.id)
     if not doing.connection.execute(opened).rowcount:
@@ -194,7 +201,7 @@ def _add(doing: Writing, day: date, dataset: str, counted: Iterable[Counted], su
 def _finish_done(doing: Writing, actor: str, dataset: str | None) -> list[tuple[date, str]]:
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
     here = true() if dataset is None else REPORTS.c.dataset == dataset
-    unfinished = and_(here, _opened(), REPORTS.c.finished_at.is_(None))
+    unfinished = and_(here, _told(), REPORTS.c.finished_at.is_(None))
     done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=Present())
     found = doing.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
     finished = sorted((row.execution_date, row.dataset) for row in found)

@@ -78,12 +78,18 @@ class Sweeps:
     def left(self, dataset: str) -> pa.Table:
         """What an earlier sweep began and did not settle, with the notes of its plan: its bytes may be gone."""
         left = Marks(self.database).table([dataset], ["SWEEPING"])
-        query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
-        with self.database.reading() as connection:
-            found: dict[int, str | None] = {}
-            for where in by_id(left["id"].to_pylist(), column=PLANNED.c.mark):
-                found |= {row.mark: row.note for row in connection.execute(query.where(where))}
+        found = self.notes(left["id"].to_pylist())
         return left.append_column("note", pa.array([found.get(mark) for mark in left["id"].to_pylist()], pa.string()))
+
+    def notes(self, marks: Iterable[int]) -> dict[int, str]:
+        """The newest note of each mark in any plan. What the store once said to find it by is never forgotten."""
+        query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan)
+        query = query.where(PLANNED.c.note.is_not(None)).order_by(PLANS.c.planned_at)
+        found: dict[int, str] = {}
+        with self.database.reading() as connection:
+            for where in by_id(marks, column=PLANNED.c.mark):
+                found |= {row.mark: row.note for row in connection.execute(query.where(where))}
+        return found
 
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
         """Marks that are not justified any more, each with its reason. Those that were unmarked meanwhile are left alone."""

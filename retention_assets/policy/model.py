@@ -149,9 +149,20 @@ class Selection(Value):
     ] = None
     unreferenced: Annotated[Literal[True] | None, Field(description="OBJECTs that nothing retained refers to.")] = None
     where: Annotated[Where | None, Field(description="A boolean over log columns and attributes['k'].")] = None
+    from_table: Annotated[
+        Literal[True] | None,
+        Field(description="The windows that the dataset carries itself, as Iceberg tables and their branches do."),
+    ] = None
 
     @model_validator(mode="after")
     def _joins(self) -> Self:
+        if self.from_table and (self.older_than or self.beyond or self.window):
+            raise Expected(
+                "takes the windows of the dataset, and another window stands beside it",
+                "from_table without older_than, beyond and window",
+                "Leave out the one or the others.",
+                key="from_table",
+            )
         _needs_age(self.window, self.older_than)
         return self
 
@@ -219,6 +230,17 @@ class Policy(Value):
     limits: Limits | None = None
     sweep: Sweep = Sweep()
     force_overwrite: Annotated[bool, Field(description="Replace a stored policy that a user wrote last.")] = False
+
+    @model_validator(mode="after")
+    def _windows_are_of_one_kind(self) -> Self:
+        if self.select.from_table and self.branches.windows:
+            raise Expected(
+                "has windows beside select.from_table, which takes those of the branches from the dataset",
+                "select.from_table, or branches.windows",
+                "Leave out the one or the other.",
+                key="branches",
+            )
+        return self
 
     @model_validator(mode="after")
     def _grace_is_meant(self) -> Self:

@@ -4,6 +4,7 @@ Belongs here: that policy. It looks at no other policy and no latest view, branc
 Does not belong here: the life of a realm (ledger).
 """
 
+from retention_assets.policy.fields import BRANCHED, INDEPENDENT
 from retention_assets.policy.instants import Duration
 from retention_assets.policy.model import Branches, Datasets, Policy, Selection
 
@@ -13,14 +14,20 @@ _PREFIX = "::realm/"
 def purge_of(realm: str, grace: Duration) -> Policy:
     """The policy that purges a realm. Its name is the system's, which no file can give to a policy."""
     return Policy.model_construct(
-        name=f"{_PREFIX}{realm}",
+        name=purge_named(realm),
         description=f"Realm {realm} is being purged.",
         datasets=Datasets.model_validate({"include": ("*",), "with": {"realm": realm}}),
         branches=Branches(reach="any"),
-        select=Selection(),
+        # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
+        select=Selection.model_construct(types=tuple(kind for kind in (*BRANCHED, *INDEPENDENT) if kind != "DELETE")),
         grace=grace,
         latest_view="allow",
     )
+
+
+def purge_named(realm: str) -> str:
+    """The name of the policy that purges a realm."""
+    return f"{_PREFIX}{realm}"
 
 
 def realm_of(policy: str) -> str | None:

@@ -78,6 +78,11 @@ def _branches(branches: Branches) -> Iterator[str]:
 
 def _lines(select: Selection) -> Iterator[str]:
     yield from _window(select)
+    if select.from_table:
+        yield (
+            "they are older than the dataset itself wants to keep them and not among the newest that it keeps, on each branch"
+            " by the branch's own numbers where it has some; a dataset that says nothing about this keeps everything"
+        )
     if select.in_views_older_than:
         yield (
             f"every view that holds them closed more than {select.in_views_older_than.words()} ago"

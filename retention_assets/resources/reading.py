@@ -46,12 +46,20 @@ def choose(stores: Iterable[Store], choice: Choice) -> list[Chosen]:
 
 def read_stores(spark: "SparkSession", chosen: Sequence[Chosen], folder: str) -> int:
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
-    shares = [_Share(one.store, share) for one in chosen if one.datasets for share in one.store.shares(one.datasets)]
+    shares = [_Share(one.store, share) for one in chosen if one.datasets for share in _shares(one)]
     if not shares:
         return write_log(Log(LOG.empty_table(), DATASETS.empty_table()), folder)
     work = _Work(tuple(shares), folder)
     tasks = spark.range(0, len(shares), 1, min(len(shares), TASKS_PER_SLOT * slots(spark)))
     return sum(row["parts"] for row in tasks.mapInArrow(work, "parts bigint").collect())
+
+
+def _shares(one: Chosen) -> Sequence[tuple[str, ...]]:
+    """The shares of a store; where it can't say, all in one, which is then refused by name if it can't be read either."""
+    try:
+        return one.store.shares(one.datasets)
+    except Exception:  # noqa: BLE001 - see above: one store that fails must not keep others from being read
+        return [one.datasets]
 
 
 @dataclass(frozen=True)

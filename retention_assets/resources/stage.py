@@ -211,10 +211,14 @@ def read_datasets(sources: Sequence[Source]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def read_output(folder: str, output: str) -> pa.Table:
-    """An output as one table, for tests and small results."""
+def read_output(
+    folder: str, output: str, datasets: Sequence[str] | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """An output as one table: all of it, which is for small ones, or some columns of some datasets."""
     files, root = place_of(folder)
-    return ds.dataset(f"{root}/{output}", filesystem=files, format="parquet").to_table()
+    some = None if datasets is None else pc.field("dataset").isin(list(datasets))
+    found = ds.dataset(f"{root}/{output}", filesystem=files, format="parquet")
+    return found.to_table(columns=None if columns is None else list(columns), filter=some)
 
 
 def place_of(folder: str) -> tuple[pafs.FileSystem, str]:

@@ -6,7 +6,8 @@ Does not belong here: catalogs and files. Everything here comes from metadata th
 
 Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, and the table's own retention
 (`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
-`history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. Of a transaction: `operation`.
+`history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a branch says otherwise about the
+first two stands under `history.expire.branch.NAME.`. Of a transaction: `operation`.
 """
 
 from collections.abc import Iterable
@@ -56,7 +57,7 @@ def collects_garbage(metadata: TableMetadata) -> bool:
 
 def _about(metadata: TableMetadata) -> dict[str, str]:
     garbage = "true" if collects_garbage(metadata) else "false"
-    own = own_attributes(metadata.properties)
+    own = own_attributes(metadata.properties, metadata.refs)
     return {"gc.enabled": garbage, "format-version": str(metadata.format_version), **own}
 
 
@@ -97,7 +98,8 @@ def _ref(dataset: str, name: str, ref: SnapshotRef, head: Snapshot | None) -> Li
     kind = "tag" if ref.snapshot_ref_type is SnapshotRefType.TAG else "branch"
     line: Line = {"dataset": dataset, kind: name, "head": str(ref.snapshot_id)}
     if kind == "tag" and head is not None and ref.max_ref_age_ms is not None:
-        ends = head.timestamp_ms + ref.max_ref_age_ms
+        # Iceberg keeps a tag that is exactly so old; ours are dead at the instant that they name.
+        ends = head.timestamp_ms + ref.max_ref_age_ms + 1
         line["expires_at"] = _instant(ends) if ends < _LATEST_MS else None
     return line
 

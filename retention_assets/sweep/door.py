@@ -7,7 +7,7 @@ Does not belong here: who is protected (frames answer that, here as when marking
 Limits do not count at the door: they bound what one evaluation marks, and these marks were within them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypedDict
@@ -16,14 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import joined
+from retention_assets.frames.arrays import joined, keys_of
 from retention_assets.frames.candidate_marks import candidate_marks
+from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
 from retention_assets.frames.reasons import SPARING, Reason
 from retention_assets.in_force import Rules, rules_for
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import item_of
 from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy.globs import matches
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purging import purge_of, realm_of
@@ -42,6 +44,7 @@ class Why(TypedDict):
 _USUAL = Sweep()
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
+_ANOTHER = "It closed after it was marked, so it is another one of the same name: its grace has not begun."
 _UNKNOWN = "The policy version that marked it is not in the policy book, so nobody can say why it should go."
 _NOT_PURGING = "Its realm is not being purged any more."
 
@@ -63,21 +66,22 @@ class Door:
     ledger: Ledger
     settings: Settings
     as_of: datetime
-    # Holds as they are when a dataset is checked, not when the run began.
-    file_holds: Sequence[Hold] = ()
+    # Holds of the policy files as they are when a dataset is checked, not when the run began.
+    file_holds: Callable[[], Sequence[Hold]]
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
 
     def said(self) -> tuple[object, ...]:
         """What people say that can keep a mark from being swept. As long as it is the same, what was checked stands."""
         realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
-        return (*self.ledger.holds.in_force(self.as_of), *realms)
+        return (*self._holds(), *realms)
 
     def check(self, log: Log, marks: pa.Table, log_is_complete: bool) -> Checked:
         """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
-        Only where the log is the data does missing from the one mean gone from the other; elsewhere it means that nobody knows.
+        Only where the log is the data, and only of what a sweep had begun, does missing from the one mean gone from the other.
+        Elsewhere nobody knows: it is spared, and marked again should it come back.
         """
-        holds = (*self.file_holds, *self.ledger.holds.in_force(self.as_of))
+        holds = self._holds()
         parts: list[Checked] = []
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
@@ -91,6 +95,9 @@ class Door:
             frozenset(mark for part in parts for mark in part.in_latest_view),
             {mark: why for part in parts for mark, why in part.spared.items()},
         )
+
+    def _holds(self) -> tuple[Hold, ...]:
+        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         """How each mark is swept: as the version of the policy says that made it."""
@@ -119,7 +126,7 @@ class Door:
         rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds)
         verdicts = self._verdicts(rows, datasets, rules)
-        at = pc.index_in(_keys(marks), value_set=_keys(verdicts))
+        at = pc.index_in(keys_of(marks), value_set=keys_of(verdicts))
         ids = np.asarray(marks["id"])
         known = np.asarray(pc.is_valid(at))
         found = verdicts.take(at.drop_null())
@@ -127,15 +134,29 @@ class Door:
         reasons = found["reasons"].to_pylist()
         if not goes.all():
             reasons = self._with_witnesses(rows, datasets, rules, at.drop_null(), reasons)
+        # What closed after it was marked is another one of the same name, whose grace has not even begun.
+        closed = joined(rows["closed_at"]).take(at.drop_null())
+        marked = joined(marks["marked_at"]).filter(pa.array(known))
+        others = np.asarray(pc.fill_null(pc.greater(closed, marked), False))
         ours = ids[known].tolist()
         latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
         spared = {mark: _words(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
-        go, missing = ids[known][goes].tolist(), ids[~known].tolist()
-        if log_is_complete:
-            go += missing
-        else:
-            spared |= dict.fromkeys(missing, _NOT_IN_LOG)
-        return Checked(frozenset(go), frozenset(latest), spared)
+        spared |= dict.fromkeys(ids[known][goes & others].tolist(), _ANOTHER)
+        spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
+        return Checked(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
+
+    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
+        """Of marks that no log has any more those that are spared, and why."""
+        attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
+        spared = {}
+        for row in marks.to_pylist():
+            begun = row["status"] == "SWEEPING" or row["attempts"] > 0
+            hold = _held(holds, row["dataset"], attributes.get(row["dataset"], {}), row["transaction"], self.as_of)
+            if hold is not None:
+                spared[row["id"]] = Reason.HOLD.text(hold)
+            elif not (log_is_complete and begun):
+                spared[row["id"]] = _NOT_IN_LOG
+        return spared
 
     def _verdicts(self, rows: pa.Table, datasets: pa.Table, rules: Rules) -> pa.Table:
         return candidate_marks(rows, datasets, rules.policies, rules.holds, self.as_of)
@@ -161,9 +182,14 @@ class Door:
         return Rules(policies, tuple(holds))
 
 
-def _keys(table: pa.Table) -> pa.Array:
-    """Dataset and transaction as one text. No name holds the character between them."""
-    return joined(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))
+def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
+    """The first hold that keeps a transaction of which only the name is known."""
+    for hold in holds:
+        is_live = hold.until is None or as_of < hold.until
+        is_about = hold.transactions is None or matches(transaction, hold.transactions)
+        if is_live and is_about and selects_dataset(hold.datasets, dataset, attributes):
+            return hold.name or ""
+    return None
 
 
 def _words(reasons: Iterable[Why]) -> str:

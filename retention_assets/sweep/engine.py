@@ -17,7 +17,7 @@ from retention_assets.rulebook import Rulebook
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.batches import pause
 from retention_assets.sweep.door import Door
-from retention_assets.sweep.fresh import Look, StoreFailed, asked, read
+from retention_assets.sweep.fresh import Look, Reading, StoreFailed, asked, read
 from retention_assets.sweep.lease import held
 from retention_assets.sweep.one_dataset import OneDataset, Result, Tell
 
@@ -34,9 +34,10 @@ class Sweeper:
     tell: Tell = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[Duration, threading.Event], None] = pause
+    _newest: datetime | None = None
 
     def __post_init__(self) -> None:
-        self.door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.files.holds)
+        self.door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
 
     def sweep(self, datasets: Sequence[str]) -> Iterator[Result]:
         """Sweep what is due of some datasets, and what an earlier sweep left. One result for each that was looked at."""
@@ -57,17 +58,25 @@ class Sweeper:
 
     def _store(self, store: Store, datasets: Sequence[str]) -> Iterator[Result]:
         for share in asked(store, lambda: store.shares(datasets)):
+            if self.stop.is_set():
+                return
             try:
                 reading = read(store, share)
-            except StoreFailed as fault:
+                self._guard(reading)
+            except Refused as fault:
                 yield from (Result(one, refused=str(fault)) for one in share)
                 continue
-            clock = self.rulebook.settings.clock
-            self.ledger.clock.check(self.as_of, reading.newest_closed_at, clock.max_ahead, clock.max_skew)
             for look in reading.looks:
                 if self.stop.is_set():
                     return
                 yield self._dataset(store, look)
+
+    def _guard(self, reading: Reading) -> None:
+        """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""
+        seen = [time for time in (self._newest, reading.newest_closed_at) if time]
+        self._newest = max(seen, default=None)
+        clock = self.rulebook.settings.clock
+        self.ledger.clock.check(self.as_of, self._newest, clock.max_ahead, clock.max_skew)
 
     def _dataset(self, store: Store, look: Look) -> Result:
         result = Result(look.dataset)

@@ -67,6 +67,7 @@ class OneDataset:
     # What the door said of the marks at hand, and what people said when it was asked.
     checked: Checked = field(default_factory=Checked)
     said: tuple[object, ...] = ()
+    _done: set[int] = field(default_factory=set)
 
     def sweep(self) -> None:
         """What an earlier sweep left, then everything that is due."""
@@ -91,8 +92,11 @@ class OneDataset:
         rows = left.filter(_among(left, self.checked.go))
         self.result.planned += len(rows)
         for batch in self._batches(rows, left):
+            if self.stop.is_set():
+                return
             self._current(left, self._spare_begun)
             self._settle(self._deleted(self._still(batch), batch.sweep.parallelism))
+            self._done |= batch.targets.keys()
 
     def _begin(self, due: pa.Table) -> None:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
@@ -105,6 +109,7 @@ class OneDataset:
             targets = self._still(batch)
             begun = self.ledger.sweeps.begin(self.lease, plan, targets)
             self._settle(self._deleted({mark: targets[mark] for mark in begun}, batch.sweep.parallelism))
+            self._done |= batch.targets.keys()
             self.tell(self.result)
         self.ledger.sweeps.finish(self.lease, plan)
 
@@ -129,7 +134,8 @@ class OneDataset:
         self._look_again()
         if self.look.fault:
             raise Refused(f"the sweep of {self.lease.dataset} ends here: {self.look.fault}")
-        self._check(marks, spare)
+        # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
+        self._check(marks.filter(pc.invert(_among(marks, self._done))), spare)
 
     def _spare(self, needed: Mapping[int, str]) -> None:
         spared = self.ledger.sweeps.spare(self.lease, needed, self.as_of.date())
@@ -164,7 +170,7 @@ class OneDataset:
     def _open_report(self) -> None:
         """The day's report, if this is the first sweep of the day that has to do with the dataset."""
         dataset, day = self.lease.dataset, self.as_of.date()
-        if self.ledger.reports.of(day, dataset):
+        if any(report["due_by"] for report in self.ledger.reports.of(day, dataset)):
             return
         log, as_of = self.look.log, self.as_of
         rules = self.rulebook.rules([dataset], as_of)
@@ -178,7 +184,11 @@ class OneDataset:
         rows = due.filter(_among(due, self.checked.go)).select(["id", "transaction"]).to_pylist()
         marks = {row["transaction"]: row["id"] for row in rows}
         prepared = asked(self.store, lambda: self.store.prepare(self.lease.dataset, list(marks))) if marks else []
-        notes = {marks[one.transaction]: Planned(one.bytes, one.note) for one in prepared}
+        # What an earlier plan wrote down stands where the store knows nothing any more.
+        earlier = self.ledger.sweeps.notes(marks.values())
+        notes = {
+            marks[one.transaction]: Planned(one.bytes, one.note or earlier.get(marks[one.transaction])) for one in prepared
+        }
         plan = self.ledger.sweeps.plan(self.lease, notes, self.as_of)
         self.result.planned += plan.marks
         return plan

@@ -32,7 +32,7 @@ class _Part:
 
     def __call__(self, name: str, outputs: Sequence[str]) -> float:
         pa.set_cpu_count(1)
-        tables = {output: pq.read_table(self.result / output / name, use_threads=False) for output in outputs}
+        tables = {output: pq.read_table(self.result / output / f"from-000-{name}", use_threads=False) for output in outputs}
         begin = perf_counter()
         pq.read_table(self.source / "transactions" / name, columns=list(self.columns), use_threads=False)
         for output, table in tables.items():

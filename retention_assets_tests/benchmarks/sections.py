@@ -4,7 +4,7 @@ Belongs here: what is compared with what. Each section leaves its measurements a
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from retention_assets.frames.log import Log
 from retention_assets.policy.model import Policy
-from retention_assets_tests.benchmarks import duck, iceberg, ours
+from retention_assets_tests.benchmarks import duck, iceberg, ledger, ours, sweeping
 from retention_assets_tests.benchmarks.environments import Environment, comb, star, write
 from retention_assets_tests.benchmarks.floor import Floor
 from retention_assets_tests.benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
@@ -292,6 +292,33 @@ def previewing(bench: Bench) -> None:
     bench.clear("preview")
 
 
+def recording(bench: Bench) -> None:
+    """The ledger's work, against the driver alone doing the least of it."""
+    amount = max(bench.sizes.previewed, ledger.DATASETS)
+    few, rounds = amount // ledger.DATASETS, min(bench.sizes.rounds, ledger.MOST_ROUNDS)
+    for kind, places in ledger.PLACES.items():
+        with (
+            places(bench.folder / "ledger" / kind) as place,
+            closing(ledger.Ours(place, amount)) as mine,
+            closing(ledger.Bare(place, amount)) as bare,
+        ):
+            pairs: tuple[tuple[str, Contender, Contender, int, int], ...] = (
+                ("mark", bare.mark, mine.mark, amount, rounds),
+                ("mark the same again", bare.again, mine.again, amount, rounds),
+                ("read all marks", bare.read, mine.read, amount, rounds),
+                ("unmark", bare.unmark, mine.unmark, few, rounds),
+                ("begin and settle", bare.sweep, mine.sweep, few, rounds),
+                # Of the marks, and of the steps that the rounds before have left. It takes as long as several of them.
+                ("verify", mine.read_all, mine.verify, amount + 3 * rounds * few, 1),
+            )
+            for case, floor, run, rows, times in pairs:
+                bench.meet("ledger", f"{kind}: {case}", {"floor: driver alone": floor, "ledger": run}, rows, times)
+            found, expected = mine.states(), bare.states()
+            different = (found - expected) + (expected - found)
+            bench.report.agree(f"ledger and {kind}", amount, different.total())
+        bench.clear("ledger")
+
+
 SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "kernel": kernel,
     "scale": scale,
@@ -299,4 +326,10 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "branches": branches,
     "iceberg": expiry,
     "preview": previewing,
+    "ledger": recording,
+    "expiring": sweeping.expiring,
+    "metadata": sweeping.metadata,
+    "catalog": sweeping.catalog,
+    "files": sweeping.files,
+    "sweep": sweeping.whole,
 }

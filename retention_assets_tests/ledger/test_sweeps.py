@@ -220,8 +220,7 @@ def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) ->
     marked.sweeps.settle(lease, settlements, TODAY)
     counted = ("to_delete", "deleted", "already_gone", "failed", "bytes_to_free", "bytes_freed")
     assert [marked.reports.of(TODAY)[0][name] for name in counted] == [3, 3, 0, 0, 30, 30]
-    assert marked.reports.of(TOMORROW) == []
-    assert marked.reports.sum_of(TODAY, TOMORROW)["to_delete"] == 3
+    assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [2, 1, 1, 1, 20, 20]
     assert marked.reports.open(TOMORROW, "lake/d", Opening(), LATER + DAY, "sweeper")
     # What failed is still open, so it is part of what tomorrow is to delete.
     assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [3, 1, 1, 1, 30, 20]
@@ -247,3 +246,18 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
         {"id": one, "note": "here"},
         {"id": two, "note": None},
     ]
+
+
+def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["L1"]), T0, "evaluation")
+    lease, plan, batch = planned(marked)
+    begun = marked.sweeps.begin(lease, plan, batch)
+    marked.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun], TODAY)
+    assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/d"), (TOMORROW, "lake/d")]
+    assert marked.reports.sum_of(TODAY, TOMORROW)["deleted"] == 4
+    assert [report["deleted"] for report in marked.reports.of(TOMORROW)] == [1]
+    # Should it begin after all, it is not finished before what is due then is done.
+    marked.marks.mark(candidates(["M1"]), T0, "evaluation")
+    assert marked.reports.open(TOMORROW, "lake/d", Opening(), LATER + DAY, "sweeper")
+    (report,) = marked.reports.of(TOMORROW)
+    assert (report["to_delete"], report["deleted"], report["finished_at"]) == (2, 1, None)

@@ -3,16 +3,19 @@
 import json
 import os
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.instants import Duration
 from retention_assets.policy.model import Hold
-from retention_assets.problems import Refused
-from retention_assets.stores.protocol import Store, Swept
+from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
 from retention_assets.stores.recording import RecordingStore
 from retention_assets.sweep.one_dataset import Result
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
@@ -371,9 +374,17 @@ def begin(lake: Lake, *transactions: str) -> None:
 
 def test_a_clock_that_cannot_be_right_sweeps_nothing(lake: Lake) -> None:
     lake.has(FIVE).marks()
-    with pytest.raises(Refused, match="more than 14 days after the newest time"):
-        lake.sweeps(DUE + timedelta(days=400))
+    (result,) = lake.sweeps(DUE + timedelta(days=400)).values()
+    assert "more than 14 days after the newest time" in str(result.refused)
     assert lake.there() == ALL
+
+
+def test_the_clock_is_judged_by_the_newest_time_of_the_run_and_stops_no_other(lake: Lake) -> None:
+    """A cold dataset alone says that it can't be so late; once a warm one was seen, it can."""
+    lake.has(FIVE, "lake/a").has(FIVE.replace("@1d", "@+30d"), "lake/b").has(FIVE, "lake/c").marks()
+    results = lake.sweeps(MARKED + timedelta(days=40))
+    assert [name for name, one in results.items() if one.refused] == ["lake/a"]
+    assert (lake.there("lake/a"), lake.there("lake/b"), lake.there("lake/c")) == (ALL, {"S6"}, {"S6"})
 
 
 def test_a_policy_that_hands_expiry_to_a_store_that_cannot_is_named(lake: Lake) -> None:
@@ -418,7 +429,16 @@ def test_a_latest_view_goes_only_where_a_policy_says_so_and_readers_learn_of_it(
     assert (lake.there(), lake.there("lake/other")) == (set(), ALL)
     (store,) = lake.stores.values()
     rows = store.read(["lake/d"]).to_pylist()
-    assert [row["attributes"] for row in rows if row["type"] == "DELETE"] == [[("provenance", "retention"), ("branch", "main")]]
+    (added,) = [row for row in rows if row["type"] == "DELETE"]
+    assert dict(added["attributes"]).items() >= {"provenance": "retention", "branch": "main"}.items()
+
+
+def test_what_the_sweep_adds_to_a_log_keeps_none_of_its_own_marks(lake: Lake) -> None:
+    """Six transactions of one view in three batches: the DELETE of the first one makes the view no younger for the others."""
+    lake.says(OLD.replace("{older_than: 30d}", "{in_views_older_than: 30d}, latest_view: allow"))
+    lake.has("main: S1:SNAPSHOT@90d - " + " - ".join(f"A{number}:APPEND@{80 - number}d" for number in range(5))).marks()
+    lake.sweeps()
+    assert lake.there() == set()
 
 
 def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
@@ -430,3 +450,107 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
 
     lake.sweeps(tell=tell)
     assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]
+
+
+def test_a_hold_written_into_a_policy_file_while_the_sweep_runs_is_noticed(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    store = Meddling(lake.stores["lake"], lambda: lake.says(OLD, "{name: legal, datasets: ['lake/*'], reason: case 7}"))
+    lake.sweeps(stores={"lake": store})
+    assert lake.there() == {"S3", "S4", "S5", "S6"}
+    assert lake.why("S4") == "Hold 'legal' keeps it."
+
+
+def test_what_was_made_anew_under_the_same_name_has_not_had_its_grace(lake: Lake) -> None:
+    lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
+    lake.has(FIVE).marks()
+    log = lake.folder / "log" / "lake-d.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    later = "2026-04-07T10:00:00Z"
+    log.write_text(
+        "".join(json.dumps({**row, **({"closed_at": later} if row.get("transaction") == "S2" else {})}) + "\n" for row in rows)
+    )
+    lake.sweeps()
+    assert lake.there() == {"S2", "S6"}
+    assert "another one of the same name" in lake.why("S2")
+    assert lake.marks(DUE) == 1
+
+
+class Complete(RecordingStore):
+    """A store whose log is its data."""
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(self.store.abilities, log_is_complete=True)
+
+
+def loses(lake: Lake, transaction: str) -> None:
+    """The log forgets a transaction that begins it."""
+    log = lake.folder / "log" / "lake-d.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [{**row, **({"parent": None} if row.get("parent") == transaction else {})} for row in rows]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in kept if row.get("transaction") != transaction))
+
+
+def test_missing_is_gone_only_where_the_log_is_the_data_and_a_sweep_had_begun(lake: Lake) -> None:
+    """A wrong catalog for one day must not make everything swept for ever."""
+    lake.has(FIVE).marks()
+    loses(lake, "S1")
+    store = Complete(lake.stores["lake"])
+    lake.sweeps(stores={"lake": store})
+    assert lake.statuses()["S1"] == "SPARED"
+    assert "S1" not in {one.transaction for one in store.recorded}
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_a_sweep_had_begun_and_the_log_no_longer_has_is_finished_unless_it_is_held(lake: Lake, held: bool) -> None:
+    lake.has(FIVE).marks()
+    begin(lake, "S1")
+    loses(lake, "S1")
+    if held:
+        lake.says(OLD, "{name: legal, datasets: ['lake/*'], transactions: ['S1'], reason: case 7}")
+    store = Complete(lake.stores["lake"])
+    lake.sweeps(stores={"lake": store})
+    assert lake.statuses()["S1"] == ("SPARED" if held else "SWEPT")
+    assert ("S1" in {one.transaction for one in store.recorded}) is not held
+
+
+def test_a_lease_that_cannot_be_given_up_hides_nothing_and_stops_nobody(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+
+    def breaks(*_: object) -> None:
+        raise OperationalError("UPDATE leases", {}, Exception("the other end is gone"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Leases, "give_up", breaks)
+        results = lake.sweeps()
+    assert [one.refused for one in results.values()] == [None, None]
+    assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})
+
+
+def test_stop_ends_what_an_earlier_sweep_left_as_well(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    begin(lake, "S1", "S2", "S3", "S4", "S5")
+    stop = threading.Event()
+    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], stop.set)}, stop=stop)
+    assert lake.there() == {"S3", "S4", "S5", "S6"}
+    assert lake.statuses()["S5"] == "SWEEPING"
+
+
+class Forgetful(RecordingStore):
+    """A store that fails, and the next time no longer knows what it needs to find what it began."""
+
+    def prepare(self, _: str, transactions: Sequence[str]) -> list[Prepared]:
+        self.asked = getattr(self, "asked", 0) + 1
+        return [Prepared(name, None, f"note of {name}" if self.asked == 1 else None) for name in transactions]
+
+    def sweep(self, _: str, targets: Sequence[Target], __: int) -> list[Swept]:
+        self.notes = {one.transaction: one.note for one in targets}
+        return [Swept(one.transaction, Outcome.FAILED, error="not today") for one in targets]
+
+
+def test_a_note_is_not_forgotten_when_the_store_has_none_any_more(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    store = Forgetful(lake.stores["lake"])
+    for _ in range(2):
+        lake.sweeps(stores={"lake": store})
+    assert store.notes == {"S5": "note of S5"}

@@ -1,0 +1,271 @@
+"""Invariants: what holds of every sound ledger, asked of its rows in plain SQL.
+
+Belongs here: one question per invariant, for all datasets or for some. Each answers with the datasets in which it does not
+hold, one row for each, and reads only. Nothing of what writes the ledger is used to check it.
+Does not belong here: hashes and seals (verification.py), and what logs and verdicts say (findings.py).
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
+
+from retention_assets.ledger.audit import Deed
+from retention_assets.ledger.schema import (
+    AUDIT,
+    CLOCK,
+    MARKS,
+    OPEN,
+    PLANNED,
+    PLANS,
+    POLICY_VERSIONS,
+    PUBLISHED,
+    REALMS,
+    REPORTS,
+    STEPS,
+    SWEPT,
+    VISIBILITY,
+)
+from retention_assets.policy.book import item_of
+from retention_assets.policy.instants import parse_duration, parse_instant, text_of
+from retention_assets.policy.model import Limits, Policy
+from retention_assets.policy.purging import realm_of
+
+# Well below what either database takes as parameters of one statement.
+_NAMES = 10_000
+# What report counters a mark of the day's set can end in.
+_ENDS = ("deleted", "already_gone", "spared", "unmarked")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """That an invariant does not hold in a dataset: how many rows are against it, and one of them in words."""
+
+    dataset: str
+    what: str
+    times: int = 1
+
+
+# A question to all datasets, or to some.
+Invariant = Callable[[Connection, Sequence[str] | None], Iterator[Violation]]
+
+
+class _Lot(NamedTuple):
+    """Marks of one act that have their times in common."""
+
+    act: int
+    marked_at: datetime
+    grace: str
+    due_at: datetime
+
+
+def mark_times(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise."""
+    newest: datetime | None = None
+    for some in _parts(datasets):
+        here, seen = _among(MARKS.c.dataset, some), None
+        for lot in _lots(connection, here):
+            for fault in _lot_faults(lot, seen):
+                mine = and_(here, *(MARKS.c[name] == value for name, value in lot._asdict().items()))
+                yield from _marks_of(connection, mine, fault)
+            seen = max(filter(None, (seen, lot.marked_at)))
+        newest = max(filter(None, (newest, seen)), default=None)
+    known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
+    # What was looked at of the marks bounds the clock from below; only all of them say what it is.
+    if known != newest and (datasets is None or (newest and (known is None or known < newest))):
+        yield Violation("", f"the clock says that the newest mark is of {_said(known)}, and it is of {_said(newest)}")
+    yield from _visibility(connection, datasets)
+
+
+def _lots(connection: Connection, here: ColumnElement[bool]) -> list[_Lot]:
+    """Lots in the order of the audit. Ids are reserved early, so those of two who mark at once may lie the other way round."""
+    columns = [MARKS.c[name] for name in _Lot._fields]
+    query = select(*columns).join(AUDIT, AUDIT.c.act == MARKS.c.act).where(here).group_by(*columns, AUDIT.c.position)
+    # The later time of an act first: all marks of an act are of one time.
+    ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
+    return [_Lot(*row) for row in connection.execute(ordered)]
+
+
+def _lot_faults(lot: _Lot, newest: datetime | None) -> Iterator[str]:
+    if newest and lot.marked_at < newest:
+        yield f"was marked as of {text_of(lot.marked_at)}, when there was a mark of {text_of(newest)}"
+    try:
+        due = parse_duration(lot.grace).after(lot.marked_at)
+    except ValueError:
+        yield f"has a grace that is none: {lot.grace!r}"
+        return
+    if due != lot.due_at:
+        yield f"is due at {text_of(lot.due_at)}, and its grace of {lot.grace} ends at {text_of(due)}"
+
+
+def _visibility(connection: Connection, datasets: Sequence[str] | None) -> Iterator[Violation]:
+    for some in _parts(datasets):
+        risen: dict[str, datetime] = {}
+        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == Deed.ADVANCE, _among(AUDIT.c.dataset, some))
+        for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
+            to = parse_instant(json.loads(detail)["to"])
+            if dataset in risen and to <= risen[dataset]:
+                yield Violation(dataset, f"its visibility mark went from {text_of(risen[dataset])} to {text_of(to)}")
+            risen[dataset] = to
+        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_among(VISIBILITY.c.dataset, some))
+        held = {row.dataset: row.visible_from for row in connection.execute(query)}
+        for dataset in sorted(risen.keys() | held.keys()):
+            last, now_at = risen.get(dataset), held.get(dataset)
+            if last != now_at:
+                yield Violation(dataset, f"its visibility mark is {_said(now_at)}, and the audit raised it to {_said(last)}")
+
+
+def policies_and_reasons(
+    connection: Connection, datasets: Sequence[str] | None = None, *, reasons: Collection[str]
+) -> Iterator[Violation]:
+    """Every open mark was made by a policy version of the book, or by the purge of a realm, for a reason that exists."""
+    book = {(row.name, row.version) for row in connection.execute(select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version))}
+    realms = set(connection.execute(select(REALMS.c.name)).scalars())
+    columns = (MARKS.c.policy, MARKS.c.policy_version, MARKS.c.reason)
+    for some in _parts(datasets):
+        here = and_(text(OPEN), _among(MARKS.c.dataset, some))
+        for kind in connection.execute(select(*columns).where(here).distinct().order_by(*columns)).all():
+            mine = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
+            realm = realm_of(kind.policy)
+            if (kind.policy, kind.policy_version) not in book and realm not in realms:
+                what = f"was marked by version {kind.policy_version} of policy {kind.policy}, which is not in the policy book"
+                yield from _marks_of(connection, mine, what)
+            if kind.reason not in reasons:
+                yield from _marks_of(connection, mine, f"was marked for a reason that does not exist: {kind.reason!r}")
+
+
+def swept_before_due(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+    """Whatever is swept was in a plan that was made when its grace was over."""
+    for some in _parts(datasets):
+        plans = select(PLANNED.c.mark, func.max(PLANS.c.as_of).label("as_of")).join(PLANS, PLANS.c.id == PLANNED.c.plan)
+        newest = plans.where(_among(PLANS.c.dataset, some)).group_by(PLANNED.c.mark).subquery()
+        early = or_(newest.c.as_of.is_(None), newest.c.as_of < MARKS.c.due_at)
+        query = _grouped(and_(text(SWEPT), _among(MARKS.c.dataset, some), early))
+        found = query.select_from(MARKS.outerjoin(newest, newest.c.mark == MARKS.c.id))
+        yield from _rows(connection, found, "was swept, and no plan had it after its grace was over")
+
+
+def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+    """Whatever is swept was marked, and the record says that its deletion began before it says that it was done."""
+    for some in _parts(datasets):
+        began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
+        steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
+        mine = and_(text(SWEPT), _among(MARKS.c.dataset, some))
+        swept = select(MARKS.c.id).where(mine).subquery()
+        both = steps.join(swept, swept.c.id == STEPS.c.mark).group_by(STEPS.c.mark).subquery()
+        never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
+        found = _grouped(and_(mine, never)).select_from(MARKS.outerjoin(both, both.c.mark == MARKS.c.id))
+        yield from _rows(connection, found, "is said to be swept, and the record does not say that its deletion began before")
+
+
+def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
+    """What each evaluation of some actors newly marked is within the limits of the policy that marked it.
+
+    `sizes` says of the datasets that are looked at how many transactions their logs had.
+    """
+    limits = {version: policy.limits for version, policy in _policies(connection).items()}
+    acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == Deed.MARK, AUDIT.c.actor.in_(sorted(actors)))
+    columns = (MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
+    for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
+        ids = json.loads(detail)
+        # By the ids, which have an index.
+        mine = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
+        size = func.coalesce(func.sum(MARKS.c.bytes), 0)
+        for dataset, policy, version, count, taken in connection.execute(
+            select(*columns, func.count(), size).where(mine).group_by(*columns).order_by(*columns)
+        ):
+            limit = limits.get((policy, version))
+            if limit and dataset in sizes and _is_over(limit, count, int(taken), sizes[dataset]):
+                took = f"{count} of {sizes[dataset]} transactions, {int(taken)} bytes"
+                yield Violation(dataset, f"policy {policy} newly marked {took}: over its limits", count)
+
+
+def _policies(connection: Connection) -> dict[tuple[str, int], Policy]:
+    query = select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version, POLICY_VERSIONS.c.content)
+    items = {(row.name, row.version): item_of(row.name, row.content) for row in connection.execute(query)}
+    return {version: item for version, item in items.items() if isinstance(item, Policy)}
+
+
+def _is_over(limits: Limits, count: int, taken: int, size: int) -> bool:
+    if limits.transactions is not None and count > limits.transactions:
+        return True
+    if limits.bytes is not None and taken > limits.bytes:
+        return True
+    return limits.fraction is not None and count > Fraction(str(limits.fraction)) * size
+
+
+def may_mark_latest_views(connection: Connection) -> frozenset[tuple[str, int]]:
+    """The policy versions of the book that may select in latest views."""
+    return frozenset(version for version, policy in _policies(connection).items() if policy.latest_view)
+
+
+def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:
+    """Datasets of which an asset was published anew after another one that is made of it."""
+    older = PUBLISHED.alias()
+    made = (PUBLISHED.c.asset == asset) & (older.c.asset == than) & (older.c.dataset == PUBLISHED.c.dataset)
+    query = select(PUBLISHED.c.dataset).join(older, made).where(PUBLISHED.c.published_at > older.c.published_at)
+    return frozenset(connection.execute(query).scalars())
+
+
+def reports_add_up(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+    """What the report that was opened last was to delete has ended or is still open; what an earlier one left counts there."""
+    for some in _parts(datasets):
+        here = and_(REPORTS.c.due_by.is_not(None), _among(REPORTS.c.dataset, some))
+        last = select(REPORTS.c.dataset, func.max(REPORTS.c.started_at).label("at")).where(here).group_by(REPORTS.c.dataset)
+        newest = last.subquery()
+        is_newest = and_(REPORTS.c.dataset == newest.c.dataset, REPORTS.c.started_at == newest.c.at)
+        of_set = and_(
+            MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by
+        )
+        still_open = select(func.count()).where(text(OPEN), of_set).correlate(REPORTS).scalar_subquery().label("open")
+        query = select(REPORTS, still_open).join(newest, is_newest).where(here).order_by(REPORTS.c.dataset)
+        for row in connection.execute(query):
+            yield from _report_faults(row)
+
+
+def _report_faults(row: Row[Any]) -> Iterator[Violation]:
+    ended, day = sum(getattr(row, name) for name in _ENDS), row.execution_date.isoformat()
+    if row.to_delete != ended + row.open:
+        what = f"the report of {day} was to delete {row.to_delete}; {ended} have ended and {row.open} are open"
+        yield Violation(row.dataset, what)
+    classes = json.loads(row.classes)
+    numbers = {name: getattr(row, name) for name in (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed")}
+    for name, value in {**numbers, **classes}.items():
+        if value < 0:
+            yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")
+
+
+def _parts(datasets: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
+    """All datasets at once, or some in portions that a statement takes."""
+    if datasets is None:
+        yield None
+        return
+    for at in range(0, len(datasets), _NAMES):
+        yield datasets[at : at + _NAMES]
+
+
+def _among(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElement[bool]:
+    return true() if some is None else column.in_(some)
+
+
+def _grouped(where: ColumnElement[bool]) -> Select[Any]:
+    """The datasets of some marks, each with how many they are and one of them."""
+    query = select(MARKS.c.dataset, func.count().label("times"), func.min(MARKS.c.transaction).label("transaction"))
+    return query.where(where).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
+
+
+def _marks_of(connection: Connection, where: ColumnElement[bool], what: str) -> Iterator[Violation]:
+    yield from _rows(connection, _grouped(where), what)
+
+
+def _rows(connection: Connection, query: Select[Any], what: str) -> Iterator[Violation]:
+    for row in connection.execute(query).all():
+        yield Violation(row.dataset, f"{row.transaction} {what}", row.times)
+
+
+def _said(instant: datetime | None) -> str:
+    return text_of(instant) if instant else "none"

@@ -1,0 +1,71 @@
+"""The windows that a dataset carries itself, in its attributes, as tables of Iceberg do: what `from_table: true` takes.
+
+Belongs here: the names of those attributes, and reading them. A dataset is read in every part or not at all: a number that
+were guessed could be a deletion.
+Does not belong here: writing them down (stores), judging by them (frames).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from retention_assets.policy.fields import MOST
+
+MAX_AGE = "max-snapshot-age-ms"
+MIN_SNAPSHOTS = "min-snapshots-to-keep"
+_KEY = re.compile(rf"history\.expire\.(?:branch\.(?P<branch>.+)\.)?(?P<number>{MAX_AGE}|{MIN_SNAPSHOTS})", re.DOTALL)
+_WHOLE = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class OwnWindow:
+    """How long a history is kept: what is not older than an age, and the newest few on the path of a branch."""
+
+    max_age_ms: int
+    min_snapshots: int
+
+    def words(self) -> str:
+        """The window as its attributes have it."""
+        return f"{MAX_AGE} {self.max_age_ms}, {MIN_SNAPSHOTS} {self.min_snapshots}"
+
+
+@dataclass(frozen=True)
+class OwnWindows:
+    """The window of a dataset, and those of the branches that have one of their own."""
+
+    dataset: OwnWindow
+    branches: Mapping[str, OwnWindow]
+
+    def words(self) -> str:
+        """All windows, the dataset's first."""
+        branches = (f"; on branch {name}: {window.words()}" for name, window in sorted(self.branches.items()))
+        return self.dataset.words() + "".join(branches)
+
+
+def attribute(number: str, branch: str | None = None) -> str:
+    """The name of the attribute that holds a number of the dataset, or of one of its branches."""
+    return f"history.expire.{number}" if branch is None else f"history.expire.branch.{branch}.{number}"
+
+
+def own_windows(attributes: Mapping[str, str]) -> OwnWindows | None:
+    """What a dataset says about its own retention; None if a number is missing or is not a whole number above zero.
+
+    A branch says what differs: a number that it leaves out is the dataset's.
+    """
+    said: dict[str | None, dict[str, int]] = {}
+    for key, text in attributes.items():
+        if (about := _KEY.fullmatch(key)) is None:
+            continue
+        number = int(text) if _WHOLE.fullmatch(text) else 0
+        if not 0 < number <= MOST:
+            return None
+        said.setdefault(about["branch"], {})[about["number"]] = number
+    own = said.pop(None, {})
+    if len(own) < len((MAX_AGE, MIN_SNAPSHOTS)):
+        return None
+    branches = {str(name): _window({**own, **numbers}) for name, numbers in said.items()}
+    return OwnWindows(_window(own), branches)
+
+
+def _window(numbers: Mapping[str, int]) -> OwnWindow:
+    return OwnWindow(numbers[MAX_AGE], numbers[MIN_SNAPSHOTS])
