@@ -6,6 +6,7 @@ bad input. What a command does is its module's (retention_assets/commands).
 
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 import click
@@ -43,6 +44,8 @@ for command in COMMANDS:
 
 def main() -> NoReturn:
     """The console script. Every problem becomes a line on stderr and an exit code."""
+    # Dagster's words for "may change in a minor release"; the pins admit one minor release, so a person can do nothing about it.
+    warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
         retention.main(standalone_mode=False)
     except BadInput as fault:

@@ -1,11 +1,13 @@
 """Jobs: the steps of the assets, one after the other, over a list of datasets instead of a selection of partitions.
 
-Belongs here: `evaluate`, `sweep` and `cycle`. A selection of partitions costs Dagster events for each of them and can't say
-"these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its asset.
-Does not belong here: what a step does (assets).
+Belongs here: `evaluate`, `sweep`, `cycle` and `report`. A selection of partitions costs Dagster events for each of them and
+can't say "these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its
+asset, whose checks are then evaluated; no step follows one whose blocking check failed.
+Does not belong here: what a step does (assets), and what a check looks at (findings).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -17,7 +19,8 @@ from retention_assets.assets import (
     swept_transactions,
     transaction_log,
 )
-from retention_assets.resources.launch import Judging, Listed
+from retention_assets.checks import evaluations
+from retention_assets.resources.launch import AsOf, Judging, Listed
 from retention_assets.resources.running import Materials, Metadata, Running
 
 Step = Callable[[Running], Metadata]
@@ -50,7 +53,26 @@ def jobs(prefix: Sequence[str] = ()) -> list[dg.JobDefinition]:
             "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
         ),
         _job("cycle", {**_JUDGING, **_SWEEPING}, prefix, "All of it: read, judge, mark, sweep what is due, report."),
+        _report(dg.AssetKey([*prefix, "purge_report"])),
     ]
+
+
+def _report(key: dg.AssetKey) -> dg.JobDefinition:
+    """The last step alone. Nothing is asked but the day: a report is about all datasets."""
+
+    @dg.op(name="report_purge_report", out=dg.Out(dg.Nothing))
+    def op(context: dg.OpExecutionContext, config: AsOf, materials: dg.ResourceParam[Materials]) -> Iterator[Any]:
+        yield from _done(materials.of_op(context, key, config), purge_report.materialize)
+
+    @dg.graph(name="report", description="Put the report of a day together: what was to go, and what became of it so far.")
+    def graph() -> None:
+        op()
+
+    @dg.config_mapping
+    def of_day(config: AsOf) -> dg.RunConfig:
+        return dg.RunConfig({op.name: config})
+
+    return graph.to_job(config=of_day, executor_def=dg.in_process_executor)
 
 
 def _job(name: str, steps: dict[str, Step], prefix: Sequence[str], description: str) -> dg.JobDefinition:
@@ -75,8 +97,13 @@ def _op(name: str, key: dg.AssetKey, work: Step) -> dg.OpDefinition:
     first = name.endswith(("_retention_policies", "sweep_swept_transactions"))
 
     @dg.op(name=name, ins={} if first else {"before": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-    def op(context: dg.OpExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]) -> None:
-        metadata = work(materials.of_op(context, key, config))
-        context.log_event(dg.AssetMaterialization(asset_key=key, metadata=metadata))
+    def op(context: dg.OpExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]) -> Iterator[Any]:
+        yield from _done(materials.of_op(context, key, config), work)
 
     return op
+
+
+def _done(running: Running, work: Step) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """A step, with what it made and what the checks of that say."""
+    yield dg.AssetMaterialization(asset_key=running.key, metadata=work(running))
+    yield from evaluations(running)

@@ -5,6 +5,7 @@ Does not belong here: using any of it. Neither Dagster nor Spark nor a database 
 to know where the policies are starts at once.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -26,11 +27,11 @@ from pydantic import (
 
 from retention_assets.document import Document, Path_, read_document
 from retention_assets.environment import Expansion, expand
-from retention_assets.places import DatabaseUrl, LocalPath, Location, masked
+from retention_assets.places import DatabaseUrl, LocalPath, Location, has_scheme, masked
 from retention_assets.policy.faults import dotted, empty_values, mapping_expected, problems_of
 from retention_assets.policy.instants import EXPECTED_DURATION, Duration, parse_duration
 from retention_assets.problems import BadInput, Expected, Problem, shown
-from retention_assets.stores.kinds import Part, Properties, StoreSettings
+from retention_assets.stores.kinds import FilesSettings, Part, Properties, StoreSettings
 from retention_assets.stores.plugins import kind_named, known_kinds
 
 VARIABLE = "RETENTION_CONFIG"
@@ -59,9 +60,17 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
 
 
+def _interval(value: object) -> Duration:
+    length = _length(value)
+    if not length:
+        raise Expected("is no time at all", "a duration longer than 0s, such as 15m")
+    return length
+
+
 M = TypeVar("M", bound=BaseModel)
 # As policy.model has it, which would have to build every model of a policy first.
 Length = Annotated[Duration, PlainValidator(_length), PlainSerializer(str)]
+Interval = Annotated[Duration, PlainValidator(_interval), PlainSerializer(str)]
 
 
 class SparkSettings(Part):
@@ -79,6 +88,17 @@ class ClockSettings(Part):
     max_skew: Length = Duration(seconds=300)
 
 
+class AutomationSettings(Part):
+    """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
+
+    discover: bool = False
+    policies: bool = False
+    # How often is looked for marks that are due. Not at all where nothing is said.
+    sweep: Interval | None = None
+    report: bool = False
+    alerts: bool = False
+
+
 class Settings(Part):
     """All of `retention.yaml`. Places are absolute: nothing of it depends on the working directory any more."""
 
@@ -89,6 +109,7 @@ class Settings(Part):
     clock: ClockSettings = ClockSettings()
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
+    automation: AutomationSettings = AutomationSettings()
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
 
     @model_validator(mode="after")
@@ -96,6 +117,18 @@ class Settings(Part):
         names = [store.name for store in self.stores]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise Expected(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
+        return self
+
+    @model_validator(mode="after")
+    def _data_is_their_own(self) -> Self:
+        """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
+        roots = sorted((_root(store.data), store.name) for store in self.stores if isinstance(store, FilesSettings))
+        for (outer, one), (inner, other) in itertools.pairwise(roots):
+            if inner.startswith(outer):
+                raise Expected(
+                    f"gives the stores {one} and {other} data that lies in one folder", "a folder of its own for each",
+                    "Put the data of one of them elsewhere, or keep both histories in one log.", key="stores",
+                )  # fmt: skip
         return self
 
     def store(self, name: str) -> StoreSettings | None:
@@ -106,6 +139,12 @@ class Settings(Part):
         """The kind of a store, if there is one of that name."""
         store = self.store(store_name)
         return store.kind if store else None
+
+
+def _root(data: str) -> str:
+    """The folder below which a store of files deletes, as it really is."""
+    root = data.partition("{")[0].rpartition("/")[0]
+    return (root if has_scheme(root) else os.path.realpath(root)).rstrip("/") + "/"
 
 
 def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:

@@ -21,6 +21,7 @@ _RUN = _INPUT | {
     "assets",
     "checks",
     "clock",
+    "findings",
     "frames",
     "jobs",
     "ledger",
@@ -52,7 +53,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "tables": {"explain", "frames", "policy", "preview", "problems"},
     "ledger": {"clock", "outcomes", "places", "policy", "problems"},
     "stores": {"clock", "exchange", "frames", "outcomes", "places", "policy", "problems"},
-    "rulebook": {"in_force", "ledger", "policy", "settings", "stores"},
+    "rulebook": {"document", "in_force", "ledger", "policy", "settings", "stores"},
     "sweep": {"frames", "in_force", "ledger", "outcomes", "policy", "problems", "rulebook", "settings", "stores"},
     "day_report": {"ledger", "policy"},
     "page_elements": {"policy"},
@@ -61,13 +62,17 @@ IMPORTS: Mapping[str, set[str]] = {
     "resources": _INPUT | {"clock", "frames", "ledger", "outcomes", "partitions", "stores", "sweep"},
     "partitions": {"policy"},
     "assets": _INPUT
-    | {"clock", "day_report", "frames", "ledger", "outcomes", "partitions", "report_page", "resources", "rulebook"}
+    | {"clock", "day_report", "findings", "frames", "ledger", "outcomes", "partitions", "report_page", "resources", "rulebook"}
     | {"stores", "sweep"},
+    "findings": {"frames", "ledger", "resources"},
     "checks": _RUN,
     "jobs": _RUN,
     "schedules": _RUN,
     "sensors": _RUN,
-    "definitions": _RUN,
+    "alerts": {"places", "sensors"},
+    "act_jobs": {"policy", "problems", "resources"},
+    "acts": _INPUT | {"act_jobs", "clock", "frames", "partitions", "resources", "rulebook", "sweep"},
+    "definitions": _RUN | {"acts", "alerts"},
     "headless": {"definitions", "policy", "settings"},
     "demo": _RUN | _SHOWN | {"day_report", "definitions", "headless", "report_page"},
     "ledger_tables": {"ledger", "policy", "tables"},
@@ -93,7 +98,10 @@ IO = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urll
 }
 
 # Libraries with few homes. For everything else in the package they do not exist.
-_DAGSTER = {"assets", "checks", "definitions", "demo", "headless", "jobs", "partitions", "resources", "schedules", "sensors"}
+_DAGSTER = {
+    "act_jobs", "acts", "alerts", "assets", "checks", "definitions", "demo", "headless", "jobs", "partitions", "resources",
+    "schedules", "sensors",
+}  # fmt: skip
 HOMES: Mapping[str, set[str]] = {
     "dagster": _DAGSTER,
     "dagster_pyspark": {"assets", "definitions", "resources"},

@@ -15,7 +15,7 @@ from retention_assets.environment import expanded
 from retention_assets.places import Url, database_url, located, masked
 from retention_assets.policy.instants import Duration
 from retention_assets.problems import BadInput, Expected, Problem
-from retention_assets.settings import Settings, load_settings
+from retention_assets.settings import AutomationSettings, Settings, load_settings
 from retention_assets.stores.kinds import AspectsSettings, FilesSettings, IcebergSettings, RecordsSettings
 
 ROOT = Path(retention_assets.__file__).parents[1]
@@ -32,6 +32,7 @@ spark: {master: "spark://host:7077", conf: {spark.sql.shuffle.partitions: 8, spa
 clock: {max_ahead: 2w, max_skew: PT10M}
 overwrite_user_policies: true
 partition_by: store
+automation: {discover: true, policies: true, sweep: 15m, report: true, alerts: true}
 stores:
   - {name: lake, kind: files, log: data/lake/log, data: "data/lake/{dataset}/{transaction}"}
   - {name: bucket, kind: files, log: "s3://b/log", data: "s3://b/data/{dataset}/{transaction}.parquet"}
@@ -74,6 +75,7 @@ def test_no_file_means_embedded_defaults_below_the_working_directory(tmp_path: P
     assert settings.spark.master == "local[*]"
     assert (settings.clock.max_ahead, settings.clock.max_skew) == (Duration(days=14), Duration(seconds=300))
     assert (settings.overwrite_user_policies, settings.partition_by, settings.stores) == (False, "dataset", ())
+    assert settings.automation == AutomationSettings(discover=False, policies=False, sweep=None, report=False, alerts=False)
 
 
 def test_the_given_path_wins_over_the_variable_and_the_variable_over_the_working_directory(
@@ -99,6 +101,8 @@ def test_the_whole_file_of_the_design_is_read_and_its_places_are_meant_from_its_
     }  # fmt: skip
     assert (settings.clock.max_ahead, settings.clock.max_skew) == (Duration(days=14), Duration(seconds=600))
     assert (settings.overwrite_user_policies, settings.partition_by) == (True, "store")
+    every = Duration(seconds=900)
+    assert settings.automation == AutomationSettings(discover=True, policies=True, sweep=every, report=True, alerts=True)
     lake, bucket, ice, rest, meta, ods = settings.stores
     assert isinstance(lake, FilesSettings)
     assert (lake.log, lake.data) == (f"{tmp_path}/data/lake/log", f"{tmp_path}/data/lake/{{dataset}}/{{transaction}}")
@@ -264,6 +268,7 @@ BAD = [
     ("polices: x", "polices", None, "one of ledger, warehouse, policies"),
     ("spark: {mastr: yarn}", "spark.mastr", None, "one of master, conf"),
     ("clock: {max_ahed: 1d}", "clock.max_ahed", None, "one of max_ahead, max_skew"),
+    ("automation: {discovr: true}", "automation.discovr", None, "one of discover, policies, sweep, report, alerts"),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),
     # types; YAML's own words are not guessed at
@@ -275,6 +280,8 @@ BAD = [
     ("spark: local", "spark", "'local'", "a mapping"),
     ("spark: {conf: {a: {b: c}}}", "spark.conf.a", None, "a single value"),
     ("overwrite_user_policies: 'yes'", "overwrite_user_policies", "'yes'", "true or false"),
+    ("automation: true", "automation", "True", "a mapping"),
+    ("automation: {report: 'yes'}", "automation.report", "'yes'", "true or false"),
     ("partition_by: table", "partition_by", "'table'", "'dataset' or 'store'"),
     ("stores: {name: lake}", "stores", None, "a list"),
     ("stores: [lake]", "stores[0]", "'lake'", "a mapping with name, kind"),
@@ -296,6 +303,9 @@ BAD = [
     ("clock: {max_ahead: 14}", "clock.max_ahead", "14", "a duration"),
     ("clock: {max_skew: 5 minutes}", "clock.max_skew", "'5 minutes'", "a duration"),
     ("clock: {max_skew: -5m}", "clock.max_skew", "'-5m'", "a duration"),
+    ("automation: {sweep: true}", "automation.sweep", "True", "a duration"),
+    ("automation: {sweep: 0s}", "automation.sweep", "'0s'", "longer than 0s"),
+    ("automation: {sweep: }", "automation.sweep", None, "a value"),
     # stores: name and kind
     (LAKE.replace("name: lake", "name: a/b"), "stores[0].name", "'a/b'", "a name without /"),  # where would the store end?
     (LAKE.replace("name: lake", "name: 'a*'"), "stores[0].name", "'a*'", "a name without / *"),  # as a glob: other stores too
@@ -402,6 +412,37 @@ def test_settings_with_two_stores_of_one_name_cannot_be_built_in_code_either() -
     store = AspectsSettings(name="a", url="sqlite:///a")
     with pytest.raises(ValidationError, match="two stores named a"):
         Settings(stores=(store, store))
+
+
+SHARED = """
+stores:
+  - {name: lake, kind: files, log: log/a, data: "%s"}
+  - {name: raw, kind: files, log: log/b, data: "%s"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("data/{dataset}/{transaction}", "data/{dataset}/{transaction}"),
+        ("data/lake/{dataset}/{transaction}", "data/{dataset}/{transaction}"),
+        ("data/{dataset}/{transaction}", "linked/{dataset}/{transaction}"),
+        ("s3://bucket/a/{dataset}/{transaction}", "s3://bucket/a/b/{dataset}/{transaction}"),
+    ],
+)
+def test_two_stores_never_share_a_folder_of_data(tmp_path: Path, one: str, other: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "data")
+    (problem,) = problems(tmp_path, SHARED % (one, other))
+    assert "data that lies in one folder" in problem.what
+    assert problem.key == "stores"
+
+
+def test_folders_that_begin_alike_are_not_one(tmp_path: Path) -> None:
+    (tmp_path / "retention.yaml").write_text(
+        SHARED % ("data/lake/{dataset}/{transaction}", "data/lake2/{dataset}/{transaction}")
+    )
+    assert len(load_settings(tmp_path / "retention.yaml").stores) == 2
 
 
 @pytest.mark.parametrize("text", ["- entity: '*'\n  aspect: '*'\n", "just words", "5"])

@@ -17,6 +17,7 @@ ledger: sqlite:///ledger.db
 warehouse: warehouse
 policies: policies
 spark: {master: "local[2]", conf: {}}
+automation: {discover: true, policies: true}
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}

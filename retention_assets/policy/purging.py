@@ -4,11 +4,12 @@ Belongs here: that policy. It looks at no other policy and no latest view, branc
 Does not belong here: the life of a realm (ledger).
 """
 
-from retention_assets.policy.fields import BRANCHED, INDEPENDENT
+from retention_assets.policy.fields import Type
 from retention_assets.policy.instants import Duration
 from retention_assets.policy.model import Branches, Datasets, Policy, Selection
 
 _PREFIX = "::realm/"
+_PURGED: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
 
 
 def purge_of(realm: str, grace: Duration) -> Policy:
@@ -19,7 +20,7 @@ def purge_of(realm: str, grace: Duration) -> Policy:
         datasets=Datasets.model_validate({"include": ("*",), "with": {"realm": realm}}),
         branches=Branches(reach="any"),
         # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
-        select=Selection.model_construct(types=tuple(kind for kind in (*BRANCHED, *INDEPENDENT) if kind != "DELETE")),
+        select=Selection(types=_PURGED),
         grace=grace,
         latest_view="allow",
     )

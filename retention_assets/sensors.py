@@ -1,0 +1,228 @@
+"""Sensors: what Dagster's daemon looks for by itself, each at its own pace, and what it launches when there is something to do.
+
+Belongs here: finding datasets, changed policy files and marks that are due. A tick that finds nothing launches nothing: a run
+costs seconds to start and storage to keep.
+Does not belong here: the work of what is launched (jobs), and telling people how a run ended (alerts.py).
+"""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+
+from retention_assets.clock import now
+from retention_assets.document import yaml_files
+from retention_assets.ledger import Ledger
+from retention_assets.partitions import BY_STORE, DATASETS
+from retention_assets.policy.book import Decision, Outcome, as_loaded, compare, touched
+from retention_assets.policy.datahub import escaped
+from retention_assets.policy.globs import is_literal, matching
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.language import load_policies
+from retention_assets.policy.model import Datasets
+from retention_assets.resources.retention import Retention
+from retention_assets.resources.running import Materials
+from retention_assets.rulebook import items_of
+from retention_assets.settings import Settings
+from retention_assets.stores.kinds import AspectsSettings
+from retention_assets.sweep.fresh import said
+
+KIND = "retention/kind"
+# How often a tick looks for datasets and at policy files; and for due marks, where only a person has started the sensor.
+_LOOK = 60
+_SWEEP = Duration(seconds=15 * 60)
+_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+# More than this in one statement is more than some builds of SQLite take.
+_KEYS = 10_000
+_NAMED = 5
+_GOING_ON = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_SWEEPING = ("sweep", "cycle")
+
+Look = Callable[[dg.SensorEvaluationContext, Materials], dg.SensorResult]
+
+
+def sensors(settings: Settings) -> list[dg.SensorDefinition]:
+    """The sensors; those run from the start that the settings ask for, the others wait for a person to start them."""
+    what = settings.automation
+    every = what.sweep or _SWEEP
+    seconds = int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
+    return [
+        _sensor(dataset_discovery, None, _LOOK, what.discover),
+        _sensor(policy_files, "evaluate", _LOOK, what.policies),
+        _sensor(sweep_tick, "sweep", seconds, what.sweep is not None),
+    ]
+
+
+def _sensor(look: Look, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+    described = inspect.getdoc(look)
+    return dg.sensor(job, minimum_interval_seconds=seconds, description=described, default_status=running_if(is_on))(look)
+
+
+def running_if(is_on: bool) -> dg.DefaultSensorStatus:
+    """What a sensor is before anybody has said anything in the UI."""
+    return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The datasets that the stores list, and why a store could not be asked, by its name."""
+
+    names: tuple[str, ...]
+    away: dict[str, str]
+
+
+def listing(retention: Retention) -> Listing:
+    """What there is now. A store that is away hides its own datasets and no others."""
+    names: list[str] = []
+    away: dict[str, str] = {}
+    for one in retention.settings.stores:
+        try:
+            names += retention.stores([one.name])[one.name].datasets()
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
+            away[one.name] = said(fault)
+    return Listing(tuple(names), away)
+
+
+def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+    """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
+    retention = materials.retention
+    found = _keys(retention)
+    # Handed over at once: keys that a tick only requests cost the daemon a query each.
+    have = set(context.instance.get_dynamic_partitions(str(DATASETS.name)))
+    unfit = [key for key in found.names if "..." in key or not key.isprintable()]
+    new = [key for key in found.names if key not in have and key not in set(unfit)]
+    for at in range(0, len(new), _KEYS):
+        context.instance.add_dynamic_partitions(str(DATASETS.name), new[at : at + _KEYS])
+    vanished = sorted(key for key in have.difference(found.names) if key.partition("/")[0] not in found.away)
+    news = [f"{len(new):,} new: {_some(new)}."] if new else []
+    state = _digest_of([vanished, unfit, sorted(found.away)])
+    if state != (context.cursor or _digest_of([[], [], []])):
+        news += _state(vanished, unfit, found.away)
+        for words in news:
+            context.log.info(words)
+    quiet = f"Nothing new among {len(found.names):,}; {len(vanished):,} that no store lists; {len(found.away):,} stores away."
+    return dg.SensorResult(skip_reason=" ".join(news) or quiet, cursor=state)
+
+
+def _keys(retention: Retention) -> Listing:
+    """The keys that there should be: names of datasets, or of the stores of the settings."""
+    if retention.settings.partition_by == BY_STORE:
+        return Listing(tuple(store.name for store in retention.settings.stores), {})
+    return listing(retention)
+
+
+def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
+    """What is as it should not be, or that all is well again."""
+    words = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
+    if vanished:
+        words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {_some(vanished)}.")
+    if unfit:
+        words.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {_some(unfit)}.")
+    return words or ["Every partition is a dataset that some store lists, and every store can be asked."]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The cursor: which files were looked at last, and a number that every change gets for itself."""
+
+    digest: str = ""
+    change: int = 0
+
+    def next(self, digest: str) -> "_Seen":
+        """After a change. Numbers begin with the time, so that a cursor which somebody has reset repeats none either."""
+        return _Seen(digest, self.change + 1 if self.change else int(now().timestamp()))
+
+
+def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+    """When policy files change, has those datasets judged anew that the change can reach.
+
+    Broken files fail the tick, each tick until they are mended; the policies in force stay.
+    """
+    retention = materials.retention
+    seen = _Seen(**json.loads(context.cursor)) if context.cursor else _Seen()
+    digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in _files(retention.settings.policies)])
+    if digest == seen.digest:
+        return dg.SensorResult(skip_reason="The policy files are as they were.")
+    with retention.ledger() as ledger:
+        decisions = _compared(ledger, retention.settings)
+    for decision in decisions:
+        if decision.warning:
+            context.log.warning(decision.warning)
+    seen = seen.next(digest)
+    cursor = json.dumps(asdict(seen))
+    written = [decision.name for decision in decisions if decision.outcome is Outcome.WRITTEN]
+    datasets = _reached(touched(decisions), listing(retention)) if written else []
+    if not datasets:
+        words = (
+            f"{_some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+        )
+        return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
+    request = dg.RunRequest(
+        run_key=f"policies-{seen.change}-{digest[:12]}", run_config={"datasets": datasets}, tags={KIND: "evaluate"}
+    )
+    return dg.SensorResult(run_requests=[request], cursor=cursor)
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    return [file for path in paths if path.exists() for file in yaml_files(path)]
+
+
+def _compared(ledger: Ledger, settings: Settings) -> list[Decision]:
+    """What loading the files would do. The run loads them, so that the book and the verdicts change together."""
+    files = load_policies(settings.policies, {store.name for store in settings.stores})
+    entries = [as_loaded(item) for item in items_of(files)]
+    aspects = [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
+    return compare(ledger.book.newest(), entries, settings.overwrite_user_policies, aspects)
+
+
+def _reached(scopes: Sequence[Datasets], found: Listing) -> list[str]:
+    """The datasets that some scope can reach, as globs.
+
+    Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
+    is judged again than one too few. For the same reason all of a store is named that could not be listed.
+    """
+    chosen: set[str] = set()
+    for scope in scopes:
+        flags = zip(matching(found.names, scope.include), matching(found.names, scope.exclude), strict=True)
+        chosen.update(name for name, (is_in, is_out) in zip(found.names, flags, strict=True) if is_in and not is_out)
+    away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
+    return [escaped(name) for name in sorted(chosen)] + [f"{escaped(store)}/*" for store in sorted(away)]
+
+
+def _may_reach(glob: str, store: str) -> bool:
+    begin, slash, _ = glob.partition("/")
+    return not slash or not is_literal(begin) or begin == store
+
+
+def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way."""
+    with materials.retention.ledger() as ledger:
+        due = ledger.marks.datasets_to_sweep(now())
+    if not due:
+        return dg.SensorResult(skip_reason="No mark is due.")
+    # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
+    for job in _SWEEPING:
+        for run in context.instance.get_runs(dg.RunsFilter(job_name=job, statuses=_GOING_ON), limit=1):
+            return dg.SensorResult(skip_reason=f"{len(due):,} datasets have marks that are due; {job} {run.run_id} is at work.")
+    request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in due]}, tags={KIND: "sweep"})
+    return dg.SensorResult(run_requests=[request])
+
+
+def _digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,173 @@
+"""Invariants on both databases: none is violated by what the ledger does, each by something done past it."""
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.frames.reasons import Reason
+from retention_assets.ledger import Ledger
+from retention_assets.ledger import invariants as hold
+from retention_assets.ledger.invariants import Invariant, Violation
+from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Policy
+from retention_assets_tests.ledger.acts import LATER, T0, WEEK, by_hand, candidates, planned
+
+DAY = date(2026, 1, 8)
+POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all", "limits": {"transactions": 4, "bytes": 40}}
+INVARIANTS: dict[str, Invariant] = {
+    "times": hold.mark_times,
+    "policies": partial(hold.policies_and_reasons, reasons=frozenset(Reason.__members__)),
+    "early": hold.swept_before_due,
+    "unmarked": hold.swept_without_mark,
+    "reports": hold.reports_add_up,
+}
+
+
+@pytest.fixture
+def lived(ledger: Ledger) -> Ledger:
+    """A ledger with every kind of end: deleted, gone, failed, spared, taken back, left half done; and marks that wait."""
+    ledger.book.write(Policy.model_validate(POLICY), "ann")
+    ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0, "run one")
+    ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "run one")
+    ledger.reports.open(DAY, "lake/d", Opening(classes={"due": 4}), LATER, "sweeper")
+    ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
+    lease, plan, batch = planned(ledger)
+    begun = ledger.sweeps.begin(lease, plan, batch)
+    ends = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED)
+    settled = [
+        Settlement(mark, outcome, 10, "no" * (outcome is Outcome.FAILED)) for mark, outcome in zip(begun, ends, strict=True)
+    ]
+    ledger.sweeps.settle(lease, settled, DAY)
+    ledger.sweeps.finish(lease, plan)
+    lease, plan, batch = planned(ledger, "lake/e")
+    ledger.sweeps.begin(lease, plan, batch)
+    ledger.marks.mark(candidates(["T5"]), LATER, "run two")
+    ledger.visibility.raise_to("lake/d", T0, "ann")
+    ledger.visibility.raise_to("lake/d", T0 + timedelta(days=1), "ann")
+    ledger.visibility.raise_to("lake/d", T0, "ann")
+    return ledger
+
+
+def ask(ledger: Ledger, invariant: Invariant, datasets: list[str] | None = None) -> list[Violation]:
+    """What an invariant says."""
+    with ledger.database.reading() as connection:
+        return list(invariant(connection, datasets))
+
+
+def broken(ledger: Ledger, datasets: list[str] | None = None) -> dict[str, list[tuple[str, int]]]:
+    """The invariants that do not hold, each with its datasets and how often."""
+    found = {name: ask(ledger, invariant, datasets) for name, invariant in INVARIANTS.items()}
+    return {name: [(one.dataset, one.times) for one in violations] for name, violations in found.items() if violations}
+
+
+def test_a_life_in_order_violates_nothing(lived: Ledger) -> None:
+    assert broken(lived) == {}
+    assert broken(lived, ["lake/d", "lake/e", "lake/none"]) == {}
+    assert broken(lived, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        # Times.
+        ("UPDATE marks SET due_at = marked_at WHERE \"transaction\" IN ('T3', 'T5')", {"times": [("lake/d", 1), ("lake/d", 1)]}),
+        ("UPDATE marks SET grace = 'soon' WHERE dataset = 'lake/e'", {"times": [("lake/e", 1)]}),
+        ("UPDATE clock SET newest_mark_at = NULL", {"times": [("", 1)]}),
+        ("UPDATE visibility SET visible_from = (SELECT min(marked_at) FROM marks)", {"times": [("lake/d", 1)]}),
+        # Policies and reasons.
+        ("UPDATE marks SET policy_version = 2 WHERE status = 'MARKED'", {"policies": [("lake/d", 2)]}),
+        ("UPDATE marks SET policy = '::realm/acme' WHERE dataset = 'lake/e'", {"policies": [("lake/e", 1)]}),
+        ("UPDATE marks SET reason = 'BECAUSE' WHERE \"transaction\" = 'T5'", {"policies": [("lake/d", 1)]}),
+        # Nobody has to vouch for what is over.
+        ("UPDATE marks SET reason = 'BECAUSE' WHERE status IN ('UNMARKED', 'SWEPT')", {}),
+        # Sweeps.
+        ("UPDATE plans SET as_of = (SELECT min(marked_at) FROM marks) WHERE dataset = 'lake/d'", {"early": [("lake/d", 2)]}),
+        ("UPDATE marks SET status = 'SWEPT' WHERE \"transaction\" = 'T5'", {"early": [("lake/d", 1)], "unmarked": [("lake/d", 1)]}),
+        ("UPDATE steps SET status = 'UNMARKED' WHERE status = 'SWEEPING'", {"unmarked": [("lake/d", 2)]}),
+        # Reports.
+        ("UPDATE reports SET to_delete = 5", {"reports": [("lake/d", 1)]}),
+        ("UPDATE reports SET bytes_freed = -1", {"reports": [("lake/d", 1)]}),
+        ("UPDATE reports SET classes = '{\"due\": 5, \"kept\": -1}'", {"reports": [("lake/d", 1)]}),
+    ],
+)  # fmt: skip
+def test_what_is_done_past_the_ledger_is_found(lived: Ledger, sql: str, expected: dict[str, list[tuple[str, int]]]) -> None:
+    assert by_hand(lived, sql)
+    assert broken(lived) == expected
+    others = {name: found for name, found in expected.items() if found != [("", 1)]}
+    assert broken(lived, ["lake/none"]) == {}
+    assert broken(lived, ["lake/d", "lake/e"]).items() >= others.items()
+
+
+def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
+    """A later act with an earlier time, though each of its marks is in itself in order."""
+    week = "604800000000" if lived.database.engine.dialect.name == "sqlite" else "INTERVAL '8 days'"
+    later = "WHERE \"transaction\" = 'T5'"
+    assert by_hand(lived, f"UPDATE marks SET marked_at = marked_at - 2 * {week}, due_at = due_at - 2 * {week} {later}") == 1
+    violations = [one.what for one in ask(lived, hold.mark_times)]
+    assert any("T5 was marked as of 2025-12-2" in what and "when there was a mark of 2026-01-01" in what for what in violations)
+
+
+def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
+    """The audit's own order counts, not that of the instants."""
+    assert by_hand(
+        lived,
+        "UPDATE audit SET detail = '{\"to\": \"2027-01-01T00:00:00Z\"}' WHERE deed = 'ADVANCE' AND position = (SELECT min(position) FROM audit WHERE deed = 'ADVANCE')",
+    )
+    (fallen,) = ask(lived, hold.mark_times)
+    assert fallen == Violation("lake/d", "its visibility mark went from 2027-01-01T00:00:00Z to 2026-01-02T00:00:00Z")
+
+
+def test_marks_of_two_who_marked_at_once_may_lie_crosswise(ledger: Ledger) -> None:
+    """Ids are reserved before the clock is asked: the order that counts is that of the audit."""
+    reserved = ledger.marks._reserve(1)
+    ledger.marks.mark(candidates(["T1"]), T0, "the quick one")
+    ledger.marks.mark(candidates(["T2"]), T0 + WEEK, "the slow one")
+    assert by_hand(ledger, f"UPDATE marks SET id = {reserved} WHERE \"transaction\" = 'T2'")
+    assert ask(ledger, hold.mark_times) == []
+
+
+def test_the_purge_of_a_realm_is_nobodys_policy(lived: Ledger) -> None:
+    lived.realms.change("acme", "PURGING", "ann", "gone")
+    assert by_hand(lived, "UPDATE marks SET policy = '::realm/acme', reason = 'LATEST_VIEW_ALLOWED' WHERE dataset = 'lake/e'")
+    assert broken(lived) == {}
+
+
+def over(ledger: Ledger, actors: Iterable[str], sizes: dict[str, int]) -> list[tuple[str, int]]:
+    """Datasets over their limits."""
+    with ledger.database.reading() as connection:
+        return [(one.dataset, one.times) for one in hold.over_limits(connection, list(actors), sizes)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "times"),
+    [
+        ({"transactions": 4}, 0),
+        ({"transactions": 3}, 4),
+        ({"bytes": 40}, 0),
+        ({"bytes": 39}, 4),
+        ({"fraction": 0.29}, 0),
+        ({"fraction": 0.28}, 4),
+    ],
+)
+def test_limits_are_of_an_evaluation_and_a_dataset(ledger: Ledger, limits: dict[str, float], times: int) -> None:
+    """4 of 14 transactions, or 29 of 100; what another run marked, and another dataset, do not count."""
+    ledger.book.write(Policy.model_validate({**POLICY, "limits": limits}), "ann")
+    ledger.marks.mark(candidates(["T0"]), T0, "run zero")
+    both = pa.concat_tables([candidates(["T1", "T2", "T3", "T4"]), candidates(["T1"], "lake/e")])
+    ledger.marks.mark(both, T0, "run one")
+    size = 14 if limits != {"fraction": 0.29} else 100
+    assert over(ledger, ["run one"], {"lake/d": size, "lake/e": size}) == [("lake/d", times)] * bool(times)
+    assert over(ledger, ["run one"], {"lake/e": size}) == []
+    assert over(ledger, ["run two"], {"lake/d": 1}) == []
+
+
+def test_who_may_mark_latest_views_is_asked_of_the_version(ledger: Ledger) -> None:
+    ledger.book.write(Policy.model_validate(POLICY), "ann")
+    ledger.book.write(Policy.model_validate({**POLICY, "latest_view": "allow"}), "ann")
+    with ledger.database.reading() as connection:
+        assert hold.may_mark_latest_views(connection) == {("p", 2)}
