@@ -1,7 +1,7 @@
 """The `iceberg` store: the tables of a PyIceberg catalog, each a dataset, each snapshot a transaction.
 
 Belongs here: opening the catalog, names, and answering to the protocol. The words of a log are in iceberg_log.py, a sweep of
-one table in iceberg_sweep.py.
+one table in iceberg_sweep.py, two names for one table in iceberg_twins.py.
 Does not belong here: anything about one table's files.
 
 A dataset is called `store/namespace.table`, the parts of a nested namespace joined by dots; a dot or percent sign inside of a
@@ -14,15 +14,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
-from sqlalchemy import select
 
 from retention_assets.places import masked
 from retention_assets.policy.globs import matching
@@ -30,6 +28,7 @@ from retention_assets.problems import Refused
 from retention_assets.stores.iceberg_log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg_prepare import prepare_table
 from retention_assets.stores.iceberg_sweep import Unloadable, sweep_table
+from retention_assets.stores.iceberg_twins import Twins, beside, locations
 from retention_assets.stores.kinds import IcebergSettings
 from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
 
@@ -46,6 +45,7 @@ class IcebergStore:
         self.settings = settings
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
+        self._twins = Twins()
 
     def __getstate__(self) -> IcebergSettings:
         return self.settings
@@ -78,12 +78,13 @@ class IcebergStore:
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The location of the metadata, which is another one after each commit."""
-        locations = self._asked(_locations) if datasets else None
-        if locations is not None:
-            return {name: locations[key] for name in datasets if (key := ".".join(self._identifier(name))) in locations}
+        found = self._asked(locations) if datasets else None
+        if found is not None:
+            keys = {name: self._identifier(name) for name in datasets}
+            return {name: found[at] for name, (*above, last) in keys.items() if (at := (".".join(above), last)) in found}
         with ThreadPoolExecutor(_THREADS) as threads:
-            found = zip(datasets, threads.map(self._token, datasets), strict=True)
-            return {name: token for name, token in found if token is not None}
+            tokens = zip(datasets, threads.map(self._token, datasets), strict=True)
+            return {name: token for name, token in tokens if token is not None}
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """How to find the files of each snapshot once it is expired, and what deleting them will free."""
@@ -96,8 +97,10 @@ class IcebergStore:
         return prepare_table(table, transactions, _THREADS)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
-        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches."""
-        return sweep_table(lambda: self._loaded_again(dataset), targets, parallelism) if targets else []
+        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is a twin."""
+        if not targets:
+            return []
+        return sweep_table(lambda: self._loaded_again(dataset), lambda table: self._twin(dataset, table), targets, parallelism)
 
     def close(self) -> None:
         """Give back the connections of the catalog. Asking the store again opens it again."""
@@ -146,11 +149,13 @@ class IcebergStore:
         """A table as it is now, or none if there is none. Raises Unloadable, or Refused if it is the catalog that is away."""
         catalog = self._asked(lambda catalog: catalog)
         try:
-            return _load(catalog, self._identifier(dataset))
+            table = _load(catalog, self._identifier(dataset))
         except Unloadable:
             # Which of the two it is can't be told from what was raised: ask the catalog for something else.
             self._asked(lambda catalog: catalog.list_namespaces())
             raise
+        self._twins.remember(dataset, table)
+        return table
 
     def _loaded_again(self, dataset: str) -> Table | None:
         """The same in the middle of a sweep, where a catalog that is away is one more way in which a target can fail."""
@@ -158,6 +163,15 @@ class IcebergStore:
             return self._loaded(dataset)
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
+
+    def _twin(self, dataset: str, table: Table) -> str | None:
+        """Why nothing may be deleted, if another name of the catalog leads to the files of this table."""
+        try:
+            found = self._asked(locations) or {}
+        except Refused as fault:
+            raise Unloadable(str(fault)) from fault
+        near = (self._dataset((*namespace.split("."), name)) for namespace, name in beside(table, found))
+        return self._twins.of(dataset, table, near, self._loaded_again)
 
     def _lines(self, dataset: str) -> list[Line]:
         try:
@@ -201,17 +215,6 @@ def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
 
 def _joined(parts: Identifier) -> str:
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
-
-
-def _locations(catalog: Catalog) -> dict[str, str] | None:
-    """All metadata locations in one query, where the catalog is a database."""
-    if not isinstance(catalog, SqlCatalog):
-        return None
-    columns: tuple[Any, ...] = (IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location)
-    query = select(*columns).where(IcebergTables.catalog_name == catalog.name)
-    with catalog.engine.connect() as connection:
-        rows = connection.execute(query).all()
-    return {f"{namespace}.{table}": location for namespace, table, location in rows if location}
 
 
 def _said(fault: Exception) -> str:

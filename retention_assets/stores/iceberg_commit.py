@@ -25,6 +25,8 @@ from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
     ValidatableTableRequirement,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
 )
 
 
@@ -49,6 +51,29 @@ class AssertNoRefOn(ValidatableTableRequirement):
             raise CommitFailedException(f"Requirement failed: {named[snapshot]} points at {snapshot}")
 
 
+class Removal(RemoveSnapshotsUpdate):
+    """The removal of snapshots that PyIceberg sends, applied in one walk: its own looks through the lists for each id."""
+
+
+@_apply_table_update.register(Removal)
+def _(update: Removal, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
+    going = frozenset(update.snapshot_ids)
+    known = {snapshot.snapshot_id for snapshot in base_metadata.snapshots}
+    if going - known or going & named_by(base_metadata).keys():
+        # What is not the plain case is PyIceberg's to decide.
+        applied: TableMetadata = _apply_table_update.dispatch(RemoveSnapshotsUpdate)(update, base_metadata, context)
+        return applied
+    context.add_update(update)
+    staying = [
+        # A history begins anew after what was removed.
+        snapshot.model_copy(update={"parent_snapshot_id": None}) if snapshot.parent_snapshot_id in going else snapshot
+        for snapshot in base_metadata.snapshots
+        if snapshot.snapshot_id not in going
+    ]
+    log = [entry for entry in base_metadata.snapshot_log if entry.snapshot_id not in going]
+    return base_metadata.model_copy(update={"snapshots": staying, "snapshot_log": log})
+
+
 def named_by(metadata: TableMetadata) -> dict[int, str]:
     """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so."""
     current = (
@@ -69,7 +94,7 @@ def expire(table: Table, snapshot_ids: Collection[int]) -> None:
             RemovePartitionStatisticsUpdate(snapshot_id=one)
             for one in sorted(going & {s.snapshot_id for s in metadata.partition_statistics})
         ),
-        RemoveSnapshotsUpdate(snapshot_ids=ordered),
+        Removal(snapshot_ids=ordered),
     ]
     requirements: list[Any] = [
         AssertTableUUID(uuid=metadata.table_uuid),

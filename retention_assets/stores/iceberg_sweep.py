@@ -1,7 +1,8 @@
 """A sweep of one Iceberg table: read, commit, look again, delete.
 
 Belongs here: the order of these steps, and the outcome of each target.
-Does not belong here: which files are owned (iceberg_files.py), the commit (iceberg_commit.py), deleting (iceberg_removal.py).
+Does not belong here: which files are owned (iceberg_files.py), the commit (iceberg_commit.py), deleting (iceberg_removal.py),
+finding a twin of the table (iceberg_twins.py).
 
 The commit stands before the deleting: a reader must never find a snapshot whose files are gone. So a sweep that is killed in
 between leaves files that no metadata names; the note that `prepare` left names their manifest list, and the next sweep goes on
@@ -44,10 +45,15 @@ class _Going:
     was_there: bool
 
 
-def sweep_table(load: Callable[[], Table | None], targets: Sequence[Target], parallelism: int) -> list[Swept]:
-    """Expire the targets and delete the files that only they reached. `load` reads the table anew, or says it is gone."""
+def sweep_table(
+    load: Callable[[], Table | None], twin: Callable[[Table], str | None], targets: Sequence[Target], parallelism: int
+) -> list[Swept]:
+    """Expire the targets and delete the files that only they reached.
+
+    `load` reads the table anew, or says it is gone; `twin` says why nothing may be deleted, if another name leads to its files.
+    """
     with ThreadPoolExecutor(parallelism) as threads:
-        return _Sweep(load, threads).of(targets)
+        return _Sweep(load, twin, threads).of(targets)
 
 
 @dataclass
@@ -55,6 +61,7 @@ class _Sweep:
     """One sweep. A target is in `going` until it has its outcome."""
 
     load: Callable[[], Table | None]
+    twin: Callable[[Table], str | None]
     threads: Executor
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, Swept] = field(default_factory=dict)
@@ -73,6 +80,8 @@ class _Sweep:
                 )
             elif not collects_garbage(table.metadata):
                 self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
+            elif (why := self.twin(table)) is not None:
+                self._settle(names, Outcome.FAILED, why)
             else:
                 self._sweep(table, targets)
         except Unloadable as fault:

@@ -29,18 +29,19 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUp
 
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import Expected, Refused
-from retention_assets.stores import iceberg, iceberg_commit
+from retention_assets.problems import Refused
+from retention_assets.stores import iceberg_commit, iceberg_twins
 from retention_assets.stores.iceberg import IcebergStore
 from retention_assets.stores.iceberg_avro import Manifest, Unreadable, live_files, manifest_list
 from retention_assets.stores.iceberg_log import lines_of
 from retention_assets.stores.iceberg_places import Grounds, identity
-from retention_assets.stores.iceberg_retention import OwnWindow, own_retention
+from retention_assets.stores.iceberg_retention import own_attributes
 from retention_assets.stores.kinds import IcebergSettings
 from retention_assets.stores.protocol import Store, Swept, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.iceberg_tables import (
+    SCHEMA,
     Warehouse,
     add_deletes,
     append,
@@ -187,7 +188,9 @@ def test_a_table_is_read_with_its_snapshots_refs_and_properties(warehouse: Wareh
         1,
         [("operation", "append")],
     )
-    assert dict(zip(one["tags"], one["tag_expiries"], strict=True)) == {"v1": None, "v2": made_at + timedelta(days=1)}
+    # Iceberg still keeps a tag that is exactly as old as it may become.
+    ends = made_at + timedelta(days=1, milliseconds=1)
+    assert dict(zip(one["tags"], one["tag_expiries"], strict=True)) == {"v1": None, "v2": ends}
     assert (two["parent"], sorted(two["heads"])) == (str(first), ["dev", "main"])
     assert dict(log.datasets["attributes"][0].as_py()) == {
         "gc.enabled": "true",
@@ -271,8 +274,29 @@ def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
     warehouse.table()
     asked = [DATASET, "ice/db.none"]
     tokens = store.tokens(asked)
-    monkeypatch.setattr(iceberg, "SqlCatalog", Warehouse)
+    monkeypatch.setattr(iceberg_twins, "SqlCatalog", Warehouse)
     assert store.tokens(asked) == tokens == {DATASET: warehouse.load().metadata_location}
+
+
+def test_tables_whose_names_differ_only_in_where_a_dot_belongs_have_tokens_of_their_own(
+    warehouse: Warehouse, store: IcebergStore
+) -> None:
+    warehouse.catalog.create_namespace("a")
+    warehouse.catalog.create_namespace("a.b")
+    nested = warehouse.catalog.create_table(("a", "b", "c"), SCHEMA)
+    dotted = warehouse.catalog.create_table(("a", "b.c"), SCHEMA, location=f"file://{warehouse.data}/dotted")
+    asked = ["ice/a.b%2Ec", "ice/a.b.c"]
+    assert store.datasets() == asked
+    assert store.tokens(asked) == {asked[0]: dotted.metadata_location, asked[1]: nested.metadata_location}
+
+
+def test_another_catalog_in_the_same_database_does_not_speak_for_this_one(warehouse: Warehouse, store: IcebergStore) -> None:
+    mine = warehouse.table()
+    with SqlCatalog("other", **warehouse.properties) as other:
+        other.create_namespace("db")
+        other.create_table("db.t", SCHEMA, location=f"file://{warehouse.data}/other")
+        other.create_table("db.more", SCHEMA)
+    assert store.tokens([DATASET, "ice/db.more"]) == {DATASET: mine.metadata_location}
 
 
 def test_a_table_that_was_dropped_after_it_was_listed_has_no_line(warehouse: Warehouse, store: IcebergStore) -> None:
@@ -345,7 +369,8 @@ def test_a_store_that_is_open_travels_without_its_connection(warehouse: Warehous
 
 # --- the table's own retention -----------------------------------------------------------------------------------------
 
-FOR_EVER = 2**63 - 1
+AGE, FEW = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+BRANCH = "history.expire.branch"
 
 
 def ref(kind: str = "branch", **numbers: int) -> SnapshotRef:
@@ -355,39 +380,20 @@ def ref(kind: str = "branch", **numbers: int) -> SnapshotRef:
 
 
 RETENTIONS: tuple[tuple[Any, ...], ...] = (
-    ("nothing said: Iceberg's defaults", {}, {"main": ref()}, OwnWindow(5 * DAY, 1, None), {}, {}),
-    ("the table says", {"history.expire.max-snapshot-age-ms": "7", "history.expire.min-snapshots-to-keep": "3"}, {"main": ref()},
-     OwnWindow(7, 3, None), {}, {}),
-    ("a branch overrides one number", {"history.expire.min-snapshots-to-keep": "3"}, {"dev": ref(max_snapshot_age_ms=9)},
-     OwnWindow(5 * DAY, 3, None), {"dev": OwnWindow(9, 3, None)}, {}),
-    ("a branch that ages", {}, {"dev": ref(max_ref_age_ms=9)}, OwnWindow(), {"dev": OwnWindow(5 * DAY, 1, 9)}, {}),
-    ("main never does", {"history.expire.max-ref-age-ms": "8"}, {"main": ref(max_ref_age_ms=9), "dev": ref()},
-     OwnWindow(5 * DAY, 1, 8), {"main": OwnWindow(5 * DAY, 1, None)}, {}),
-    ("a tag that outlives the table's rule", {"history.expire.max-ref-age-ms": "8"}, {"v1": ref("tag", max_ref_age_ms=FOR_EVER)},
-     OwnWindow(5 * DAY, 1, 8), {}, {"v1": OwnWindow(5 * DAY, 1, None)}),
-    ("for ever, as Iceberg writes it", {"history.expire.max-ref-age-ms": str(FOR_EVER)}, {}, OwnWindow(), {}, {}),
+    ("nothing said: Iceberg's defaults", {}, {"main": ref()}, {AGE: "432000000", FEW: "1"}),
+    ("the table says", {AGE: "7", FEW: "3", "owner": "me"}, {"main": ref()}, {AGE: "7", FEW: "3"}),
+    ("a branch overrides one number", {FEW: "3"}, {"dev": ref(max_snapshot_age_ms=9)},
+     {AGE: "432000000", FEW: "3", f"{BRANCH}.dev.max-snapshot-age-ms": "9"}),
+    ("a ref that ages says nothing of snapshots", {}, {"dev": ref(max_ref_age_ms=9), "v": ref("tag", max_ref_age_ms=9)},
+     {AGE: "432000000", FEW: "1"}),
+    ("what is no number stays as it is written", {AGE: "soon", "history.expire.max-ref-age-ms": "8"}, {},
+     {AGE: "soon", FEW: "1", "history.expire.max-ref-age-ms": "8"}),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("properties", "refs", "table", "branches", "tags"), [pytest.param(*case, id=title) for title, *case in RETENTIONS]
-)
-def test_a_tables_own_retention(
-    properties: dict[str, str],
-    refs: dict[str, SnapshotRef],
-    table: OwnWindow,
-    branches: dict[str, OwnWindow],
-    tags: dict[str, OwnWindow],
-) -> None:
-    own = own_retention(properties, refs)
-    assert (own.table, own.branches, own.tags) == (table, branches, tags)
-
-
-@pytest.mark.parametrize("said", ["soon", "", "0", "-1", "1.5"])
-def test_a_retention_that_is_no_number_is_refused_by_its_name(said: str) -> None:
-    with pytest.raises(Expected, match="cannot be read") as fault:
-        own_retention({"history.expire.min-snapshots-to-keep": said}, {})
-    assert fault.value.key == "history.expire.min-snapshots-to-keep"
+@pytest.mark.parametrize(("properties", "refs", "said"), [pytest.param(*case, id=title) for title, *case in RETENTIONS])
+def test_a_tables_own_retention(properties: dict[str, str], refs: dict[str, SnapshotRef], said: dict[str, str]) -> None:
+    assert own_attributes(properties, refs) == said
 
 
 # --- sweeping ----------------------------------------------------------------------------------------------------------
@@ -972,6 +978,152 @@ def test_a_note_outlives_the_table_it_was_made_for(warehouse: Warehouse, store: 
         Outcome.ALREADY_GONE,
         "another table has the name now; the files of the earlier one are left",
     )
+    assert warehouse.files() == there
+
+
+# --- twins -------------------------------------------------------------------------------------------------------------
+
+
+def registered_again(table: Table, name: str) -> int:
+    """Register a table under a second name as it is now; the snapshot that this name reads from now on."""
+    table.catalog.register_table(f"db.{name}", table.metadata_location)
+    return head(table)
+
+
+def failed_for(swept: dict[int, Swept], said: str) -> bool:
+    """Whether every target failed and says so."""
+    return {(one.outcome, said in str(one.error)) for one in swept.values()} == {(Outcome.FAILED, True)}
+
+
+@pytest.fixture
+def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog that is no database: it tells of its tables one by one."""
+    monkeypatch.setattr(iceberg_twins, "SqlCatalog", Warehouse)
+
+
+@pytest.mark.parametrize("dataset", [DATASET, "ice/db.a.copy"])
+def test_a_table_with_two_names_in_the_catalog_loses_nothing_by_either(
+    warehouse: Warehouse, store: IcebergStore, dataset: str
+) -> None:
+    warehouse.catalog.create_namespace("db.a")
+    table = warehouse.table()
+    one, two = replace(table, 1), replace(table, 2)
+    registered_again(table, "a.copy")
+    copy = warehouse.load("a.copy")
+    replace(copy, 4)
+    replace(table, 3)
+    files, states = warehouse.files(), (content(table), content(copy))
+    [other] = {DATASET, "ice/db.a.copy"} - {dataset}
+    assert failed_for(sweep(store, one, two, dataset=dataset), f"{other} is the same table under a second name")
+    assert warehouse.files() == files
+    assert (content(table), content(copy)) == states
+
+
+def test_a_table_is_swept_again_once_its_second_name_is_dropped(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    replace(table, 2)
+    store.read(store.datasets())
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+    warehouse.catalog.drop_table("db.copy")
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert warehouse.files().keys() == reachable(table)
+
+
+def test_a_twin_outside_of_the_chosen_namespaces_counts_as_well(warehouse: Warehouse) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    warehouse.catalog.create_namespace("elsewhere")
+    warehouse.catalog.register_table("elsewhere.copy", table.metadata_location)
+    replace(table, 2)
+    store = warehouse.store(namespaces=["db"])
+    assert failed_for(sweep(store, one), "ice/elsewhere.copy is the same table under a second name")
+    store.close()
+
+
+def test_a_table_whose_name_was_changed_and_given_away_shares_its_folder(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    warehouse.catalog.rename_table("db.t", "db.before")
+    warehouse.table()
+    assert failed_for(sweep(store, one, dataset="ice/db.before"), "ice/db.t is another table in the same folder")
+    assert sorted(content(warehouse.load("before")).values()) == [[1], [2]]
+
+
+def test_tables_that_share_no_more_than_a_folder_for_metadata_are_swept(warehouse: Warehouse, store: IcebergStore) -> None:
+    shared = {"write.metadata.path": f"file://{warehouse.data}/metadata"}
+    table, other = warehouse.table(**shared), warehouse.table("other", **shared)
+    one, _ = replace(table, 1), replace(table, 2)
+    replace(other, 3)
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert list(content(other).values()) == [[3]]
+
+
+def test_a_twin_that_stayed_where_the_metadata_was_before_is_found(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    table.transaction().set_properties({"write.metadata.path": f"file://{warehouse.data}/moved"}).commit_transaction()
+    replace(table, 2)
+    assert "/moved/" in warehouse.load().metadata_location
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+
+
+def test_a_twin_that_cant_be_read_keeps_everything(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    replace(table, 2)
+    Path(place(warehouse.load("copy").metadata_location)).unlink()
+    there = warehouse.files()
+    assert failed_for(sweep(store, one), "mend it or drop that name: the table's metadata can't be read: ")
+    assert warehouse.files() == there
+
+
+@pytest.mark.usefixtures("no_database")
+def test_where_the_catalog_is_no_database_a_twin_is_known_by_having_been_read(
+    warehouse: Warehouse, store: IcebergStore
+) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    replace(table, 2)
+    there = warehouse.files()
+    store.read(store.datasets())
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+    assert warehouse.files() == there
+
+
+@pytest.mark.usefixtures("no_database")
+def test_a_twin_that_was_made_another_table_after_it_was_read_is_none(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    replace(table, 2)
+    store.read(store.datasets())
+    warehouse.catalog.drop_table("db.copy")
+    warehouse.table("copy")
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+
+
+def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    load = SqlCatalog.load_table
+
+    def loads_a_last_time(self: SqlCatalog, identifier: Any) -> Table:
+        found = load(self, identifier)
+        (warehouse.folder / "catalog.db").rename(warehouse.folder / "away.db")
+        self.engine.dispose()
+        return found
+
+    there = warehouse.files()
+    monkeypatch.setattr(SqlCatalog, "load_table", loads_a_last_time)
+    assert failed_for(swept(store, targets), "The catalog of the store ice can't be read: ")
     assert warehouse.files() == there
 
 
