@@ -44,7 +44,7 @@ for command in COMMANDS:
 
 def main() -> NoReturn:
     """The console script. Every problem becomes a line on stderr and an exit code."""
-    # Dagster's words for "may change in a minor release"; the pins admit one minor release, so a person can do nothing about it.
+    # Dagster's words for "may change in a minor release". The pins admit one, so a person can do nothing about it.
     warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
         retention.main(standalone_mode=False)

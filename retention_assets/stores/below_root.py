@@ -6,7 +6,8 @@ Does not belong here: what the file system says about the folder (symlinks, file
 """
 
 import re
-from collections.abc import Callable, Iterable
+import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,9 +16,16 @@ from retention_assets.stores.kinds import FilesSettings
 
 Folder = tuple[str, ...]
 
-_TRANSACTION = "{transaction}"
+TRANSACTION = "{transaction}"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
+
+
+def folded(name: str) -> str:
+    """The same text for names that some disks (of macOS, of Windows, behind SMB) take for one."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 @dataclass(frozen=True)
@@ -46,33 +54,27 @@ class Layout:
             raise Refused(f"The folder {shown('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
         return found
 
-    def overlapping(self, dataset: str, others: Iterable[str]) -> list[str]:
-        """Of other datasets those whose folders may lie around or in folders of this one.
+    def pattern(self, dataset: str) -> Folder:
+        """The segments of all folders of a dataset, folded, with the placeholder where the transaction stands."""
+        name = dataset.partition("/")[2]
+        return tuple(folded("/".join(self.segments).replace("{dataset}", name)).split("/"))
 
-        Where both names have as many segments, so have all their folders, and then different ones never nest.
-        """
-        mine, depth = self._pattern(dataset), dataset.count("/")
-        return [
-            other
-            for other in others
-            if other.count("/") != depth and all(_may_equal(*pair) for pair in zip(mine, self._pattern(other), strict=False))
-        ]
+    def shared(self, folder: Folder, other: str, named: Callable[[str, str], str | None]) -> str | None:
+        """The dataset, or the transaction of a dataset, in, around or instead of whose folder this one may lie, or none.
 
-    def shared(self, folder: Folder, other: str, knows: Callable[[str, str], bool]) -> str | None:
-        """The dataset or transaction of another dataset that this folder lies around or in, or none.
-
-        `knows` says whether a dataset has a transaction of that id.
+        `named` gives the id of a transaction of that dataset, and not the one that is asked about, by its folded id.
         """
         inside = None
-        for segment, pattern in zip(folder, self._pattern(other), strict=False):
-            before, placeholder, after = pattern.partition(_TRANSACTION)
+        for segment, pattern in zip(map(folded, folder), self.pattern(other), strict=False):
+            before, placeholder, after = pattern.partition(TRANSACTION)
             if placeholder and len(segment) > len(before + after) and segment.startswith(before) and segment.endswith(after):
                 inside = segment[len(before) : len(segment) - len(after)]
             elif segment != pattern:
                 return None
         if inside is None:
             return f"the dataset {other}"
-        return f"the transaction {shown(inside)} of {other}" if knows(other, inside) else None
+        name = named(other, inside)
+        return None if name is None else f"the transaction {shown(name)} of {other}"
 
     def _name(self, dataset: str) -> str:
         """The name without its store."""
@@ -81,10 +83,6 @@ class Layout:
             raise Refused(f"The dataset {shown(dataset)} is not of the store {self.store}.")
         _check("dataset", dataset, *name.split("/"))
         return name
-
-    def _pattern(self, dataset: str) -> Folder:
-        name = dataset.partition("/")[2]
-        return tuple("/".join(self.segments).replace("{dataset}", name).split("/"))
 
 
 _REMEDY = "Mend the log, or remove its data by hand."
@@ -104,7 +102,3 @@ def _check(what: str, name: str, *segments: str) -> None:
         fault = f"holds {found[0]}, which file systems take for a pattern"
     if fault:
         raise Refused(f"The {what} {shown(name)} {fault}. {_REMEDY}")
-
-
-def _may_equal(one: str, other: str) -> bool:
-    return one == other or _TRANSACTION in one or _TRANSACTION in other

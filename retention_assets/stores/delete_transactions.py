@@ -24,7 +24,7 @@ from retention_assets.stores.file_systems import FileSystem, is_local, is_s3, op
 
 Row = Mapping[str, Any]
 
-_COLUMNS = ["transaction", "parent_ordinal", "type", "status", "heads", "file_names"]
+_COLUMNS = ["transaction", "parent_ordinal", "type", "status", "closed_at", "heads", "file_names"]
 
 
 def appendable(log: str) -> bool:
@@ -87,10 +87,12 @@ def _delete(
     if files == []:
         return None
     said = json.dumps([dataset, branch, sorted(targets)])
+    # The times of the transaction that it follows: what retention itself adds makes no view younger than it was.
+    times = dict.fromkeys(("opened_at", "closed_at"), text_of(view[-1]["closed_at"]))
     line = {
         "dataset": dataset, "transaction": f"{ADDED}{hashlib.sha256(said.encode()).hexdigest()[:16]}", "parent": head,
-        "type": "DELETE", "status": "COMMITTED", "opened_at": text_of(at), "closed_at": text_of(at),
-        "attributes": {**PROVENANCE, BRANCH: branch},
+        "type": "DELETE", "status": "COMMITTED", **times,
+        "attributes": {**PROVENANCE, BRANCH: branch, "added_at": text_of(at)},
     }  # fmt: skip
     return line if files is None else {**line, "files": files}
 

@@ -73,7 +73,7 @@ class FilesStore:
         layout = Layout.of(self.settings)
         try:
             folders = Folders.of(layout)
-        except Refused:
+        except (OSError, Refused):
             return [Prepared(name) for name in transactions]
         found = _each(lambda name: folders.measured(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
         return [Prepared(name, size if isinstance(size, int) else None) for name, size in zip(transactions, found, strict=True)]
@@ -82,7 +82,8 @@ class FilesStore:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = Layout.of(self.settings)
         try:
-            folders, owners = Folders.of(layout), Owners.of(self.log, layout, dataset)
+            folders = Folders.of(layout)
+            owners = Owners.of(self.log, layout, dataset, [target.transaction for target in targets])
         except (BadInput, OSError, Refused) as fault:
             return [_failed(target, fault) for target in targets]
         going, swept = _chosen(owners, targets)

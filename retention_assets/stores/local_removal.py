@@ -55,12 +55,14 @@ def removed(root: str, folder: Folder) -> int | None:
 
 @contextmanager
 def _opened(root: str, folder: Folder) -> Iterator[int | None]:
-    """The folder above, as a descriptor: None if the folder is not there. A root that is not there is no answer to anything."""
+    """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
     try:
         above = os.open(root, _FOLDER)
     except FileNotFoundError:
         raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
     try:
+        if not _holds_anything(above):
+            raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
         for segment in folder[:-1]:
             below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
             if below is None:
@@ -71,6 +73,11 @@ def _opened(root: str, folder: Folder) -> Iterator[int | None]:
         yield above if _is_folder(folder[-1], above) else None
     finally:
         os.close(above)
+
+
+def _holds_anything(folder: int) -> bool:
+    with os.scandir(folder) as entries:
+        return next(entries, None) is not None
 
 
 def _is_folder(name: str, above: int) -> bool:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from retention_assets.problems import Refused
 from retention_assets.stores.file_systems import FileSystem, is_s3
 
 Result = TypeVar("Result")
@@ -30,6 +31,11 @@ def measured(fs: FileSystem, folder: str) -> int | None:
     return sum(places.values()) if places else None
 
 
+def empty(fs: FileSystem, root: str) -> bool:
+    """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
+    return patiently(lambda: not _any_below(fs, root.rstrip("/")))
+
+
 def removed(fs: FileSystem, folder: str) -> int | None:
     """Remove everything below a folder; the bytes that were there, or None if nothing was.
 
@@ -46,6 +52,7 @@ def removed(fs: FileSystem, folder: str) -> int | None:
         # Files before folders, and the deepest folders first.
         for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
             patiently(partial(_delete_one, fs, place))
+    patiently(lambda: _none_left(fs, folder, len(places)))
     return sum(places.values())
 
 
@@ -78,7 +85,28 @@ def _listed(fs: FileSystem, folder: str) -> dict[str, int]:
         for place, info in found.items()
     }
     below = folder.rstrip("/") + "/"
-    return {below: 0, **{place: size for place, size in sizes.items() if place.startswith(below)}}
+    if strange := next((place for place in sizes if not place.startswith(below)), None):
+        raise Refused(f"The file system names {strange} among what is below {below}, so nothing there is deleted.")
+    return {below: 0, **sizes}
+
+
+def _none_left(fs: FileSystem, folder: str, there: int) -> None:
+    """Raises OSError when the file system still lists anything: some say nothing of what they do not delete."""
+    if left := _listed(fs, folder):
+        raise OSError(f"{len(left)} of {there} places stay: {min(left)}")
+
+
+def _any_below(fs: FileSystem, root: str) -> bool:
+    if is_s3(fs):
+        bucket, key, _ = fs.split_path(root)
+        prefix = f"{key}/" if key else ""
+        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", ())
+        return any(one["Key"] != prefix for one in found)
+    fs.invalidate_cache()
+    try:
+        return any(place.rstrip("/") != root for place in fs.ls(root, detail=False))
+    except FileNotFoundError:
+        return False
 
 
 def _keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:

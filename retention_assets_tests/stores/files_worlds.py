@@ -56,11 +56,15 @@ class S3:
         """Leave nothing in the bucket."""
         self.faults.clear()
         for key in self.objects():
-            self._objects.delete_object(self.bucket, key)
+            self.take(key)
 
     def put(self, key: str, content: bytes) -> None:
         """An object."""
         self._objects.put_object(self.bucket, key, content)
+
+    def take(self, key: str) -> None:
+        """No such object any more."""
+        self._objects.delete_object(self.bucket, key)
 
     def objects(self) -> dict[str, bytes]:
         """Every key with its content."""

@@ -142,7 +142,7 @@ def test_a_folder_that_the_log_does_not_know_stays(world: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["T{1}", "{dataset}", "~", "T1 ", " ", "-rf", "é'\"$(x)", "日本", "...", "T:1", "%2e%2e", "a#b"]
+    "name", ["T{1}", "{dataset}", "~", "T1 ", " ", "-rf", "é'\"$(x)", "日本", "...", "T:1", "%2e%2e", "a#b", "T\u00a01"]
 )
 def test_any_other_name_is_a_folder_like_all(world: Files, name: str) -> None:
     world.put_log("b.jsonl", line(dataset="lake/b", transaction=name) + line(dataset="lake/b", transaction="T1"))
@@ -174,6 +174,13 @@ def test_a_neighbour_with_a_longer_name_stays(world: Files) -> None:
         ("data/{dataset}/x/t-{transaction}", ("a", "1"), ("a/x", "2"), None),
         ("data/{dataset}/{transaction}/x", ("a", "b"), ("a/b/x", "T"), "the dataset lake/a/b/x"),
         ("data/{dataset}/{transaction}/x", ("a", "b"), ("a/b", "T"), None),
+        ("data/{dataset}/{transaction}", ("A", "b"), ("a/B", "T"), "the dataset lake/a/B"),
+        ("data/{dataset}/{transaction}", ("A", "b"), ("a", "B"), "the transaction 'B' of lake/a"),
+        ("data/{dataset}/{transaction}", ("A", "b"), ("a", "c"), None),
+        ("data/{dataset}/{transaction}", ("a", "STRASSE"), ("a", "straße"), "the transaction 'straße' of lake/a"),
+        ("data/{dataset}/{transaction}", ("a", "caf\u00e9"), ("a", "cafe\u0301"), "the transaction 'cafe\u0301' of lake/a"),
+        ("data/{transaction}/{dataset}", ("é", "t"), ("E\u0301", "T"), "the transaction 'T' of lake/E\u0301"),
+        ("data/{transaction}/{dataset}", ("a", "t"), ("b", "T"), None),
     ],
 )  # fmt: skip
 def test_a_folder_around_or_in_that_of_another_is_refused(
@@ -486,6 +493,7 @@ def test_an_error_of_one_key_is_no_success_of_the_others(s3: S3, code: str, time
         if method != "POST":
             return None
         asked.append(body)
+        s3.take("data/a/T1/deep er/é/0")
         said = f"<Error><Key>data/a/T1/part.parquet</Key><Code>{code}</Code><Message>no</Message></Error>"
         return ("200 OK", f"<DeleteResult>{said}</DeleteResult>") if len(asked) <= times else None
 
@@ -556,6 +564,7 @@ def test_every_branch_whose_latest_view_holds_it_learns_what_is_gone(tmp_path: P
         for branch, files in (("main", ["a"]), ("dev", ["a", "b", "c"]), ("old", ["a", "b", "c"])):
             now = head(store, branch)
             assert (now["type"], now["status"], now["parent"]) == ("DELETE", "COMMITTED", before[branch])
+            assert now["attributes"].pop("added_at") > "2026"
             assert now["attributes"] == {"provenance": "retention", "branch": branch}
             assert now["file_names"] == files
             assert now["transaction"].startswith("retention-")
