@@ -71,9 +71,8 @@ class FilesStore:
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
         layout = Layout.of(self.settings)
-        try:
-            folders = Folders.of(layout)
-        except (OSError, Refused):
+        [folders] = _each(Folders.of, [layout], 1)
+        if isinstance(folders, BaseException):
             return [Prepared(name) for name in transactions]
         found = _each(lambda name: folders.measured(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
         return [Prepared(name, size if isinstance(size, int) else None) for name, size in zip(transactions, found, strict=True)]
@@ -81,8 +80,10 @@ class FilesStore:
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = Layout.of(self.settings)
+        [folders] = _each(Folders.of, [layout], 1)
+        if isinstance(folders, BaseException):
+            return [_failed(target, folders) for target in targets]
         try:
-            folders = Folders.of(layout)
             owners = Owners.of(self.log, layout, dataset, [target.transaction for target in targets])
         except (BadInput, OSError, Refused) as fault:
             return [_failed(target, fault) for target in targets]

@@ -23,16 +23,15 @@ class Folders:
 
     @classmethod
     def of(cls, layout: Layout) -> Self:
-        """Open the file system of a layout. Raises Refused for a root in which nothing is: it says nothing of what is gone.
-
-        A local root is looked at again with each folder that is not there.
-        """
+        """Open the file system of a layout. Raises Refused for a root in which nothing is: it cannot tell what is gone."""
         if "::" in layout.root:
             # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
             raise Refused(f"Data at {masked(layout.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = opened(layout.root)
-        if not is_local(fs) and remote_removal.empty(fs, root):
-            raise Refused(f"The root {masked(layout.root)} is empty. Is it another bucket? Nothing is taken for gone in it.")
+        if is_local(fs):
+            local_removal.check(root)
+        elif remote_removal.empty(fs, root):
+            raise Refused(f"The root {masked(layout.root)} is empty. Is it the right place? Nothing is taken for gone in it.")
         return cls(fs, root)
 
     def measured(self, folder: Folder) -> int | None:

@@ -53,16 +53,16 @@ def removed(root: str, folder: Folder) -> int | None:
     return freed
 
 
+def check(root: str) -> None:
+    """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
+    os.close(_opened_root(root))
+
+
 @contextmanager
 def _opened(root: str, folder: Folder) -> Iterator[int | None]:
     """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
+    above = _opened_root(root)
     try:
-        above = os.open(root, _FOLDER)
-    except FileNotFoundError:
-        raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
-    try:
-        if not _holds_anything(above):
-            raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
         for segment in folder[:-1]:
             below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
             if below is None:
@@ -75,9 +75,19 @@ def _opened(root: str, folder: Folder) -> Iterator[int | None]:
         os.close(above)
 
 
-def _holds_anything(folder: int) -> bool:
-    with os.scandir(folder) as entries:
-        return next(entries, None) is not None
+def _opened_root(root: str) -> int:
+    try:
+        found = os.open(root, _FOLDER)
+    except FileNotFoundError:
+        raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
+    try:
+        with os.scandir(found) as entries:
+            if next(entries, None) is None:
+                raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
+    except BaseException:
+        os.close(found)
+        raise
+    return found
 
 
 def _is_folder(name: str, above: int) -> bool:

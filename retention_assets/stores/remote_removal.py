@@ -104,7 +104,7 @@ def _any_below(fs: FileSystem, root: str) -> bool:
         return any(one["Key"] != prefix for one in found)
     fs.invalidate_cache()
     try:
-        return any(place.rstrip("/") != root for place in fs.ls(root, detail=False))
+        return any(str(info["name"]).rstrip("/") != root for info in fs.ls(root, detail=True))
     except FileNotFoundError:
         return False
 

@@ -19,11 +19,15 @@ import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import BadInput
+from retention_assets.problems import BadInput, Refused
+from retention_assets.stores import remote_removal
+from retention_assets.stores.below_root import Layout
 from retention_assets.stores.files import FilesStore
+from retention_assets.stores.folders import Folders
 from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Store, Swept, Target
 from retention_assets_tests.histories import history, to_lines
@@ -296,6 +300,71 @@ def test_a_file_in_place_of_the_folder_is_refused(lake: LocalFiles) -> None:
 def test_without_its_root_nothing_is_taken_for_gone(lake: LocalFiles) -> None:
     (lake.root / "data").rename(lake.root / "unmounted")
     assert "Is a disk not mounted?" in refusal(lake.store(), "lake/a", "T1")
+
+
+def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(world: Files) -> None:
+    """It is that of a disk that is not mounted, or of another bucket. Readers are not told of anything either."""
+    seen(world, "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b]")
+    log = world.everything().keys() - world.data().keys()
+    if isinstance(world, LocalFiles):
+        (world.root / "data").rename(world.root / "disk")
+        (world.root / "data").mkdir()
+    else:
+        assert isinstance(world, S3Files)
+        for key in world.data():
+            world.s3.take(key)
+        # What stands for the root itself is nothing in it.
+        world.s3.put("data/", b"")
+    found = swept(world.store(), "lake/a", "T1", "T2", seen=True)
+    assert [one.outcome for one in found] == [Outcome.FAILED] * 2
+    assert all("data is empty. " in str(one.error) for one in found)
+    assert log == {place for place in world.everything() if place.startswith("log/")}
+    assert [one.bytes for one in world.store().prepare("lake/a", ["T1"])] == [None]
+
+
+def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = Folders.of(Layout.of(lake.settings))
+    (lake.root / "data").rename(lake.root / "disk")
+    (lake.root / "data").mkdir()
+    for ask in (folders.measured, folders.removed):
+        with pytest.raises(Refused, match="data is empty"):
+            ask(("a", "T1"))
+
+
+class Quiet(MemoryFileSystem):  # type: ignore[misc]
+    """A file system that says that it deletes, and does not."""
+
+    def rm_file(self, path: str) -> None:
+        raise FileNotFoundError(path)
+
+
+class Folding(MemoryFileSystem):  # type: ignore[misc]
+    """A file system that names places in another case than they were asked for."""
+
+    def find(self, path: str, **options: Any) -> Any:
+        return {place.upper(): info for place, info in super().find(path, **options).items()}
+
+
+@pytest.mark.parametrize(
+    ("fs", "fault", "said"),
+    [(Quiet(), OSError, "places stay: /quiet/T1/"), (Folding(), Refused, "names /QUIET/T1/ among what is below /quiet/T1/")],
+)
+def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, fs: MemoryFileSystem, fault: type[Exception], said: str
+) -> None:
+    monkeypatch.setattr(remote_removal, "WAITS", (0.0, 0.0))
+    fs.pipe_file("/quiet/T1/a", b"12345")
+    try:
+        with pytest.raises(fault, match=said):
+            remote_removal.removed(fs, "/quiet/T1")
+        assert fs.cat_file("/quiet/T1/a") == b"12345"
+    finally:
+        MemoryFileSystem().rm("/quiet", recursive=True)
+
+
+def test_on_another_file_system_an_empty_root_says_nothing_either(lake: LocalFiles) -> None:
+    store = FilesStore(lake.settings.model_copy(update={"data": "memory://nowhere/{dataset}/{transaction}"}))
+    assert "memory://nowhere is empty" in refusal(store, "lake/a", "T1")
 
 
 def test_without_its_bucket_nothing_is_taken_for_gone(s3: S3, tmp_path: Path) -> None:
@@ -628,6 +697,7 @@ def test_a_delete_between_the_files_of_a_folder_changes_no_parent(empty: Files) 
     """In z.jsonl the parent is left out: it is the last line that people wrote, whatever a sweep put in between."""
     empty.put_log("0.jsonl", line(type="SNAPSHOT"))
     empty.put_log("z.jsonl", line(transaction="T2") + json.dumps({"dataset": "lake/a", "branch": "main", "head": "T2"}))
+    empty.put("lake/a", "T2", "part", b"x")
     swept(empty.store(), "lake/a", "T1", seen=True)
     rows = sound_log(empty.store().read(["lake/a"])).transactions.to_pylist()
     assert [(row["transaction"][:9], row["parent"]) for row in rows] == [("T1", None), ("T2", "T1"), ("retention", "T2")]
