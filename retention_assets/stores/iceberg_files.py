@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 
 from retention_assets.stores.iceberg_avro import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
 from retention_assets.stores.iceberg_places import identity
+from retention_assets.stores.pieces import answers
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -63,7 +64,7 @@ class Reach:
             # Somebody else expired one of them meanwhile: what it alone named is no longer reached.
             self._read, self._reached = set(), {}
         new = sorted(lists - self._read)
-        for found in self.threads.map(lambda location: manifest_list(self.io, location, self._known), new):
+        for found in answers(self.threads, lambda location: manifest_list(self.io, location, self._known), new):
             self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
         self._read = lists
         return self._reached
@@ -86,7 +87,7 @@ class Reach:
         if not self._wanted:
             return set()
         new = [manifest for manifest in manifests if manifest not in self._held and manifest.live != 0]
-        kept = self.threads.map(lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
+        kept = answers(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
         self._held.update(zip(new, kept, strict=True))
         return {name for manifest in manifests for name in self._held.get(manifest, ())}
 
@@ -100,7 +101,7 @@ class Reach:
                 return fault
 
         new = [key for key in keys if key not in memory]
-        memory.update(zip(new, self.threads.map(attempt, new), strict=True))
+        memory.update(zip(new, answers(self.threads, attempt, new), strict=True))
         return {key: memory[key] for key in keys}
 
 

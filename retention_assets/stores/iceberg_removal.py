@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO
 from retention_assets.stores.iceberg_avro import File
 from retention_assets.stores.iceberg_files import Owned
 from retention_assets.stores.iceberg_places import Grounds
+from retention_assets.stores.pieces import answers
 
 _STAGES: tuple[Callable[[Owned], tuple[File, ...]], ...] = (
     lambda owned: owned.data,
@@ -50,7 +51,7 @@ def remove(io: FileIO, grounds: Grounds, owned: Mapping[str, Owned], threads: Ex
 
     for stage in _STAGES:
         work = [(transaction, file) for transaction, files in owned.items() for file in stage(files)]
-        for result, file, freed in threads.map(attempt, [one for one in work if not removed[one[0]].failed]):
+        for result, file, freed in answers(threads, attempt, [one for one in work if not removed[one[0]].failed]):
             if isinstance(freed, int):
                 result.bytes += freed
             elif freed is None:

@@ -26,6 +26,7 @@ from retention_assets.stores.iceberg_ownership import owned_of, staying
 from retention_assets.stores.iceberg_past import is_there
 from retention_assets.stores.iceberg_places import Grounds
 from retention_assets.stores.iceberg_removal import Removed, remove
+from retention_assets.stores.pieces import answers
 from retention_assets.stores.protocol import Swept, Target
 
 GARBAGE_STAYS = "table property gc.enabled is false"
@@ -119,7 +120,7 @@ class _Sweep:
             else:
                 self._take_up_again(name, target.note, uuid)
         earlier = [one for one in self.going.values() if not one.was_there]
-        there = self.threads.map(lambda one: is_there(table.io, one.note), earlier)
+        there = answers(self.threads, lambda one: is_there(table.io, one.note), earlier)
         self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
 
     def _take_up_again(self, name: str, text: str, uuid: str) -> None:

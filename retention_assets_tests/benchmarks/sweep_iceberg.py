@@ -54,6 +54,8 @@ class Expiry:
             file, size = _data_file(table)
             made = [_overwrite(table, at, file, size) for at in range(snapshots)]
             _register(warehouse, table, "t", [files[-1] for files in made])
+            # No table that has a second name is ever swept.
+            warehouse.catalog.drop_table("db.made")
         self.files = [place(file) for files in made[:half] for file in files]
         copytree(folder, self._saved)
 
@@ -118,6 +120,7 @@ class Long:
             file, size = _data_file(table)
             lists = [_overwrite(table, at, file, size)[-1] for at in range(10)]
             _register(warehouse, table, "t", [lists[at % len(lists)] for at in range(snapshots)])
+            warehouse.catalog.drop_table("db.made")
         copytree(folder, self._saved)
 
     def read(self) -> pa.Table:

@@ -121,6 +121,13 @@ def test_a_file_that_begins_to_speak_of_a_dataset_changes_its_token(tmp_path: Pa
     assert (store.tokens(["lake/a"]), ids(store)) == (before, ["T1"])
 
 
+def test_lines_come_in_the_order_of_their_file_whoever_asks_for_which(tmp_path: Path) -> None:
+    lake = LocalFiles(tmp_path)
+    lake.put_log("all.jsonl", "".join(line(f"lake/{name}", f"T{number}") for number, name in enumerate("bcabacb")))
+    lines = lake.store().read(["lake/b", "lake/a"])
+    assert lines["transaction"].to_pylist() == ["T0", "T2", "T3", "T4", "T6"]
+
+
 # --- costs ---
 
 MANY = [f"lake/{number:03}" for number in range(100)]
