@@ -8,11 +8,13 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retention_assets.policy.instants import parse_instant
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests import oracle
 from retention_assets_tests.histories import History, random_history, to_lines
@@ -42,6 +44,11 @@ def written(lake: Lake, histories: Sequence[History]) -> None:
     """All logs in one file."""
     lines = "".join(f"{line}\n" for line in to_lines(histories))
     (lake.folder / "log" / "all.jsonl").write_text(lines)
+
+
+def closed_after(row: Mapping[str, Any], instant: datetime) -> bool:
+    """Whether a row of a history closed later than that."""
+    return row["closed_at"] is not None and parse_instant(row["closed_at"]) > instant
 
 
 def judged(history: History, policy: Policy, holds: Sequence[Hold]) -> Mapping[str, oracle.Verdict]:
@@ -80,7 +87,9 @@ def test_whatever_happens_in_the_grace_only_what_is_still_justified_goes(seed: i
     assert [one for one in results.values() if one.refused or one.errors] == []
     verdicts = {(one.dataset, name): judged(one, policy, holds) for one in later for name, policy in policies.items()}
     due = {mark: policy for mark, policy in marks.items() if mark not in taken_back}
-    goes = {mark for mark, policy in due.items() if verdicts[mark[0], policy][mark[1]].verdict == "mark"}
+    # What closed after it was marked is taken for another one of the same name.
+    anew = {(one.dataset, row["transaction"]) for one in later for row in one.transactions if closed_after(row, MARKED)}
+    goes = {mark for mark, policy in due.items() if verdicts[mark[0], policy][mark[1]].verdict == "mark"} - anew
     place = {
         (one.dataset, row["transaction"]): f"{one.dataset.removeprefix('lake/')}/{row['transaction']}/"
         for one in later
