@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["server", "url"]
 
 # Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
-_LONG = {"ledger", "test_laws.py"}
+_LONG = {
+    "commands", "ledger", "stores", "sweep", "test_acts.py", "test_alerts.py", "test_checks.py", "test_laws.py", "test_sensors.py",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
