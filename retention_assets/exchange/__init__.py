@@ -1,0 +1,80 @@
+"""The exchange format: JSON lines or Parquet, from a file or a folder, to the lines of a log.
+
+Belongs here: which files are logs, in which order they are read, and reading them. A fault that one line shows (a time without
+a zone, bytes that are text) belongs to a dataset and refuses it. Only what cannot be given to any dataset (a line that
+is no JSON, one without a dataset, a key that nobody knows) refuses the file.
+Does not belong here: either form (json_lines.py, parquet.py).
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.exchange.json_lines import datasets_of_json, read_json
+from retention_assets.exchange.keys import KEYS
+from retention_assets.exchange.parquet import read_parquet
+from retention_assets.frames.added_deletes import with_moved_heads
+from retention_assets.frames.log import LINES, Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.problems import BadInput, Problem
+
+__all__ = ["ADDED", "KEYS", "datasets_in", "is_log", "joined_lines", "read_file", "read_lines", "read_log", "reading_order"]
+
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
+# What sweeps add to a folder of logs begins so.
+ADDED = "retention-"
+
+
+def read_log(path: Path) -> Log:
+    """Read a log and decide, dataset by dataset, whether it is sound."""
+    return sound_log(read_lines(path))
+
+
+def read_lines(path: Path) -> pa.Table:
+    """Read a file, or all files of a folder in reading order."""
+    return joined_lines([read_file(file) for file in _files(path)])
+
+
+def joined_lines(tables: Collection[pa.Table]) -> pa.Table:
+    """The lines of the files of one log as those of one file."""
+    return with_moved_heads(pa.concat_tables([LINES.empty_table(), *tables]).combine_chunks())
+
+
+def read_file(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
+    """The lines of one file, or of some datasets in it. A fault of the file refuses it whichever datasets are asked for."""
+    if file.suffix != ".parquet":
+        return read_json(file, datasets)
+    table = read_parquet(file)
+    return table if datasets is None else table.filter(pc.is_in(table["dataset"], pa.array(datasets, pa.string())))
+
+
+def datasets_in(file: Path) -> list[str]:
+    """The names of the datasets that a file speaks of, sorted."""
+    if file.suffix == ".parquet":
+        return sorted(pc.unique(read_parquet(file)["dataset"]).to_pylist())
+    return datasets_of_json(file)
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of a folder of logs is one, by its name."""
+    return name.endswith(_SUFFIXES)
+
+
+def reading_order(name: str) -> tuple[bool, str]:
+    """By name, but what sweeps added comes last: a line without a parent must not follow one that nobody wrote before it."""
+    return name.startswith(ADDED), name
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = [file for file in path.iterdir() if is_log(file.name) and file.is_file()]
+        if files:
+            return sorted(files, key=lambda file: reading_order(file.name))
+        raise BadInput(Problem("holds no log", file=str(path), expected="files that end in .jsonl or .parquet"))
+    if not path.is_file():
+        raise BadInput(
+            Problem("is not there", file=str(path), expected="a log: a file of JSON lines or Parquet, or a folder of them")
+        )
+    return [path]

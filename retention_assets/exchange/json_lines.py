@@ -1,0 +1,208 @@
+"""Logs as JSON lines: from a file to the lines of a log, and every fault that one line shows.
+
+Belongs here: reading with DuckDB, which keeps "left out" and "null" apart, which `parent` needs, and which needs no loop over
+lines in Python; and saying which line of a file can't be read.
+Does not belong here: what several lines mean together (frames/soundness.py).
+"""
+
+import codecs
+import gzip
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from retention_assets.exchange.keys import KEYS, TIMES
+from retention_assets.frames.log import LINES
+from retention_assets.problems import BadInput, Problem, nearest, shown
+
+_NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
+_SMALL = 65536
+# DuckDB takes a name for a glob; no name of a file may choose other files.
+_GLOB = re.compile(r"([*?\[])")
+
+
+# Each key as JSON text first, so that a wrong type can be named instead of being cast or dropped.
+_SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in TIMES else "JSON"}"' for key in KEYS)
+_LINES_SQL = f"""
+    SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{{{_SHAPE}}}') AS line
+    FROM lines
+"""
+
+
+def read_json(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
+    """The lines of a file, or of some datasets in it."""
+    with _ndjson(file) as db:
+        db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}")
+        _check_keys(db, file)
+        chosen = ""
+        if datasets is not None:
+            db.register("wanted", pa.table({"dataset": pa.array(datasets, pa.string())}))
+            chosen = "WHERE line.dataset IN (SELECT dataset FROM wanted)"
+        db.execute(f"CREATE TEMP VIEW chosen AS SELECT *, rowid AS place FROM raw {chosen}")
+        return db.sql(_CAST_SQL).to_arrow_table().cast(LINES)
+
+
+def datasets_of_json(file: Path) -> list[str]:
+    """The names of the datasets that a file speaks of, sorted."""
+    if (few := _few_datasets(file)) is not None:
+        return few
+    with _ndjson(file) as db:
+        found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
+    names = [name for (name,) in found if name]
+    # A line of no dataset is what reading refuses the file for, by its number.
+    return sorted(names) if len(names) == len(found) > 0 else sorted(set(read_json(file)["dataset"].to_pylist()))
+
+
+def _few_datasets(file: Path) -> list[str] | None:
+    """The names in a small file without a fault. A database takes thirty milliseconds to begin, and such files are many."""
+    if file.suffix == ".gz" or not 0 < file.stat().st_size <= _SMALL:
+        return None
+    try:
+        names = {json.loads(line)["dataset"] for line in file.read_text(encoding="utf-8").split("\n") if line.strip()}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return sorted(names) if names and all(isinstance(name, str) and name for name in names) else None
+
+
+@contextmanager
+def _ndjson(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database that sees the objects of a file as `lines`; what DuckDB cannot read is refused by the number of its line."""
+    if file.stat().st_size == 0:
+        raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.execute("SET preserve_insertion_order = true")
+        name = _GLOB.sub(r"[\1]", str(file)).replace("'", "''")
+        try:
+            db.execute(
+                f"CREATE TEMP VIEW lines AS SELECT json FROM read_ndjson_objects(['{name}'], maximum_object_size = 67108864)"
+            )
+            yield db
+        except duckdb.Error as fault:
+            raise BadInput(_no_json(file, str(fault))) from None
+
+
+def _no_json(file: Path, text: str) -> Problem:
+    """The first line that is no JSON, looked for again: DuckDB counts lines in its own way, and speaks of bytes and buffers."""
+    expected = "one JSON object on each line"
+    try:
+        for number, line in _numbered(file):
+            try:
+                json.dumps(json.loads(line.decode("utf-8")), ensure_ascii=False).encode()
+            except UnicodeDecodeError:
+                return Problem("is not text", file=str(file), line=number, expected=f"{expected}, in UTF-8")
+            except (ValueError, RecursionError):
+                what = "begins with a byte order mark" if line.startswith(codecs.BOM_UTF8) else "is no JSON"
+                return Problem(what, file=str(file), line=number, value=shown(line.decode("utf-8").strip()), expected=expected)
+    except (OSError, EOFError, zlib.error) as fault:
+        return Problem(f"cannot be read: {fault}", file=str(file))
+    return Problem("is no JSON", file=str(file), value=shown(text), expected=expected)
+
+
+def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number in the file. Only for messages: nothing sound is read this way."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+
+
+def _number_of(file: Path, place: int) -> int | None:
+    """The number in the file of the line at a place among those that are not blank."""
+    return next((number for number, _ in itertools.islice(_numbered(file), place, None)), None)
+
+
+def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
+    """The combinations of keys are few, however many lines there are."""
+    problems: list[Problem] = []
+    found = db.execute(
+        "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') "
+        "FROM raw GROUP BY keys, kind ORDER BY 4"
+    ).fetchall()
+    if not found:
+        problems.append(Problem("is empty", file=str(file), expected="one JSON object on each line"))
+    for keys, kind, count, first, nameless in found:
+        where = f"({count} lines, this is the first)" if count > 1 else "(1 line)"
+        new: list[Problem] = []
+        for key in sorted(set(keys) - set(KEYS)):
+            guess = nearest(key, KEYS)
+            remedy = f"Did you mean {guess}?" if guess else "Facts of your own go into attributes."
+            new.append(
+                Problem(
+                    f"is not a known key {where}", key=shown(key)[1:-1], expected=f"one of {', '.join(KEYS)}", remedy=remedy
+                )
+            )
+        if kind != "OBJECT":
+            new.append(Problem(f"is not an object {where}", expected="one JSON object on each line"))
+        elif nameless:
+            new.append(Problem(f"is missing {where}", key="dataset", expected="store/name on each line"))
+        if len(set(keys)) != len(keys):
+            new.append(Problem(f"has a key twice {where}", expected="each key once"))
+        line = _number_of(file, first) if new else None
+        problems += [replace(problem, file=str(file), line=line) for problem in new]
+    if problems:
+        raise BadInput(problems)
+
+
+def _zone(key: str) -> str:
+    """Whether a text names its zone; a plain date is its midnight in UTC."""
+    return (
+        f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
+    )
+
+
+_FILE_NAMES = """CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END"""
+_ATTRIBUTES = """CASE WHEN line.attributes LIKE '{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END"""
+
+
+def _faults() -> str:
+    """A SQL expression with the first fault of a line, or null."""
+    cases = []
+    for key in TIMES:
+        time = f"try_cast(line.{key} AS TIMESTAMPTZ)"
+        # Beyond these years Python has no instants, and infinity is a time only to a database.
+        cases.append(f"WHEN line.{key} IS NOT NULL AND {time} IS NULL THEN '{key} is not a time: ' || line.{key}")
+        cases.append(f"WHEN NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
+        cases.append(
+            f"WHEN {time} NOT BETWEEN '0001-01-02T00:00:00Z' AND '9999-12-30T00:00:00Z' "
+            f"THEN '{key} is out of range: ' || line.{key}"
+        )
+    cases.append("WHEN NOT regexp_full_match(line.bytes, '-?[0-9]{1,18}') THEN 'bytes is not a whole number: ' || line.bytes")
+    cases.append(
+        "WHEN NOT (regexp_full_match(line.files, '-?[0-9]{1,18}') OR line.files LIKE '[%') "
+        "THEN 'files is neither a count nor a list of names: ' || line.files"
+    )
+    # A file without a name can never be seen to be replaced.
+    cases.append(f"WHEN list_count({_FILE_NAMES}) < len({_FILE_NAMES}) THEN 'files holds a name that is null: ' || line.files")
+    cases.append(
+        "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' "
+        "THEN 'attributes is not a mapping: ' || line.attributes"
+    )
+    # DuckDB reads a mapping with a key twice as null, and nothing may be judged by attributes that are not there.
+    cases.append(
+        f"WHEN line.attributes IS NOT NULL AND {_ATTRIBUTES} IS NULL THEN 'attributes has a key twice: ' || line.attributes"
+    )
+    return "CASE " + " ".join(cases) + " END"
+
+
+_CAST_SQL = f"""
+    SELECT
+        line.dataset AS dataset, line.transaction AS transaction, line.parent AS parent,
+        list_contains(keys, 'parent') AS parent_given,
+        line.type AS type, line.status AS status,
+        {", ".join(f"try_cast(line.{key} AS TIMESTAMPTZ) AS {key}" for key in TIMES[:3])},
+        try_cast(line.bytes AS BIGINT) AS bytes,
+        CASE WHEN line.files LIKE '[%' THEN json_array_length(line.files) ELSE try_cast(line.files AS BIGINT) END AS files,
+        {_FILE_NAMES} AS file_names,
+        {_ATTRIBUTES} AS attributes,
+        line.branch AS branch, line.tag AS tag, line.head AS head,
+        try_cast(line.expires_at AS TIMESTAMPTZ) AS expires_at, line.realm AS realm,
+        {_faults()} AS fault
+    FROM chosen ORDER BY place
+"""
