@@ -14,3 +14,5 @@ class Outcome(StrEnum):
     FAILED = "FAILED"
     # The store itself found, at the very door, that somebody needs it: nothing of it was deleted.
     SPARED = "SPARED"
+    # The store was given its time, and deletes it by itself: nothing of it is gone yet.
+    EXPIRING = "EXPIRING"

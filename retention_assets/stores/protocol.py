@@ -10,6 +10,7 @@ with one target.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ class Abilities:
     file_lists: bool = False
     # What its log no longer lists is no longer there: the log is the data, not a book beside it.
     log_is_complete: bool = False
+    # `sweep` deletes a target only if it still is what its note says, and nothing that happens meanwhile can make it needed
+    # otherwise: the log has not to be read again before each batch.
+    guards: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,9 @@ class Store(Protocol):
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Per dataset a text that is another one whenever its log or its refs may have changed. Cheap; no token: not there."""
 
+    def remarks(self) -> list[str]:
+        """What a person should know before it is used: sentences, such as one about an index that is missing."""
+
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """What to write down before these are deleted, one for each of them. Changes nothing."""
 
@@ -101,4 +108,16 @@ class Store(Protocol):
 
         Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
         keeps no other from being deleted; what turns out to be needed is SPARED and untouched.
+        """
+
+
+@runtime_checkable
+class Expiring(Store, Protocol):
+    """A store with the ability `expiry`: it deletes by itself what has passed the time that it was given."""
+
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:
+        """Let everything of the targets expire at an instant, the same for all of it; none takes the time back.
+
+        What would expire earlier stays as it is. One outcome for each: EXPIRING when its time is set (or taken back),
+        ALREADY_GONE, FAILED, or SPARED where it is no longer what its note says.
         """

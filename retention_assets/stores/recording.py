@@ -5,6 +5,7 @@ Belongs here: answering as if. Everything that reads is the store's own that sta
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ class Recorded:
     dataset: str
     transaction: str
     bytes: int | None
+    # It would be given a time, and the store would expire it by itself.
+    expires: bool = False
 
 
 @dataclass
@@ -55,6 +58,10 @@ class RecordingStore:
         """The store's own tokens."""
         return self.store.tokens(datasets)
 
+    def remarks(self) -> list[str]:
+        """The store's own remarks."""
+        return self.store.remarks()
+
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """What the store would want written down."""
         prepared = self.store.prepare(dataset, transactions)
@@ -66,3 +73,10 @@ class RecordingStore:
         would = [Recorded(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
         self.recorded += would
         return [Swept(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
+
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:  # noqa: ARG002 - the protocol's
+        """Write down what would be left to expire."""
+        if at is not None:
+            sizes = (self._sizes.get((dataset, one.transaction)) for one in targets)
+            self.recorded += [Recorded(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)]
+        return [Swept(one.transaction, Outcome.EXPIRING) for one in targets]

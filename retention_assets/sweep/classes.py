@@ -37,6 +37,7 @@ def opening_of(dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rule
         terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
         classes=classes_of(verdicts, marks, as_of),
+        periods={policy.name: policy.select.older_than.age.iso() for policy in about if policy.select.older_than},
     )
 
 

@@ -19,7 +19,7 @@ from retention_assets.sweep.batches import pause
 from retention_assets.sweep.door import Door
 from retention_assets.sweep.fresh import Look, Reading, StoreFailed, asked, read
 from retention_assets.sweep.lease import held
-from retention_assets.sweep.one_dataset import OneDataset, Result, Tell
+from retention_assets.sweep.one_dataset import OneDataset, Result, Tell, Terms
 
 
 @dataclass
@@ -37,7 +37,8 @@ class Sweeper:
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
-        self.door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
+        door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
+        self._terms = Terms(self.ledger, self.rulebook, door, self.as_of, self.tell, self.stop, self.wait)
 
     def sweep(self, datasets: Sequence[str]) -> Iterator[Result]:
         """Sweep what is due of some datasets, and what an earlier sweep left. One result for each that was looked at."""
@@ -82,20 +83,7 @@ class Sweeper:
         result = Result(look.dataset)
         try:
             with held(self.ledger, look.dataset, self.holder) as lease:
-                one = OneDataset(
-                    self.ledger,
-                    store,
-                    self.rulebook,
-                    self.door,
-                    self.as_of,
-                    lease,
-                    look,
-                    result,
-                    self.tell,
-                    self.stop,
-                    self.wait,
-                )
-                one.sweep()
+                OneDataset(self._terms, store, lease, look, result).sweep()
         except Refused as fault:
             result.refused = str(fault)
         self.tell(result)

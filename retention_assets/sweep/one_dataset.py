@@ -10,26 +10,32 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.frames.arrays import joined
 from retention_assets.frames.candidate_marks import candidate_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.instants import Duration
+from retention_assets.policy.model import Sweep
 from retention_assets.problems import Refused
 from retention_assets.rulebook import Rulebook
-from retention_assets.stores.protocol import Store, Swept, Target
+from retention_assets.stores.protocol import Store, Target
+from retention_assets.sweep.answers import deleted, expiring
 from retention_assets.sweep.batches import Batch, batches
 from retention_assets.sweep.classes import opening_of
 from retention_assets.sweep.door import Checked, Door
-from retention_assets.sweep.fresh import Look, StoreFailed, asked, is_current, read
+from retention_assets.sweep.fresh import Look, asked, is_current, read
 
 _BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
 _MOST_SAID = 5
+# How many pieces a batch is cut into that no policy says how to sweep.
+_AT_ONCE = 8
 
 
 @dataclass
@@ -49,21 +55,28 @@ class Result:
 Tell = Callable[[Result], None]
 
 
-@dataclass
-class OneDataset:
-    """One dataset on its way: what it is worked on with, the look that was taken at it, and the result so far."""
+@dataclass(frozen=True)
+class Terms:
+    """What all datasets of one sweep have in common: the record, the rules, the instant, and who is told and may say stop."""
 
     ledger: Ledger
-    store: Store
     rulebook: Rulebook
     door: Door
     as_of: datetime
-    lease: Lease
-    look: Look
-    result: Result
     tell: Tell
     stop: threading.Event
     wait: Callable[[Duration, threading.Event], None]
+
+
+@dataclass
+class OneDataset:
+    """One dataset on its way: the look that was taken at it, and the result so far."""
+
+    terms: Terms
+    store: Store
+    lease: Lease
+    look: Look
+    result: Result
     # What the door said of the marks at hand, and what people said when it was asked.
     checked: Checked = field(default_factory=Checked)
     said: tuple[object, ...] = ()
@@ -76,60 +89,76 @@ class OneDataset:
             self._look_again()
         if self.look.fault:
             raise Refused(f"nothing of {dataset} is swept: {self.look.fault}")
-        left, due = self.ledger.sweeps.left(dataset), self._due()
+        left, due = self._sweepable(self.terms.ledger.sweeps.left(dataset)), self._due()
         if not len(left) and not len(due):
             return
         self._open_report()
         if len(left):
             self._finish(left)
-        if len(due) and not self.stop.is_set():
+        if len(due) and not self.terms.stop.is_set():
             self._begin(due)
-        self.ledger.reports.finish_done(self.lease.holder, dataset)
+        self.terms.ledger.reports.finish_done(self.lease.holder, dataset)
 
     def _finish(self, left: pa.Table) -> None:
         """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
-        self._check(left, self._spare_begun)
+        spare = partial(self._spare_begun, left)
+        self._check(left, spare)
         rows = left.filter(_among(left, self.checked.go))
         self.result.planned += len(rows)
-        for batch in self._batches(rows, left):
-            if self.stop.is_set():
+        expired = self._expired(rows)
+        self._settle(expired)
+        self._done |= {one.mark for one in expired}
+        for batch in self._batches(rows.filter(pc.invert(_among(rows, self._done))), left):
+            if self.terms.stop.is_set():
                 return
-            self._current(left, self._spare_begun)
-            self._settle(self._deleted(self._still(batch), batch.sweep.parallelism))
+            self._current(left, spare)
+            # What waits to expire is given its time once more: whoever began it may not have come to it.
+            self._settle(self._acted(self._still(batch), batch.sweep))
             self._done |= batch.targets.keys()
+
+    def _expired(self, rows: pa.Table) -> list[Settlement]:
+        """What the store was to expire, and no longer has."""
+        gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], joined(self.look.log.transactions["transaction"]))))
+        expires = self._expiring(gone)
+        return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
+
+    def _expiring(self, marks: pa.Table) -> set[int]:
+        """Of some marks those whose rows the store expires by itself, as their policy version says."""
+        return {mark for mark, how in self.terms.door.sweeps_of(marks).items() if how.mode == "ttl"}
 
     def _begin(self, due: pa.Table) -> None:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
         self._check(due, self._spare)
         plan = self._plan(due)
-        for batch in self._batches(self.ledger.sweeps.planned(plan), due):
-            if self.stop.is_set():
+        for batch in self._batches(self.terms.ledger.sweeps.planned(plan), due):
+            if self.terms.stop.is_set():
                 return
             self._current(due, self._spare)
             targets = self._still(batch)
-            begun = self.ledger.sweeps.begin(self.lease, plan, targets)
-            self._settle(self._deleted({mark: targets[mark] for mark in begun}, batch.sweep.parallelism))
+            begun = self.terms.ledger.sweeps.begin(self.lease, plan, targets)
+            self._settle(self._acted({mark: targets[mark] for mark in begun}, batch.sweep))
             self._done |= batch.targets.keys()
-            self.tell(self.result)
-        self.ledger.sweeps.finish(self.lease, plan)
+            self.terms.tell(self.result)
+        self.terms.ledger.sweeps.finish(self.lease, plan)
 
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
         """The rows in batches, at the pace of their policies."""
-        for number, batch in enumerate(batches(rows.to_pylist(), self.door.sweeps_of(marks), self.checked.in_latest_view)):
+        sweeps = self.terms.door.sweeps_of(marks)
+        for number, batch in enumerate(batches(rows.to_pylist(), sweeps, self.checked.in_latest_view)):
             if number:
-                self.wait(batch.sweep.every, self.stop)
+                self.terms.wait(batch.sweep.every, self.terms.stop)
             yield batch
 
     def _check(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
-        self.said = self.door.said()
-        self.checked = self.door.check(self.look.log, marks, self.store.abilities.log_is_complete)
+        self.said = self.terms.door.said()
+        self.checked = self.terms.door.check(self.look.log, marks, self.store.abilities.log_is_complete)
         if self.checked.spared:
             spare(self.checked.spared)
 
     def _current(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Check again if the store or people say something new since."""
-        if self.said == self.door.said() and is_current(self.store, self.look):
+        if self.said == self.terms.door.said() and (self.store.abilities.guards or is_current(self.store, self.look)):
             return
         self._look_again()
         if self.look.fault:
@@ -138,11 +167,24 @@ class OneDataset:
         self._check(marks.filter(pc.invert(_among(marks, self._done))), spare)
 
     def _spare(self, needed: Mapping[int, str]) -> None:
-        spared = self.ledger.sweeps.spare(self.lease, needed, self.as_of.date())
+        spared = self.terms.ledger.sweeps.spare(self.lease, needed, self.terms.as_of.date())
         self.result.outcomes[Outcome.SPARED] += len(spared)
 
-    def _spare_begun(self, needed: Mapping[int, str]) -> None:
-        self._settle([Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items()])
+    def _spare_begun(self, left: pa.Table, needed: Mapping[int, str]) -> None:
+        """What of the marks on which a sweep had begun somebody needs. A time that the store was given is taken back first."""
+        mine = left.filter(_among(left, needed))
+        expires = self._expiring(mine)
+        spared = [Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items() if mark not in expires]
+        targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
+        for one in expiring(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
+            if one.outcome is Outcome.FAILED:
+                # It still has its time: nobody may believe that it was spared.
+                self.result.errors.append(f"what was to expire is needed, and its time could not be taken back: {one.error}")
+            elif one.outcome is Outcome.ALREADY_GONE:
+                spared.append(one)
+            else:
+                spared.append(Settlement(one.mark, Outcome.SPARED, error=needed[one.mark]))
+        self._settle(spared)
 
     def _still(self, batch: Batch) -> dict[int, Target]:
         """The targets of a batch that may go by what is known now."""
@@ -152,32 +194,35 @@ class OneDataset:
         }
 
     def _due(self) -> pa.Table:
-        """The marks whose grace is over, without those whose rows the store should expire and can't."""
-        due = self.ledger.marks.due(self.lease.dataset, self.as_of)
+        """The marks whose grace is over."""
+        return self._sweepable(self.terms.ledger.marks.due(self.lease.dataset, self.terms.as_of))
+
+    def _sweepable(self, marks: pa.Table) -> pa.Table:
+        """Some marks without those whose rows the store should expire and can't."""
         if self.store.abilities.expiry:
-            return due
-        expiring = {mark for mark, how in self.door.sweeps_of(due).items() if how.mode == "ttl"}
-        for policy in sorted(set(due.filter(_among(due, expiring))["policy"].to_pylist())):
+            return marks
+        expires = self._expiring(marks)
+        for policy in sorted(set(marks.filter(_among(marks, expires))["policy"].to_pylist())):
             self.result.errors.append(
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
                 " itself: its marks wait. Take the key out of the policy to have them deleted."
             )
-        return due.filter(_among(due, set(due["id"].to_pylist()) - expiring))
+        return marks.filter(pc.invert(_among(marks, expires)))
 
     def _look_again(self) -> None:
         self.look = read(self.store, [self.lease.dataset]).looks[0]
 
     def _open_report(self) -> None:
         """The day's report, if this is the first sweep of the day that has to do with the dataset."""
-        dataset, day = self.lease.dataset, self.as_of.date()
-        if any(report["due_by"] for report in self.ledger.reports.of(day, dataset)):
+        dataset, day = self.lease.dataset, self.terms.as_of.date()
+        if any(report["due_by"] for report in self.terms.ledger.reports.of(day, dataset)):
             return
-        log, as_of = self.look.log, self.as_of
-        rules = self.rulebook.rules([dataset], as_of)
+        log, as_of = self.look.log, self.terms.as_of
+        rules = self.terms.rulebook.rules([dataset], as_of)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-        marks = self.ledger.marks.table([dataset], ["MARKED", "SWEEPING", "SWEPT"])
+        marks = self.terms.ledger.marks.table([dataset], ["MARKED", "SWEEPING", "SWEPT"])
         opening = opening_of(dataset, log, verdicts, marks, rules, as_of)
-        self.ledger.reports.open(day, dataset, opening, as_of, self.lease.holder, len(log.transactions))
+        self.terms.ledger.reports.open(day, dataset, opening, as_of, self.lease.holder, len(log.transactions))
 
     def _plan(self, due: pa.Table) -> Plan:
         """Write down what is about to go, with what the store has to know to find it again."""
@@ -185,37 +230,31 @@ class OneDataset:
         marks = {row["transaction"]: row["id"] for row in rows}
         prepared = asked(self.store, lambda: self.store.prepare(self.lease.dataset, list(marks))) if marks else []
         # What an earlier plan wrote down stands where the store knows nothing any more.
-        earlier = self.ledger.sweeps.notes(marks.values())
+        earlier = self.terms.ledger.sweeps.notes(marks.values())
         notes = {
             marks[one.transaction]: Planned(one.bytes, one.note or earlier.get(marks[one.transaction])) for one in prepared
         }
-        plan = self.ledger.sweeps.plan(self.lease, notes, self.as_of)
+        plan = self.terms.ledger.sweeps.plan(self.lease, notes, self.terms.as_of)
         self.result.planned += plan.marks
         return plan
 
-    def _deleted(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
-        """The store's word on each target. What it says nothing of, or says by raising, has failed."""
-        if not targets:
-            return []
-        why, found = "the store said nothing of it", dict[str, Swept]()
-        try:
-            swept = asked(self.store, lambda: self.store.sweep(self.lease.dataset, list(targets.values()), parallelism))
-            found = {one.transaction: one for one in swept}
-        except StoreFailed as fault:
-            why = str(fault)
-        answers = {
-            mark: found.get(one.transaction) or Swept(one.transaction, Outcome.FAILED, error=why)
-            for mark, one in targets.items()
-        }
-        return [Settlement(mark, one.outcome, one.bytes, one.error) for mark, one in answers.items()]
+    def _acted(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
+        """The store's word on each target, as the policy has it swept."""
+        if sweep.mode == "ttl" and targets:
+            return expiring(self.store, self.lease.dataset, targets, self.terms.as_of, sweep.parallelism)
+        return deleted(self.store, self.lease.dataset, targets, sweep.parallelism)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:
-        if not settlements:
+        """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""
+        over = [one for one in settlements if one.outcome is not Outcome.EXPIRING]
+        if waiting := len(settlements) - len(over):
+            self.result.outcomes[Outcome.EXPIRING] += waiting
+        if not over:
             return
-        self.result.outcomes.update(self.ledger.sweeps.settle(self.lease, settlements, self.as_of.date()))
-        self.result.bytes_freed += sum(one.bytes for one in settlements if one.outcome is Outcome.DELETED)
+        self.result.outcomes.update(self.terms.ledger.sweeps.settle(self.lease, over, self.terms.as_of.date()))
+        self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
         for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.remarks, Outcome.DELETED)):
-            words = [one.error for one in settlements if one.outcome is outcome and one.error]
+            words = [one.error for one in over if one.outcome is outcome and one.error]
             said += words[: max(0, _MOST_SAID - len(said))]
 
 

@@ -28,8 +28,12 @@ CHAIN = ("T1", "T2", "T3", "T4", "T5")
 class Environment(ABC):
     """A world of its own for one store: histories with real bytes, and eyes that do not look through the store."""
 
-    # Three names of datasets as the store gives them, sorted.
-    datasets: tuple[str, str, str]
+    # The names of datasets as the store gives them, sorted: three, or as many as one such store can have.
+    datasets: tuple[str, ...]
+    # Whether its transactions are independent of each other (RECORDs), so that none has a parent and no branch a head.
+    independent: bool = False
+    # What the store calls the branch of a dataset that was written.
+    branch: str = "main"
 
     @abstractmethod
     def store(self) -> Store:
@@ -66,7 +70,7 @@ class Contract:
 
     @pytest.fixture
     def ids(self, environment: Environment) -> dict[str, str]:
-        """Three datasets of one branch each; the ids of the first one by their drawn ones."""
+        """Datasets of one branch each; the ids of the first one by their drawn ones."""
         drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{30 - age}d" for age, name in enumerate(CHAIN))
         first, *_ = [environment.write(dataset, drawing) for dataset in environment.datasets]
         return first
@@ -88,15 +92,16 @@ class Contract:
         lines = store.read(environment.datasets)
         assert lines.schema == LINES
         log = sound_log(lines)
-        assert log.datasets["fault"].to_pylist() == [None] * 3
+        assert log.datasets["fault"].to_pylist() == [None] * len(environment.datasets)
         rows = [row for row in log.transactions.to_pylist() if row["dataset"] == environment.datasets[0]]
         assert [row["transaction"] for row in rows] == [ids[name] for name in CHAIN]
-        assert [row["parent"] for row in rows] == [None, *(ids[name] for name in CHAIN[:-1])]
-        assert [row["heads"] for row in rows] == [[], [], [], [], ["main"]]
+        branched = not environment.independent
+        assert [row["parent"] for row in rows] == [None, *(ids[name] if branched else None for name in CHAIN[:-1])]
+        assert [row["heads"] for row in rows] == [[], [], [], [], [environment.branch] if branched else []]
 
     def test_only_what_was_asked_for_is_read(self, environment: Environment) -> None:
-        lines = environment.store().read([environment.datasets[1], f"{environment.store().name}/not-there"])
-        assert set(lines["dataset"].to_pylist()) == {environment.datasets[1]}
+        lines = environment.store().read([environment.datasets[-1], f"{environment.store().name}/not-there"])
+        assert set(lines["dataset"].to_pylist()) == {environment.datasets[-1]}
 
     def test_nothing_is_read_when_nothing_is_asked_for(self, environment: Environment) -> None:
         assert environment.store().read([]).equals(LINES.empty_table())
