@@ -1,13 +1,21 @@
-"""The two databases that a ledger can be in: a SQLite file, and a schema of its own in one PostgreSQL server per session.
+"""The databases of the tests: a SQLite file, and a schema of its own in one PostgreSQL server per session, for the ledger and
+for stores; for stores also a database of its own in one MariaDB server per session, where one is installed.
 
 Belongs here: fixtures, which the root conftest gives to all tests.
 """
 
+import shutil
+import sqlite3
+import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import psycopg
+import pymysql
 import pytest
 
 
@@ -33,9 +41,65 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a ledger of this test alone can be."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
-    uri: str = request.getfixturevalue("server")
+    return new_schema(request.getfixturevalue("server"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of this test alone, as one in which somebody keeps what a store reads."""
+    if request.param == "sqlite":
+        sqlite3.connect(tmp_path / "store.db").close()
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    if request.param == "postgresql":
+        return new_schema(request.getfixturevalue("server"))
+    return new_database(request.getfixturevalue("mariadb"))
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Path]:
+    """The socket of a MariaDB that is there for this session alone."""
+    server, install = (shutil.which(name, path=_SYSTEM) for name in ("mariadbd", "mariadb-install-db"))
+    if not server or not install:
+        pytest.skip("no MariaDB is installed here (Debian: apt-get install mariadb-server)")
+    # Not below pytest's folder: the path of a socket holds about a hundred characters.
+    with tempfile.TemporaryDirectory(prefix="mdb-") as name:
+        folder = Path(name)
+        own = ["--no-defaults", f"--datadir={folder / 'data'}", "--user=root"]
+        made = [install, *own, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        subprocess.run(made, check=True, capture_output=True)
+        # Writers are killed here, never the machine.
+        light = ["--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
+        command = [server, *own, *light, f"--socket={folder / 'sock'}", f"--pid-file={folder / 'pid'}"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr
+            said = []
+            for line in running.stderr:
+                said.append(line)
+                if "ready for connections" in line:
+                    break
+            else:
+                pytest.fail(f"MariaDB did not start: {''.join(said)}")
+            # Read on, or a full pipe would stop it.
+            Thread(target=running.stderr.read, daemon=True).start()
+            yield folder / "sock"
+            running.terminate()
+
+
+_SYSTEM = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin:/opt/homebrew/bin"
+
+
+def new_schema(uri: str) -> str:
+    """The URL of an empty schema in a PostgreSQL server."""
     with psycopg.connect(uri, autocommit=True) as connection:
         row = connection.execute("SELECT count(*) FROM pg_namespace").fetchone()
         name = f"test_{row[0] if row else 0}"
         connection.execute(f"CREATE SCHEMA {name}".encode())
     return f"{uri}&options={quote(f'-csearch_path={name}')}"
+
+
+def new_database(socket: Path) -> str:
+    """The URL of an empty database in a MariaDB server."""
+    with closing(pymysql.connect(unix_socket=str(socket), user="root")) as connection, connection.cursor() as cursor:
+        name = f"test_{cursor.execute('SHOW DATABASES')}"
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    return f"mysql://root@localhost/{name}?unix_socket={quote(str(socket))}"

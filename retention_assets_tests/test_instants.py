@@ -37,6 +37,16 @@ def test_the_text_of_a_duration_parses_back_to_it(duration: Duration) -> None:
     assert parse_duration(str(duration)) == duration
 
 
+@given(durations)
+def test_the_iso_text_of_a_duration_parses_back_to_it(duration: Duration) -> None:
+    assert parse_duration(duration.iso()) == duration
+
+
+@pytest.mark.parametrize(("text", "iso"), [("P2Y", "P2Y"), ("30d", "P30D"), ("6mo", "P6M"), ("PT36H", "PT36H"), ("0s", "PT0S")])
+def test_a_duration_is_written_as_iso_8601_has_it(text: str, iso: str) -> None:
+    assert parse_duration(text).iso() == iso
+
+
 def test_the_text_of_a_duration_of_many_hours_and_a_day_parses_back_to_it() -> None:
     duration = parse_duration("P1DT300000H")
     assert parse_duration(str(duration)) == duration

@@ -63,6 +63,14 @@ class Duration:
         date = (f"{months}M" if months else "") + (f"{days}D" if days else "")
         return f"P{date}" + (f"T{seconds}S" if seconds else "")
 
+    def iso(self) -> str:
+        """The duration as ISO 8601 has it: `P2Y`, `P30D`, `PT36H`. It parses back to this value."""
+        hours, rest = divmod(self.seconds, 3600)
+        date = ((self.months // 12, "Y"), (self.months % 12, "M"), (self.days, "D"))
+        time = ((hours, "H"), (rest // 60, "M"), (rest % 60, "S"))
+        day, clock = ("".join(f"{amount}{unit}" for amount, unit in part if amount) for part in (date, time))
+        return f"P{day}" + (f"T{clock}" if clock else "") if day or clock else "PT0S"
+
     def words(self) -> str:
         """The duration as a person says it: `2 years`, `30 days`, `1 day and 12 hours`."""
         parts: list[str] = []
