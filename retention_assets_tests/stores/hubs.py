@@ -1,0 +1,53 @@
+"""DataHub's table with DataHub's files, a ledger and settings: what a cycle over aspects needs.
+
+Belongs here: building it. Marking without Spark, sweeping and looking into the ledger are the lake's (sweep/lakes.py).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from retention_assets.policy.instants import parse_duration
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.stores.aspects_worlds import Table
+from retention_assets_tests.sweep.lakes import Lake
+
+
+class Hub(Lake):
+    """A lake whose stores are tables of aspects, by the names of the stores."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, Table], **settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, policies="")
+        self.tables = tables
+        (folder / "policies" / "p.yaml").unlink()
+        stores = [
+            {
+                "name": name,
+                "kind": "aspects",
+                "url": table.url.replace("$", "$$"),
+                "table": table.name,
+                **settings.get(name, {}),
+            }
+            for name, table in tables.items()
+        ]
+        written = {"ledger": self.ledger_url, "warehouse": "warehouse", "policies": "policies", "stores": stores}
+        (folder / "retention.yaml").write_text(json.dumps(written))
+
+    def retains(self, file: str, entries: Sequence[Mapping[str, Any]]) -> None:
+        """A file of DataHub's in the folder of policies."""
+        (self.folder / "policies" / f"{file}.yaml").write_text(json.dumps(list(entries)))
+
+
+def entry(entity: str, aspect: str, kept: str, **more: Any) -> dict[str, Any]:
+    """One entry: `v3` keeps so many versions, `t30d` so long, `v3+t30d` both, `-` everything."""
+    retention: dict[str, Any] = {}
+    for part in kept.split("+"):
+        if part == "-":
+            retention["indefinite"] = {}
+        elif part[0] == "v":
+            retention["version"] = {"maxVersions": int(part[1:])}
+        else:
+            length = parse_duration(part[1:]).after(AS_OF) - AS_OF
+            retention["time"] = {"maxAgeInSeconds": int(length.total_seconds())}
+    return {"entity": entity, "aspect": aspect, "config": {"retention": retention}, **more}
