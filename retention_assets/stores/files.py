@@ -71,6 +71,10 @@ class FilesStore:
         """A hash of the files that speak of each."""
         return self.log.tokens(datasets)
 
+    def remarks(self) -> list[str]:
+        """Nothing that its errors do not say by themselves."""
+        return []
+
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
         layout = Layout.of(self.settings)

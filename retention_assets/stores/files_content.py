@@ -1,13 +1,14 @@
 """What is in the files of a log: the datasets they speak of, their lines, and the ids in them.
 
-Belongs here: reading through exchange.py, a remote file from a copy, and remembering what was read by the file's version. A
+Belongs here: reading through exchange, a remote file from a copy, and remembering what was read by the file's version. A
 file may hold thousands of datasets, which are asked about one by one: it is read once and cut into them.
 Does not belong here: which files there are (files_listing.py), and what the lines mean.
 """
 
+import itertools
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,9 @@ from retention_assets.stores.files_listing import LogFile, settled
 WHOLE = 64 << 20
 # What a process keeps of all logs together.
 _KEPT_BYTES = 256 << 20
+# Files up to this size are read many at a time.
+_SMALL = 64 << 10
+_AT_ONCE = 1_000
 # A name, and an array of places: about this much of Python.
 _PER_DATASET = 250
 
@@ -101,6 +105,39 @@ def lines_of(file: LogFile, datasets: Collection[str]) -> pa.Table:
     if file.size > WHOLE:
         return _read(file, datasets)
     return _kept.cut(file, True, lambda: Cut.of(_read(file))).lines(datasets)
+
+
+def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
+    """The lines of some datasets in each of some files, in the order of the files; small ones that are neighbours in one piece.
+
+    To begin reading takes longer than a small file, and a log may have thousands.
+    """
+    found: list[pa.Table] = []
+    for alike, files in itertools.groupby(wanted, _is_small):
+        some = list(files)
+        for first in range(0, len(some), _AT_ONCE):
+            mine = some[first : first + _AT_ONCE]
+            together = _together(mine, set[str]().union(*(wanted[file] for file in mine))) if alike and len(mine) > 1 else None
+            found += [lines_of(file, wanted[file]) for file in mine] if together is None else [together]
+    return found
+
+
+def _is_small(file: LogFile) -> bool:
+    fs, _ = opened(file.log)
+    return is_local(fs) and 0 < file.size <= _SMALL and not file.name.endswith((".gz", ".parquet"))
+
+
+def _together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
+    """The lines of some files, read as one file; None if that can't be, so that the file at fault is named."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "log.jsonl"
+        try:
+            with whole.open("wb") as stream:
+                for file in files:
+                    stream.write(Path(file.path).read_bytes() + b"\n")
+            return read_file(whole, datasets)
+        except (BadInput, OSError):
+            return None
 
 
 def ids_of(file: LogFile, dataset: str) -> pa.Array:

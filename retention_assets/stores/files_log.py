@@ -6,7 +6,7 @@ Does not belong here: the listing (files_listing.py), reading (files_content.py)
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from retention_assets.exchange import joined_lines, reading_order
 from retention_assets.problems import BadInput, Problem
-from retention_assets.stores.files_content import datasets_of, ids_of, lines_of
+from retention_assets.stores.files_content import datasets_of, ids_of, lines_of_all
 from retention_assets.stores.files_listing import Found, LogFile, listed
+
+# Of log: some thousand small histories, or a second's work.
+_TOGETHER = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +60,12 @@ class FilesLog:
     def lines(self, datasets: Collection[str]) -> pa.Table:
         """The lines of some datasets as they are now."""
         holding = self.held().holding(datasets) if datasets else {}
-        return joined_lines([lines_of(file, names) for file, names in holding.items()])
+        return joined_lines(lines_of_all(holding))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Datasets that a chain of files connects are together, so that each file is read once."""
+        """Datasets that a chain of files connects are together, so that each file is read once; so are small ones, because
+        every question lists all files.
+        """
         first = {dataset: dataset for dataset in datasets}
 
         def root(dataset: str) -> str:
@@ -79,7 +84,10 @@ class FilesLog:
         shares: dict[str, list[str]] = {}
         for dataset in sorted(first):
             shares.setdefault(root(dataset), []).append(dataset)
-        return [tuple(share) for share in shares.values()]
+        sizes = dict.fromkeys(shares, 0)
+        for file, names in held.items():
+            sizes[root(names[0])] += file.size
+        return [tuple(sorted(share)) for share in _packed([(shares[one], size) for one, size in sizes.items()])]
 
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
         """Per dataset a hash of the files that speak of it. A new file that does changes it, as does a file that is gone."""
@@ -90,6 +98,20 @@ class FilesLog:
             said = repr([(file.path, file.size, file.version) for file in files])
             digests[files] = hashlib.sha256(said.encode(errors="surrogateescape")).hexdigest()
         return {name: digests[files] for name, files in holding.items()}
+
+
+def _packed(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
+    """Shares put together, as long as they have few bytes of log; a large one stays by itself."""
+    together: list[str] = []
+    room = _TOGETHER
+    for share, size in shares:
+        if together and size > room:
+            yield together
+            together, room = [], _TOGETHER
+        together += share
+        room -= size
+    if together:
+        yield together
 
 
 # A sweep may serve several stores, and one of them may be written to meanwhile.

@@ -30,6 +30,7 @@ from retention_assets.stores.iceberg_prepare import prepare_table
 from retention_assets.stores.iceberg_sweep import Unloadable, sweep_table
 from retention_assets.stores.iceberg_twins import Twins, beside, locations
 from retention_assets.stores.kinds import IcebergSettings
+from retention_assets.stores.of_settings import OfSettings
 from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
 
 _ABILITIES = Abilities(log_is_complete=True)
@@ -38,25 +39,14 @@ _THREADS = 8
 _Answer = TypeVar("_Answer")
 
 
-class IcebergStore:
+class IcebergStore(OfSettings[IcebergSettings]):
     """A store over a catalog. Travels as its settings; the catalog is opened where it is first asked."""
 
     def __init__(self, settings: IcebergSettings) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
         self._twins = Twins()
-
-    def __getstate__(self) -> IcebergSettings:
-        return self.settings
-
-    def __setstate__(self, settings: IcebergSettings) -> None:
-        self.__init__(settings)  # type: ignore[misc]
-
-    @property
-    def name(self) -> str:
-        """What the names of its datasets begin with."""
-        return self.settings.name
 
     @property
     def abilities(self) -> Abilities:
@@ -85,6 +75,10 @@ class IcebergStore:
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(self._token, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
+
+    def remarks(self) -> list[str]:
+        """Nothing that its errors do not say by themselves."""
+        return []
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
         """How to find the files of each snapshot once it is expired, and what deleting them will free."""

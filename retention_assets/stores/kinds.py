@@ -11,10 +11,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    model_validator,
+)
 
-from retention_assets.places import DatabaseUrl, Location, database_url, folder_of, has_scheme, located, without_scheme
-from retention_assets.problems import Expected, Refused
+from retention_assets.places import Location, StoreUrl, database_url, folder_of, has_scheme, located, without_scheme
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.lengths import some_time
+from retention_assets.problems import Expected
 
 if TYPE_CHECKING:
     from retention_assets.stores.protocol import Store
@@ -33,12 +45,6 @@ def _store_name(name: str) -> str:
         )  # fmt: skip
     if name.startswith("::"):
         raise Expected("a name that begins with :: belongs to the system", "a name of your own")
-    return name
-
-
-def _column(name: str) -> str:
-    if not _IDENTIFIER.fullmatch(name):
-        raise Expected("is not a column name", "letters, digits and _, not beginning with a digit, at most 63 characters")
     return name
 
 
@@ -64,7 +70,6 @@ def _tupled(value: Any) -> Any:
 
 
 Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
-Column = Annotated[str, AfterValidator(_column)]
 Table = Annotated[str, AfterValidator(_table)]
 
 
@@ -150,36 +155,64 @@ class AspectsSettings(StoreSettings):
     """Kind `aspects`: the table in which DataHub keeps its aspects."""
 
     kind: Literal["aspects"] = "aspects"
-    url: DatabaseUrl
+    url: StoreUrl
     table: Table = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
+
+
+def _given(name: str) -> str:
+    """A name that somebody gave to a table or column: each is quoted, so that any can be one."""
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 63:
+        raise Expected("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
+    return name
+
+
+def _given_table(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) > 2:
+        raise Expected("is not a table name", "table or schema.table; no name holds a dot itself")
+    return ".".join(_given(part) for part in parts)
+
+
+GivenColumn = Annotated[str, AfterValidator(_given)]
+GivenTable = Annotated[str, AfterValidator(_given_table)]
+TimeToLive = Annotated[Duration, PlainValidator(some_time("180d")), PlainSerializer(str)]
 
 
 class Root(Part):
     """The table whose rows are the records, and the columns that tell their story."""
 
-    table: Table
-    key: Column
-    opened_at: Column
-    closed_at: Column
-    archived_at: Column | None = None
-    type: Column | None = None
+    table: GivenTable
+    key: GivenColumn
+    opened_at: GivenColumn
+    closed_at: GivenColumn
+    archived_at: GivenColumn | None = None
+    type: GivenColumn | None = None
 
 
 class Child(Part):
     """A table whose rows belong to a record, and the column that says to which."""
 
-    table: Table
-    key: Column
+    table: GivenTable
+    key: GivenColumn
+
+
+class Ttl(Part):
+    """How the database expires records by itself, by a column that the root and all children have."""
+
+    column: Annotated[GivenColumn, Field(description="When a row may be expired; empty is never.")]
+    document_ttl: Annotated[TimeToLive, Field(description="How far housekeeping puts off what must not expire yet.")]
+    expires_in_max_days: Annotated[int, Field(ge=1, le=36_500, description="How many days ahead housekeeping looks.")] = 1
 
 
 class RecordsSettings(StoreSettings):
     """Kind `records`: independent records in a database, each a root row with rows in other tables."""
 
     kind: Literal["records"] = "records"
-    url: DatabaseUrl
+    url: StoreUrl
     root: Root
     children: Annotated[tuple[Child, ...], BeforeValidator(_tupled)] = ()
+    ttl: Ttl | None = None
 
     @model_validator(mode="after")
     def _children_are_others(self) -> Self:
@@ -202,11 +235,16 @@ def _iceberg(settings: IcebergSettings) -> "Store":
     return IcebergStore(settings)
 
 
-def _not_in_this_version(settings: StoreSettings) -> "Store":
-    raise Refused(
-        f"The store {settings.name} is of kind {settings.kind}, whose histories this version judges in logs (`retention preview"
-        " --log`) but can't read from the database or sweep. Leave it out of the settings to run on the others."
-    )
+def _records(settings: RecordsSettings) -> "Store":
+    from retention_assets.stores.records import RecordsStore
+
+    return RecordsStore(settings)
+
+
+def _aspects(settings: AspectsSettings) -> "Store":
+    from retention_assets.stores.aspects import AspectsStore
+
+    return AspectsStore(settings)
 
 
 BUILT_IN: Mapping[str, StoreKind] = MappingProxyType(
@@ -215,8 +253,8 @@ BUILT_IN: Mapping[str, StoreKind] = MappingProxyType(
         for kind in (
             StoreKind("files", FilesSettings, _files),
             StoreKind("iceberg", IcebergSettings, _iceberg),
-            StoreKind("aspects", AspectsSettings, _not_in_this_version),
-            StoreKind("records", RecordsSettings, _not_in_this_version),
+            StoreKind("aspects", AspectsSettings, _aspects),
+            StoreKind("records", RecordsSettings, _records),
         )
     }
 )

@@ -4,6 +4,7 @@ Belongs here: file systems that say little of their files, changes that are hard
 does not read, nor work out, what concerns the others.
 """
 
+import gzip
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,8 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 
 from retention_assets.exchange import read_file
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import Refused
-from retention_assets.stores import files_content, files_listing
+from retention_assets.problems import BadInput, Refused
+from retention_assets.stores import files_content, files_listing, files_log
 from retention_assets.stores.below_root import Folder, Layout
 from retention_assets.stores.files import FilesStore
 from retention_assets.stores.kinds import FilesSettings
@@ -222,3 +223,42 @@ def test_what_was_written_a_moment_ago_is_not_kept_and_later_is(
         monkeypatch.setattr(files_listing, "now", lambda at=written + timedelta(seconds=seconds): at)
         assert ids(lake.store()) == ["T1"]
     assert len(read) == 3
+
+
+def test_small_files_are_read_together_and_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a last line has no end, where a dataset is in several, and where one of them is large or is no JSON lines."""
+    lake = LocalFiles(tmp_path)
+    lake.put_log("a.jsonl", line() + line(transaction="T2").rstrip())
+    lake.put_log("b.jsonl", line("lake/b") + "\n" + line(transaction="T3"))
+    lake.put_log("c.jsonl.gz", "")
+    lake.put_place("log/c.jsonl.gz", gzip.compress((line("lake/c") + line(transaction="T4")).encode()))
+    lake.put_log("d.jsonl", line(transaction="T5", opened_at="yesterday"))
+    lake.put_log("e.jsonl", line(transaction="T6", bytes=1))
+    names = ["lake/a", "lake/c"]
+    together = lake.store().read(names)
+    with monkeypatch.context() as alone:
+        alone.setattr(files_content, "_SMALL", 0)
+        assert together.equals(lake.store().read(names))
+    assert together["transaction"].to_pylist() == ["T1", "T2", "T3", "T1", "T4", "T5", "T6"]
+    assert together["fault"].to_pylist()[5] == "opened_at is not a time: yesterday"
+
+
+def test_a_broken_file_among_small_ones_is_named(tmp_path: Path) -> None:
+    lake = LocalFiles(tmp_path)
+    for name in "abc":
+        lake.put_log(f"{name}.jsonl", line(f"lake/{name}"))
+    store = lake.store()
+    assert store.datasets() == ["lake/a", "lake/b", "lake/c"]
+    lake.put_log("b.jsonl", line("lake/b") + line("lake/b", transaction="T2", kind="x"))
+    with pytest.raises(BadInput, match=r"b\.jsonl.*kind"):
+        store.read(["lake/a", "lake/b", "lake/c"])
+    assert ids(store, "lake/c") == ["T1"]
+
+
+def test_small_logs_are_one_share_and_a_large_one_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = LocalFiles(tmp_path)
+    for name in "abcd":
+        lake.put_log(f"{name}.jsonl", line(f"lake/{name}") * (20 if name == "c" else 1))
+    monkeypatch.setattr(files_log, "_TOGETHER", 4 * len(line()))
+    names = lake.store().datasets()
+    assert lake.store().shares(names) == [("lake/a", "lake/b"), ("lake/c",), ("lake/d",)]

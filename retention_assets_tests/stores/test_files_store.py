@@ -24,7 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.problems import BadInput, Refused
-from retention_assets.stores import remote_removal
+from retention_assets.stores import files_log, remote_removal
 from retention_assets.stores.below_root import Layout
 from retention_assets.stores.files import FilesStore
 from retention_assets.stores.folders import Folders
@@ -451,7 +451,8 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path, s3: S3) -> None:
             world.store().datasets()
 
 
-def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(world: Files) -> None:
+def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(world: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_log, "_TOGETHER", 0)
     world.put_log("p.jsonl", line(dataset="lake/p") + line(dataset="lake/q"))
     world.put_log("q.jsonl", line(dataset="lake/r") + line(dataset="lake/q", transaction="T2"))
     world.put_log("s.jsonl.gz", "")

@@ -1,0 +1,136 @@
+"""The keys of units of work: any type that a database has for them, and the one text by which everybody else knows them.
+
+Belongs here: a key as text, and the conditions that find rows by such texts with the index of the column.
+Does not belong here: tables (records_tables.py).
+
+A text that no row of the column can have finds nothing. What is found is to be compared with the text again: databases differ
+in what they hold to be equal (case, blanks at the end), and only the very text is the unit of work that is meant.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    CHAR,
+    BigInteger,
+    Column,
+    ColumnElement,
+    Enum,
+    Integer,
+    Numeric,
+    String,
+    Text,
+    Uuid,
+    any_,
+    bindparam,
+    case,
+    cast,
+    false,
+    func,
+    null,
+)
+from sqlalchemy.types import TypeEngine, UserDefinedType
+
+_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+
+
+class _AnyLength(UserDefinedType[str]):
+    """PostgreSQL's char of any length: what is called CHAR without one is a single letter."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "BPCHAR"
+
+
+def _integer(text: str) -> int:
+    if not (_INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63):
+        raise ValueError(text)
+    return int(text)
+
+
+# Types that databases have for keys: how a text becomes such a value, and the type as that of a list's elements, without a
+# length to which texts would be cut. Each stands after the narrower ones. Any other type gets the text as it is.
+_TYPES: tuple[tuple[type[TypeEngine[Any]], Callable[[str], Any], TypeEngine[Any] | None], ...] = (
+    (Enum, str, None),
+    (Integer, _integer, BigInteger()),
+    (Uuid, UUID, Uuid()),
+    (Numeric, Decimal, Numeric()),
+    (CHAR, str, _AnyLength()),
+    (String, str, Text()),
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A column that holds the key of a unit of work."""
+
+    column: Column[Any]
+    dialect: str
+
+    @property
+    def text(self) -> ColumnElement[Any]:
+        """The key as text: bytes as hexadecimal digits. Null where it has none."""
+        if self.dialect == "sqlite":
+            # Any column of SQLite may hold anything; bytes in it have no text that leads back to them.
+            return case((func.typeof(self.column) == "blob", null()), else_=cast(self.column, Text))
+        if self._is_binary:
+            return func.encode(self.column, "hex") if self.dialect == "postgresql" else func.lower(func.hex(self.column))
+        return cast(self.column, Text if self.dialect == "postgresql" else CHAR)
+
+    def among(self, ids: Sequence[str]) -> ColumnElement[bool]:
+        """The rows whose key is one of some texts, and perhaps others that the database takes for the same."""
+        if self.dialect == "sqlite":
+            # A column without a type keeps numbers as numbers, and to those no text is equal.
+            both = [value for one in ids for value in (one, _as_number(one)) if value is not None]
+            return self.column.in_(both)
+        values = [value for one in ids if (value := self._value(one)) is not None]
+        if not values:
+            return false()
+        if self.dialect != "postgresql":
+            return self.column.in_(values)
+        # One parameter, however many there are: one statement for the server to prepare.
+        kind = self._element
+        as_texts = isinstance(kind, _AnyLength) or (kind is self.column.type and not self._is_binary)
+        given: ColumnElement[Any] = bindparam(None, values, ARRAY(Text if as_texts else kind))
+        found: ColumnElement[bool] = self.column == any_(cast(given, ARRAY(kind)) if as_texts else given)
+        return found
+
+    def beyond(self, last: str, as_number: bool) -> ColumnElement[bool]:
+        """The rows after the one with that text, in the order of the column. `as_number` is SQLite's to know."""
+        if self.dialect == "sqlite":
+            return self.column > (_as_number(last) if as_number else last)
+        later: ColumnElement[bool] = self.column > self._value(last)
+        return later
+
+    @property
+    def _is_binary(self) -> bool:
+        try:
+            return self.column.type.python_type is bytes
+        except NotImplementedError:
+            return False
+
+    @property
+    def _element(self) -> TypeEngine[Any]:
+        found = next((element for known, _, element in _TYPES if isinstance(self.column.type, known)), None)
+        return found if found is not None else self.column.type
+
+    def _value(self, text: str) -> Any:
+        """The value of a text in the column, or none if it has none."""
+        read: Callable[[str], Any] = next((read for known, read, _ in _TYPES if isinstance(self.column.type, known)), str)
+        try:
+            return bytes.fromhex(text) if self._is_binary else read(text)
+        except (ValueError, InvalidOperation):
+            return None
+
+
+def _as_number(text: str) -> int | None:
+    try:
+        return _integer(text)
+    except ValueError:
+        return None
