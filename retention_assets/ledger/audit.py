@@ -44,6 +44,7 @@ class Deed(StrEnum):
     POLICY = "POLICY"
     REPORT = "REPORT"
     CLOCK = "CLOCK"
+    POSTPONE = "POSTPONE"  # what a store would have expired by itself, and must not yet
 
 
 def new_id() -> int:

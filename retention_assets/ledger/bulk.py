@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import adbc_driver_sqlite.dbapi as adbc_sqlite
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import ClientCursor
@@ -40,6 +39,9 @@ def stage(engine: Engine, table: pa.Table | None) -> Iterator[tuple[Path | None,
     elif engine.dialect.name == "postgresql":
         yield None, lambda connection: _copy(connection, table)
     else:
+        # It imports every library of tables that is installed, half a second of what definitions take to load.
+        import adbc_driver_sqlite.dbapi as adbc_sqlite
+
         with tempfile.TemporaryDirectory(prefix="retention-") as folder:
             file = Path(folder) / "staged.db"
             with adbc_sqlite.connect(str(file)) as connection:

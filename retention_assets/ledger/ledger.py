@@ -18,7 +18,10 @@ from retention_assets.ledger.connection import connect, file_of, reading, unreac
 from retention_assets.ledger.database import Database
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
+from retention_assets.ledger.looks import Looks
 from retention_assets.ledger.marks import Marks
+from retention_assets.ledger.outlook import Outlook
+from retention_assets.ledger.postponed import Postponed
 from retention_assets.ledger.published import Published
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
@@ -42,12 +45,15 @@ class Ledger:
         self.leases = Leases(database)
         self.reports = Reports(database)
         self.published = Published(database)
+        self.postponed = Postponed(database)
+        self.looks = Looks(database)
         self.book = PolicyBook(database)
         self.holds = Holds(database)
         self.realms = Realms(database)
         self.visibility = Visibility(database)
         self.clock = ClockGuard(database)
         self.story = Story(database)
+        self.outlook = Outlook(database)
 
     def verify(self, known: Head | None = None) -> Verdict:
         """Whether the record still says what was written; `known` is a head that was noted earlier."""

@@ -35,6 +35,7 @@ from retention_assets.ledger.bulk import STAGED, stream
 from retention_assets.ledger.candidates import Prepared, prepare
 from retention_assets.ledger.columns import Instant
 from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.looks import look
 from retention_assets.ledger.published import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.ledger.seals import digest_of
@@ -105,15 +106,17 @@ class Marks:
         actor: str,
         reason: str | None = None,
         published: Sequence[Publication] = (),
+        looks: pa.Table | None = None,
     ) -> Marked:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
 
-        `candidates` has the columns of `CANDIDATES`. Marking the same again changes nothing: not the time, not the policy.
+        `candidates` has the columns of `CANDIDATES`, and `looks`, if somebody looked, those of `LOOK_ROWS`. Marking the same
+        again changes nothing: not the time, not the policy.
         """
         first = self._reserve(len(candidates))
         while True:
             prepared = prepare(candidates, first, self._marked_at(as_of))
-            work = _Marking(prepared, actor, reason, published)
+            work = _Marking(prepared, actor, reason, published, looks)
             done = self.database.write(work, prepared.rows if len(candidates) else None)
             if done is not None:
                 return done
@@ -183,6 +186,7 @@ class _Marking:
     actor: str
     reason: str | None
     published: Sequence[Publication]
+    looks: pa.Table | None
 
     def __call__(self, doing: Writing) -> Marked | None:
         """What was done, or none where somebody marked as of a later time while this was prepared."""
@@ -197,6 +201,8 @@ class _Marking:
             doing.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
             doing.record(self._act(doing, act, new))
         publish(doing, self.published, self.actor)
+        if self.looks is not None:
+            look(doing, self.looks)
         return Marked(new, len(self.prepared.rows) - new, marked_at, act if new else None)
 
     def _insert(self, doing: Writing, act: int) -> int:

@@ -48,6 +48,12 @@ class Published:
             found = [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
         return [one for one in found if wanted is None or one.dataset in wanted]
 
+    def by(self, asset: str, run: str) -> list[str]:
+        """The datasets whose newest rows of an asset a run published."""
+        query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset, PUBLISHED.c.run == run)
+        with self.database.reading() as connection:
+            return list(connection.execute(query.order_by(PUBLISHED.c.dataset)).scalars())
+
     def folders(self) -> set[str]:
         """Every folder that something points at."""
         with self.database.reading() as connection:

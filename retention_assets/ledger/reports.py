@@ -39,6 +39,8 @@ class Opening:
     terminal_only: bool | None = None
     archived_types: tuple[str, ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
+    # The age behind each bound, in ISO 8601: P2Y.
+    periods: Mapping[str, str] = field(default_factory=dict)
 
 
 class Span(NamedTuple):
@@ -87,7 +89,7 @@ class Reports:
         query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _told()).order_by(REPORTS.c.dataset)
         with self.database.reading() as connection:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
-            return [{**row, **{name: json.loads(row[name]) for name in _JSON}} for row in found]
+            return [_read(dict(row)) for row in found]
 
     def days(self) -> list[date]:
         """The days that have a report, newest first."""
@@ -104,6 +106,21 @@ class Reports:
 
 
 _JSON = ("policies", "bounds", "archived_types", "classes")
+
+
+def _written(opening: Opening) -> dict[str, str]:
+    """What of a report is JSON. A bound stands with the period that it comes from, where there is one."""
+    periods = opening.periods
+    bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
+    return {name: json.dumps(bounds if name == "bounds" else getattr(opening, name), sort_keys=True) for name in _JSON}
+
+
+def _read(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
+    # Reports of earlier releases know the bound alone.
+    with_period = {name: said for name, said in found["bounds"].items() if isinstance(said, list)}
+    bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
+    return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
 
 
 def _opened() -> ColumnElement[bool]:
@@ -124,7 +141,7 @@ def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, 
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
     amount, size = (int(value) for value in doing.connection.execute(due).one())
     values = {
-        **{name: json.dumps(getattr(opening, name), sort_keys=True) for name in _JSON},
+        **_written(opening),
         "terminal_only": opening.terminal_only,
         "to_delete": REPORTS.c.to_delete + amount,
         "bytes_to_free": REPORTS.c.bytes_to_free + size,

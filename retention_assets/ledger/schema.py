@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.ledger.columns import Instant, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0002"
+REVISION = "0003"
 
 METADATA = MetaData(
     naming_convention={
@@ -227,6 +227,17 @@ PUBLISHED = Table(
     Column("run", Text, nullable=False),
     Column("published_at", Instant, nullable=False),
     Column("act", ACT, nullable=False),
+)
+
+# What was true of a dataset when it was last judged: the newest look alone, so this one table forgets.
+LOOKS = Table(
+    "looks",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    Column("token", Text),
+    Column("rules", Text, nullable=False),
+    Column("looked_at", Instant, nullable=False),
+    Column("next_look", Instant),
 )
 
 # One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.
