@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element
 
 from retention_assets.day_report import CLASSES, DayReport, Line, iso_of, summed
 from retention_assets.page_elements import at, document, made, named, table
+from retention_assets.plots.bars import NARROW, Plot, drawn
 from retention_assets.tables import size_of
 
 MOST_SHOWN = 1_000
@@ -25,12 +26,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def page_of(report: DayReport) -> str:
-    """The page. The same report always gives the same text."""
+def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
+    """The page. The same report and plots always give the same text."""
     total = report.total
     parts = [_header(report, total)]
     if report.lines:
-        parts += [_tiles(total), *_log(total), *_rules(report, total), *_datasets(report.lines, total)]
+        parts += [_tiles(total), *_log(total), *_plots(plots), *_rules(report, total), *_datasets(report.lines, total)]
     else:
         words = f"Nothing was to be deleted: no dataset has a report {'of these days' if report.last else 'of this day'}."
         parts.append(made("section", made("p", words), class_="empty"))
@@ -134,19 +135,26 @@ def _share(count: int, size: int) -> str:
     return "under 0.1 %" if share < 0.1 else "over 99.9 %" if 99.9 < share < 100 else f"{share:.1f} %"
 
 
+def _plots(plots: Iterable[Plot]) -> list[Element]:
+    """The plots side by side where there is room. Each says in its title what it shows."""
+    pictures = [made("figure", drawn(plot, NARROW)) for plot in plots]
+    return [made("div", *pictures, class_="plots")] if pictures else []
+
+
 def _rules(report: DayReport, total: Line) -> list[Element]:
     """The policies with their versions and bounds, and what they say of records."""
     rows = [
         [
             made("th", named(name), scope="row"),
             made("td", ", ".join(map(str, filter(None, versions))) or "–"),
+            made("td", ", ".join(total.periods.get(name, ())) or "–"),
             made("td", *_bounds(total.bounds.get(name, ()))),
         ]
         for name, versions in total.policies.items()
     ]
     if not rows:
         return [made("h2", "Policies"), made("p", "No policy is about these datasets.", class_="soft")]
-    parts = [made("h2", "Policies"), table(("policy", "versions", "takes what is older than"), (), rows)]
+    parts = [made("h2", "Policies"), table(("policy", "versions", "period", "takes what is older than"), (), rows)]
     said = [line.terminal_only for line in report.lines if line.terminal_only is not None]
     if said:
         words = f"Of records, only finished ones may go in {said.count(True):,} of {len(said):,} datasets with a rule for it."

@@ -62,11 +62,16 @@ def _words(counter: str) -> str:
 
 def _policies(total: Line) -> Table:
     rows = [
-        (name, ", ".join(str(version) for version in versions if version), " to ".join(_ends(total.bounds.get(name, ()))))
+        (
+            name,
+            ", ".join(str(version) for version in versions if version),
+            ", ".join(total.periods.get(name, ())),
+            " to ".join(_ends(total.bounds.get(name, ()))),
+        )
         for name, versions in total.policies.items()
     ]
     title = "Policies" if rows else "No policy is about these datasets"
-    return table(title, ("policy", "versions", "takes what is older than"), rows)
+    return table(title, ("policy", "versions", "period", "takes what is older than"), rows)
 
 
 def _ends(bounds: Sequence[str]) -> Sequence[str]:

@@ -76,7 +76,7 @@ def rows(found: Page) -> list[str]:
 WHOLE = line(
     to_delete=1_234, deleted=1_000, already_gone=200, failed=5, spared=20, unmarked=10, bytes_to_free=4_096, bytes_freed=2_048,
     policies={"two-years": (1, 3)}, bounds={"two-years": ("2021-05-17T00:00:00Z",)}, terminal_only=True,
-    archived_types=("PAYMENT", "RECALL"), classes={"kept": 6_000, "due": 1_234, "swept": 0, "open": 1},
+    periods={"two-years": ("P2Y",)}, archived_types=("PAYMENT", "RECALL"), classes={"kept": 6_000, "due": 1_234, "swept": 0, "open": 1},
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_a_page_tells_the_whole_report() -> None:
     for said in (
         "Retention report 2023-05-17", "finished", "Began 2023-05-17 00:00:02 UTC, ended 2023-05-17 00:32:03 UTC, took 32 min 1.01 s.",
         "To delete1,2344 left for a later day's report", "Deleted1,000", "Already gone200", "Failed5", "Spared20", "Unmarked10",
-        "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 32021-05-17T00:00:00Z",
+        "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 3P2Y2021-05-17T00:00:00Z",
         "only finished ones may go in 1 of 1 datasets", "Archived before they may go: PAYMENT, RECALL.", "Datasets: 1",
     ):  # fmt: skip
         assert said in text
@@ -108,13 +108,14 @@ def named(part: str, name: str) -> DayReport:
         "dataset": line(name),
         "policy": line(policies={name: (1,)}),
         "bound": line(policies={"p": (1,)}, bounds={"p": (name,)}),
+        "period": line(policies={"p": (1,)}, periods={"p": (name,)}),
         "type": line(policies={"p": (1,)}, archived_types=(name,)),
         "class": line(classes={name: 3, "kept": 2}),
     }[part]
     return DayReport(DAY, (made,))
 
 
-@pytest.mark.parametrize("part", ["dataset", "policy", "bound", "type", "class"])
+@pytest.mark.parametrize("part", ["dataset", "policy", "bound", "period", "type", "class"])
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -1,6 +1,7 @@
 """One row per transaction: what its branches say about it. Never one row per branch and transaction.
 
-Belongs here: the table of design section 4, made from the columns of a `Scope`. The columns themselves are scope.py's.
+Belongs here: the table of design section 4, made from the columns of a `Scope`. The columns themselves are scope.py's, and the
+branches beside it are branch_ends.py's.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import from_micros
+from retention_assets.frames.branch_ends import BRANCH_ENDS, branch_ends
 from retention_assets.frames.grouping import in_one_piece
 from retention_assets.frames.history import History
 from retention_assets.frames.log import INSTANT, NAME
@@ -39,7 +41,18 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
     """The views of a sound log, in its order, seen by the branches that some glob matches; protection looks at all of them."""
     if not len(log):
         return BRANCH_VIEWS.empty_table()
+    return _views(History(in_one_piece(log), micros(as_of)), branches)
+
+
+def branch_views_and_ends(log: pa.Table, as_of: datetime) -> tuple[pa.Table, pa.Table]:
+    """The views of a sound log, and its branches with the largest latest views: both from one look at its forest."""
+    if not len(log):
+        return BRANCH_VIEWS.empty_table(), BRANCH_ENDS.empty_table()
     history = History(in_one_piece(log), micros(as_of))
+    return _views(history, ("*",)), branch_ends(history)
+
+
+def _views(history: History, branches: Sequence[str]) -> pa.Table:
     scopes = Scopes(history)
     scope = scopes.of(np.array(matching(history.branches.names, branches), dtype=bool))
     back = history.in_log_order

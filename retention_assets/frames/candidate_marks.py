@@ -5,10 +5,8 @@ policies are about are judged together. Few combinations of facts occur, however
 their combination, each combination is decided once, in plain Python that reads like the rules, and the decision is spread.
 """
 
-import math
 from collections.abc import Sequence
 from datetime import datetime
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, Small, flags, integers, keys_of
-from retention_assets.frames.decisions import Facts, decide
+from retention_assets.frames import limits
+from retention_assets.frames.arrays import Bools, flags, keys_of
+from retention_assets.frames.combinations import combinations
+from retention_assets.frames.decisions import decide
 from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
 from retention_assets.frames.history import OPEN, History
 from retention_assets.frames.log import LOG
+from retention_assets.frames.next_look import NEXT_LOOKS, Judged, Watch, next_looks
 from retention_assets.frames.own_windows import Own, own_of
 from retention_assets.frames.protection import protection
 from retention_assets.frames.rules import unmet
@@ -31,8 +32,6 @@ from retention_assets.policy.instants import micros
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.where import columns_of
 
-# Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
-_MOST_KEYS = 1 << 20
 # Decisions are spread over as many rows at a time as a cache holds, however long a dataset is.
 _ROWS_AT_ONCE = 1 << 18
 _ALWAYS = (
@@ -83,8 +82,33 @@ def candidate_marks(
     `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
     not count towards limits.
     """
+    return _tables(log, datasets, policies, holds, as_of, known, with_looks=False)[0]
+
+
+def verdicts_and_looks(
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None = None,
+) -> tuple[pa.Table, pa.Table]:
+    """The same, and for each dataset with a transaction when to look again (`NEXT_LOOKS`)."""
+    return _tables(log, datasets, policies, holds, as_of, known, with_looks=True)
+
+
+def _tables(
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None,
+    *,
+    with_looks: bool,
+) -> tuple[pa.Table, pa.Table]:
     if not len(log):
-        return CANDIDATE_MARKS.empty_table()
+        return CANDIDATE_MARKS.empty_table(), NEXT_LOOKS.empty_table()
     log = in_one_piece(log)
     bounds = bounds_of(log)
     chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
@@ -94,16 +118,21 @@ def candidate_marks(
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     held = chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
     parts: list[pa.Table] = []
+    looks = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
         mine = np.flatnonzero(member.reshape(-1) == number)
         part = log if len(groups) == 1 else slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        parts.append(_judged(part, about, live, held[mine], as_of, mine_fresh, own))
+        judged, rows = _judged(part, about, live, held[mine], as_of, mine_fresh, own, watch=with_looks)
+        parts.append(rows)
+        if with_looks:
+            looks.append(next_looks(judged))
+    when = pa.concat_tables(looks)
     if len(parts) == 1:
-        return parts[0]
+        return parts[0], when
     together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    return together.take(pa.array(back_in_order(bounds, member.reshape(-1))))
+    return together.take(pa.array(back_in_order(bounds, member.reshape(-1)))), when
 
 
 def _fresh(log: pa.Table, known: pa.Table) -> Bools:
@@ -119,56 +148,55 @@ def _judged(
     as_of: datetime,
     fresh: Bools | None,
     own: Own,
-) -> pa.Table:
-    """Verdicts of datasets that the same policies are about."""
+    *,
+    watch: bool,
+) -> tuple[Judged, pa.Table]:
+    """What is found of datasets that the same policies are about, and their verdicts. `watch`: with what turns by time."""
     history = History(log, micros(as_of))
     scopes = Scopes(history)
-    lines = [unmet(policy, scopes, as_of, own) for policy in policies]
+    watches = [Watch() for _ in policies]
+    lines = [unmet(policy, scopes, as_of, own, seen if watch else None) for policy, seen in zip(policies, watches, strict=True)]
     found = protection(scopes)
     latest, pinned = found.branch, found.tag
     hold = _held(history, holds, held)
     free = (pinned == FAR) & (hold < 0)
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
+    countable: list[Bools | None] = [None] * len(policies)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
-            may = (line == 0) & free if policy.latest_view else (line == 0) & free & (latest == FAR)
-            may = may if fresh is None else may & history.column(fresh)
-            over[:, number] = _over(policy, history, may)
+            may = np.ones(len(history), dtype=bool) if policy.latest_view else latest == FAR
+            countable[number] = may = may if fresh is None else may & history.column(fresh)
+            over[:, number] = limits.over(policy.limits, history, may & free & (line == 0))
     facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
     flags = np.zeros(len(history), dtype=np.int8)
     for bit, fact in enumerate(facts_of_rows):
         flags |= fact.view(np.int8) << np.int8(bit)
-    facts, combination = _combinations(history, lines, over, flags)
+    facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
     spread = Spread(decisions, policies, holds, history)
+    judged = Judged(
+        history,
+        as_of,
+        policies,
+        lines,
+        watches,
+        holds,
+        held,
+        facts,
+        decisions,
+        combination,
+        over,
+        countable,
+        free,
+        pinned < FAR,
+    )
     combination = history.in_log_order(combination)
     witnesses: list[npt.NDArray[Any]] = [history.in_log_order(column) for column in (latest, pinned, hold)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
         parts.append(spread.rows(log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
-    return pa.concat_tables(parts)
-
-
-def _over(policy: Policy, history: History, may: Bools) -> Bools:
-    """Datasets in which a policy would take more than its limits, counted over what it alone could mark."""
-    limits = policy.limits
-    over = np.zeros(len(history.starts), dtype=bool)
-    if limits is None:
-        return over
-    count = np.add.reduceat(may.astype(np.int64), history.starts)
-    if limits.transactions is not None:
-        over |= count > limits.transactions
-    if limits.fraction is not None:
-        # As it was written: 0.29 of 100 is 29, which no float product of the two is.
-        share = Fraction(str(limits.fraction)).limit_denominator(10**9)
-        over |= count * share.denominator > share.numerator * history.sizes
-    if limits.bytes is not None:
-        size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
-        # In two halves: a sum that wrapped around would pass for a small one.
-        high, low = (np.add.reduceat(part, history.starts).astype(object) for part in (size >> 32, size & 0xFFFFFFFF))
-        over |= (high * 2**32 + low > limits.bytes).astype(bool)
-    return over
+    return judged, pa.concat_tables(parts)
 
 
 def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
@@ -182,50 +210,3 @@ def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[n
             rows[at] = matching(ids, hold.transactions)
         first[rows] = number
     return first
-
-
-def _combinations(history: History, lines: Sequence[Small], over: Bools, flags: Small) -> tuple[list[Facts], Counts]:
-    """The combinations of facts that occur, and which of them each row has."""
-    kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
-    columns: list[npt.NDArray[np.integer]] = [flags, *lines]
-    if len(kinds_over) > 1:
-        columns.append(history.per_dataset(over_of.reshape(-1)))
-    combination = np.zeros(len(history), dtype=np.int32)
-    members: list[tuple[int, ...]] = [()]
-    waiting: list[int] = []
-    for column in columns:
-        width = int(column.max(initial=0)) + 1
-        if waiting and len(members) * math.prod(waiting) * width > _MOST_KEYS:
-            members, combination = _renumbered(members, waiting, combination)
-            waiting = []
-        combination = combination * np.int32(width) + column
-        waiting.append(width)
-    members, combination = _renumbered(members, waiting, combination)
-    facts = []
-    for flag, *rest in members:
-        unmet_lines = tuple(rest[: len(lines)])
-        over_here = kinds_over[rest[len(lines)] if len(kinds_over) > 1 else 0]
-        facts.append(
-            Facts(
-                unmet_lines, tuple(bool(value) for value in over_here),
-                latest=bool(flag & 1), pinned=bool(flag & 2), held=bool(flag & 4), open=bool(flag & 8),
-            )
-        )  # fmt: skip
-    return facts, combination
-
-
-def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) -> tuple[list[tuple[int, ...]], Counts]:
-    """The combinations that occur, each with the values that its key stands for; and for each row the place of its own."""
-    there = np.zeros(len(members) * math.prod(widths), dtype=bool)
-    there[key] = True
-    present = np.flatnonzero(there)
-    place = np.zeros(len(there), dtype=np.int32)
-    place[present] = np.arange(len(present), dtype=np.int32)
-    found = []
-    for at in present.tolist():
-        values: list[int] = []
-        for width in reversed(widths):
-            at, value = divmod(at, width)
-            values.append(value)
-        found.append((*members[at], *reversed(values)))
-    return found, place[key]

@@ -30,7 +30,8 @@ _STORED = {
     Kind.TRUTH: pa.bool_(),
 }
 _ATTRIBUTES = LOG.field("attributes").type
-_UNKNOWN = pa.scalar(None, pa.bool_())
+# Not made of None: to look what kind of value that is, Arrow imports pandas.
+_UNKNOWN = pa.NA.cast(pa.bool_())
 
 Bits = npt.NDArray[np.bool_]
 

@@ -2,7 +2,7 @@
 
 Belongs here: the schemas that every frame reads and writes. A log that follows them is sound and clustered: the rows of a
 dataset stand together, in the order of `ordinal`, parents before children. Soundness is decided in soundness.py; reading
-happens in exchange.py and in the stores.
+happens in exchange and in the stores.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ where it holds. `unmet` runs through the lines of one policy and says for each r
 the policy selects it. Protection, holds and limits stand above policies and are not known here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -24,11 +24,23 @@ from retention_assets.policy.fields import STATUSES
 from retention_assets.policy.instants import Duration, micros
 from retention_assets.policy.model import Beyond, Branches, OlderThan, Policy, Selection, Window
 
+# The time of what no age ever gets past.
+FOREVER = np.iinfo(np.int64).max
+
+
+class Turn(NamedTuple):
+    """What time alone changes about a line: it keeps a row as long as the row's time is not before the bound of that age."""
+
+    time: Ints
+    age: Duration
+    align: str | None = None
+
 
 class Line(NamedTuple):
     """One line of a policy: the key, where it keeps a row from being selected, and why.
 
     Under `branches.windows` a line is asked for one group of branches: `asked` is where, `branches` the glob of the window.
+    A line with a `turn` refuses, where it is asked, exactly what its turn says; one without says the same at any time.
     """
 
     key: str
@@ -36,6 +48,7 @@ class Line(NamedTuple):
     refused: Bools
     asked: Bools | None = None
     branches: str | None = None
+    turn: Turn | None = None
 
 
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
@@ -46,11 +59,16 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     return micros(bound)
 
 
-def unmet(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Small:
-    """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
+def unmet(policy: Policy, scopes: Scopes, as_of: datetime, own: Own, seen: Callable[[Line], None] | None = None) -> Small:
+    """For each row the number of the first reason for which the policy does not select it; 0 where it does.
+
+    `seen` is shown each line on the way.
+    """
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
     for line in lines(policy, scopes, as_of, own):
+        if seen is not None:
+            seen(line)
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
@@ -77,7 +95,7 @@ def lines(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Iterator
     else:
         yield from _windows(policy, scopes, as_of)
     if select.in_views_older_than:
-        yield from _in_old_views(scope, cut_off(as_of, select.in_views_older_than))
+        yield from _in_old_views(scope, select.in_views_older_than, as_of)
     if select.superseded:
         yield Line("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
@@ -135,7 +153,9 @@ def _own(own: Own, scope: Scope, as_of: datetime) -> Iterator[Line]:
     history, answer = scope.history, own_answer(own, scope, as_of)
     yield Line("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield Line("select.from_table", Reason.NO_TIME, history.closed == NEVER)
-    yield Line("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound)
+    # Bounds of many ages, as times that one bound of no age at all is held against.
+    turn = Turn(history.closed + (micros(as_of) - answer.bound), Duration())
+    yield Line("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
     yield Line("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
 
 
@@ -143,13 +163,16 @@ def _lines(part: Selection | Window, select: Selection, scope: Scope, history: H
     """The lines that a window can replace: older_than, beyond, window."""
     at = "" if isinstance(part, Window) else "select."
     if part.older_than:
-        bound = cut_off(as_of, part.older_than.age, part.older_than.align)
+        age, align = part.older_than.age, part.older_than.align
+        bound = cut_off(as_of, age, align)
         time = _time(part.older_than, select, scope, history)
         yield Line(f"{at}older_than", Reason.NO_TIME, time == NEVER)
-        yield Line(f"{at}older_than", Reason.TOO_YOUNG, time >= bound)
+        yield Line(f"{at}older_than", Reason.TOO_YOUNG, time >= bound, turn=Turn(time, age, align))
         if part.window == "complete":
-            left = scope.superseded_at
-            yield Line(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & ((left == NEVER) | (left > bound)))
+            # Out of it strictly before the bound or at it: the one before the bound, a microsecond earlier.
+            left = np.where(scope.superseded_at == NEVER, FOREVER, scope.superseded_at - 1)
+            turn = Turn(np.where(scope.held, left, NEVER), age, align)
+            yield Line(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
     if part.beyond:
         yield from _beyond(part.beyond, scope, history, at)
 
@@ -178,9 +201,10 @@ def _beyond(beyond: Beyond, scope: Scope, history: History, at: str) -> Iterator
         yield Line(f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions))
 
 
-def _in_old_views(scope: Scope, bound: int) -> Iterator[Line]:
+def _in_old_views(scope: Scope, age: Duration, as_of: datetime) -> Iterator[Line]:
+    closed = scope.view_closed_at
     yield Line("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
-    yield Line("select.in_views_older_than", Reason.VIEW_TOO_YOUNG, scope.view_closed_at >= bound)
+    yield Line("select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), turn=Turn(closed, age))
     yield Line("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
 
