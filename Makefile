@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help check lint format test demo dev bench lock clean
+.PHONY: help check lint format test demo dev pictures bench lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +14,7 @@ PIP := -m pip --disable-pip-version-check install --quiet
 WITH_JAVA := JAVA_HOME="$$(.ci/java)" && export JAVA_HOME &&
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 check: lint ## Lint, types, and the tests that need neither Spark nor patience
 	@$(BIN)/python -m pytest --quiet -m "not spark and not long"
@@ -28,7 +28,7 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 	@$(BIN)/python -m ruff format --quiet
 
 test: lint ## Everything: lint, types and all tests, on Java 17 or 21
-	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet
+	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet --numprocesses 2 --no-loadscope-reorder
 
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo
@@ -42,6 +42,10 @@ dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of th
 
 $(DEMO)/retention.yaml: | $(READY)
 	@$(MAKE) --no-print-directory demo
+
+pictures: $(READY) ## Take the pictures of README.md anew, in Chromium
+	@$(WITH_JAVA) .ci/chromium >/dev/null && \
+	RETENTION_PICTURES=retention_assets_tests/screens/pictures $(BIN)/python -m pytest --quiet retention_assets_tests/screens
 
 bench: $(READY) ## Measure speed on this machine
 	@$(WITH_JAVA) $(BIN)/python -m retention_assets_tests.benchmarks

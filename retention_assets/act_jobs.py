@@ -7,11 +7,12 @@ Does not belong here: the acts (acts.py).
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import dagster as dg
 from pydantic import Field
 
+from retention_assets.names import Names
 from retention_assets.policy.instants import (
     EXPECTED_DURATION,
     EXPECTED_INSTANT,
@@ -21,7 +22,7 @@ from retention_assets.policy.instants import (
 )
 from retention_assets.problems import BadInput, Problem, Refused
 from retention_assets.resources.retention import Retention
-from retention_assets.resources.running import Materials, Metadata
+from retention_assets.resources.running import Metadata, materials_in
 from retention_assets.resources.warehouse import Warehouse
 
 V = TypeVar("V")
@@ -48,41 +49,52 @@ class Doing:
     log: dg.DagsterLogManager
     retention: Retention
     warehouse: Warehouse
+    names: Names
 
 
 F = TypeVar("F", bound=dg.Config)
-Act = Callable[[Doing, F], Metadata]
 
 
-def act(form: type[F]) -> Callable[[Act[F]], dg.JobDefinition]:
-    """Make a job of a function: its name is the job's, its docstring says what the job does, its form is the run's config."""
+@dataclass(frozen=True)
+class Act(Generic[F]):
+    """An act, before an environment has given its job a name."""
 
-    def job_of(do: Act[F]) -> dg.JobDefinition:
-        name = do.__name__
-        op = _op(f"{name}_act", form, do)
+    form: type[F]
+    do: Callable[[Doing, F], Metadata]
 
-        @dg.graph(name=name, description=do.__doc__)
+    def job(self, names: Names) -> dg.JobDefinition:
+        """The job of an environment: called like the function, with its docstring; its form is the run's configuration."""
+        op = self._op(names)
+
+        @dg.graph(name=names.of(self.do.__name__), description=self.do.__doc__)
         def graph() -> None:
             op()
 
-        flat = dg.ConfigMapping(lambda said: {"ops": {op.name: {"config": said}}}, form.to_config_schema(), False)
+        flat = dg.ConfigMapping(lambda said: {"ops": {op.name: {"config": said}}}, self.form.to_config_schema(), False)
         return graph.to_job(config=flat, executor_def=dg.in_process_executor)
 
-    return job_of
+    def _op(self, names: Names) -> dg.OpDefinition:
+        @dg.op(
+            name=names.of(f"{self.do.__name__}_act"),
+            config_schema=self.form.to_config_schema().config_type,
+            out=dg.Out(dg.Nothing),
+            required_resource_keys={names.materials},
+        )
+        def op(context: dg.OpExecutionContext) -> None:
+            said, materials = self.form(**context.op_config), materials_in(context.resources, names)
+            try:
+                actor = _actor(said, context.run_id)
+                doing = Doing(actor, context.run_id, context.log, materials.retention, materials.warehouse, names)
+                context.add_output_metadata(dict(self.do(doing, said)))
+            except (Refused, BadInput) as fault:
+                raise dg.Failure(str(fault), allow_retries=False) from None
+
+        return op
 
 
-def _op(name: str, form: type[F], do: Act[F]) -> dg.OpDefinition:
-    @dg.op(name=name, config_schema=form.to_config_schema().config_type, out=dg.Out(dg.Nothing))
-    def op(context: dg.OpExecutionContext, materials: dg.ResourceParam[Materials]) -> None:
-        said = form(**context.op_config)
-        try:
-            actor = _actor(said, context.run_id)
-            doing = Doing(actor, context.run_id, context.log, materials.retention, materials.warehouse)
-            context.add_output_metadata(dict(do(doing, said)))
-        except (Refused, BadInput) as fault:
-            raise dg.Failure(str(fault), allow_retries=False) from None
-
-    return op
+def act(form: type[F]) -> Callable[[Callable[[Doing, F], Metadata]], Act[F]]:
+    """Make an act of a function that does it, by the form that is filled in for it."""
+    return lambda do: Act(form, do)
 
 
 def _actor(said: dg.Config, run_id: str) -> str:

@@ -12,21 +12,18 @@ from enum import Enum
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
-import pyarrow.compute as pc
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from retention_assets.act_jobs import Doing, Form, Reasoned, act, instant, length
+from retention_assets.act_jobs import Act, Doing, Form, Reasoned, act, instant, length
+from retention_assets.by_hand import hold_of, newest_close, unknown_stores
 from retention_assets.clock import now
-from retention_assets.document import Document
 from retention_assets.frames.soundness import sound_log
+from retention_assets.housekeeping_job import housekeeping
+from retention_assets.names import Names
 from retention_assets.partitions import Choice
 from retention_assets.policy.book import Stored
-from retention_assets.policy.faults import problems_of
-from retention_assets.policy.globs import is_literal
 from retention_assets.policy.instants import text_of
 from retention_assets.policy.language import load_policies
-from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import hold_sentence
 from retention_assets.problems import BadInput, Problem, Refused, nearest
 from retention_assets.resources.launch import Judging
@@ -79,34 +76,14 @@ class PlaceHold(Reasoned):
 @act(PlaceHold)
 def hold(doing: Doing, form: PlaceHold) -> Metadata:
     """Place a hold: nothing that it holds is marked or swept, by any policy, until it ends or is released."""
-    placed = _hold(form, form.owner.strip() or doing.actor)
-    known = {store.name for store in doing.retention.settings.stores}
-    for glob in placed.datasets.include:
-        store, slash, _ = glob.partition("/")
-        if slash and store not in known and is_literal(store):
-            doing.log.warning(f"The store {store} of {glob} is not in the settings.")
+    until = instant(form.until, "until") if form.until else None
+    owner = form.owner.strip() or doing.actor
+    placed = hold_of(form.name, form.datasets, form.transactions, form.reason, owner, until, now())
+    for words in unknown_stores(placed, [store.name for store in doing.retention.settings.stores]):
+        doing.log.warning(words)
     with doing.retention.ledger() as ledger:
         ledger.holds.place(placed, doing.actor)
     return {"name": placed.name, "holds": hold_sentence(placed)}
-
-
-def _hold(form: PlaceHold, owner: str) -> Hold:
-    """The hold, or every fault in what was typed."""
-    until = instant(form.until, "until") if form.until else None
-    if until is not None and until <= now():
-        raise BadInput(Problem("is past", key="until", value=text_of(until), expected="an instant to come"))
-    said = {
-        "name": form.name,
-        "datasets": {"include": form.datasets},
-        **({"transactions": form.transactions} if form.transactions else {}),
-        "reason": form.reason,
-        "owner": owner,
-        **({"until": text_of(until)} if until else {}),
-    }
-    try:
-        return Hold.model_validate(said)
-    except ValidationError as error:
-        raise BadInput(problems_of(error, Document("hold", said, {}), Hold)) from None
 
 
 class Named(Reasoned):
@@ -156,13 +133,7 @@ def _newest_close(doing: Doing, dataset: str) -> datetime:
     for row in log.datasets.to_pylist():
         if row["fault"]:
             raise Refused(f"{dataset} is refused: {row['fault']} (transaction {row['fault_transaction']}). Mend its log first.")
-    rows = log.transactions
-    newest: datetime | None = pc.max(rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))["closed_at"]).as_py()
-    if newest is None:
-        raise Refused(
-            f"Nothing of {dataset} was ever committed, or its store does not have it: there is no view to keep visible."
-        )
-    return newest
+    return newest_close(log.transactions, dataset)
 
 
 class RealmStatus(Enum):
@@ -232,7 +203,7 @@ def preview(doing: Doing, form: Judging) -> Metadata:
         stores = doing.retention.stores({name.partition("/")[0] for name in names})
         files = load_policies(settings.policies, {store.name for store in settings.stores})
         found = rehearse(ledger, stores, settings, files, as_of, names)
-    place = f"{doing.warehouse.folder(dg.AssetKey('preview'), doing.run_id)}/preview.json"
+    place = f"{doing.warehouse.folder(doing.names.key('preview'), doing.run_id)}/preview.json"
     write_text(json.dumps(_as_dict(found, as_of), ensure_ascii=False, indent=2), place)
     for one in found.results:
         if one.refused:
@@ -265,6 +236,12 @@ def _table(found: Rehearsal) -> dg.MetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def acts() -> Sequence[dg.JobDefinition]:
-    """All of them."""
-    return [unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview]
+ACTS: Sequence[Act[Any]] = (
+    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview,
+    housekeeping,
+)  # fmt: skip
+
+
+def acts(names: Names) -> list[dg.JobDefinition]:
+    """All of them, as the jobs of an environment."""
+    return [one.job(names) for one in ACTS]

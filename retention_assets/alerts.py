@@ -1,17 +1,19 @@
 """Alerts: telling somebody that a run failed, or that it succeeded and left something which a person has to look at.
 
-Belongs here: what counts as trouble, the words for it, and the two sensors that watch the runs of this code location.
+Belongs here: what counts as trouble, the words for it, and the two sensors that watch the runs of an environment's jobs and
+assets. Other runs of the code location are other people's.
 Does not belong here: how people are reached. `build_defs(settings, notify=…)` takes whatever does that; it is called once for
 each run. One that raises fails the tick, where the UI shows it; the run is what it was.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
 
+from retention_assets.names import Names
 from retention_assets.places import masked
 from retention_assets.sensors import running_if
 
@@ -39,29 +41,44 @@ class Notice:
 Notify = Callable[[Notice], object]
 
 
+@dataclass(frozen=True)
+class Own:
+    """By what the runs of an environment are told from those of others in its code location."""
+
+    names: Names
+    jobs: frozenset[str]
+    assets: frozenset[dg.AssetKey]
+
+    def has(self, instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+        """Whether a run is one of its jobs, or makes or checks one of its assets, be it in a job of somebody else."""
+        return run.job_name in self.jobs or not self.assets.isdisjoint(_about(instance, run))
+
+
 def log_notice(notice: Notice) -> None:
     """The notifier where nobody has given another one."""
     _LOG.warning("%s\n%s", notice.title, notice.text)
 
 
-def alerts(notify: Notify, is_on: bool) -> list[dg.SensorDefinition]:
+def alerts(notify: Notify, is_on: bool, own: Own) -> list[dg.SensorDefinition]:
     """The sensors, telling by a notifier."""
 
-    @dg.run_failure_sensor(name="alert_on_failure", description=_FAILED, default_status=running_if(is_on))
+    @dg.run_failure_sensor(name=own.names.of("alert_on_failure"), description=_FAILED, default_status=running_if(is_on))
     def on_failure(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
-        troubles = [*_failures(context), *_troubles(context.instance, run.run_id)]
-        notify(_notice(f"{run.job_name} failed", troubles, run.run_id))
+        if own.has(context.instance, run):
+            troubles = [*_failures(context), *_troubles(context.instance, run.run_id, own)]
+            notify(_notice(f"{run.job_name} failed", troubles, run.run_id))
 
     @dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
-        name="alert_on_trouble",
+        name=own.names.of("alert_on_trouble"),
         description=_LEFT_SOMETHING,
         default_status=running_if(is_on),
     )
     def on_trouble(context: dg.RunStatusSensorContext) -> None:
         run = context.dagster_run
-        if troubles := list(_troubles(context.instance, run.run_id)):
+        # No need to ask whose the run is: whatever there is to tell is about an asset.
+        if troubles := list(_troubles(context.instance, run.run_id, own)):
             notify(_notice(f"{run.job_name} succeeded, with something to look at", troubles, run.run_id))
 
     return [on_failure, on_trouble]
@@ -89,15 +106,25 @@ def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
         yield context.failure_event.message or "No step failed; the run itself did."
 
 
-def _troubles(instance: dg.DagsterInstance, run_id: str) -> Iterator[str]:
+def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.AssetKey]:
+    """The assets that a run was to make or to check, as it was launched, or else as its events have it."""
+    checks = run.asset_check_selection or ()
+    if run.asset_selection or checks:
+        return {*(run.asset_selection or ()), *(key.asset_key for key in checks)}
+    wanted = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION}
+    planned = (entry.dagster_event and entry.dagster_event.asset_key for entry in instance.all_logs(run.run_id, of_type=wanted))
+    return {key for key in planned if key}
+
+
+def _troubles(instance: dg.DagsterInstance, run_id: str, own: Own) -> Iterator[str]:
     """Checks that failed, and what the sweep says that it refused or could not delete."""
     wanted = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
     swept: dict[str, str | None] = {}
     for entry in instance.all_logs(run_id, of_type=wanted):
         check, made = entry.asset_check_evaluation, entry.asset_materialization
-        if check is not None and not check.passed:
+        if check is not None and not check.passed and check.asset_key in own.assets:
             yield f"The check {check.check_name} of {check.asset_key.to_user_string()} failed."
-        if made is not None and made.asset_key.path[-1] == "swept_transactions":
+        if made is not None and made.asset_key == own.names.key("swept_transactions"):
             # A run over many partitions says the same for each of them.
             swept[made.asset_key.to_user_string()] = _swept(made)
     yield from filter(None, swept.values())

@@ -7,23 +7,24 @@ refused by what made them, and the check is the alarm.
 Does not belong here: what a check looks at (findings.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from retention_assets.findings import CHECKS, Check, Found
+from retention_assets.names import Names
 from retention_assets.partitions import choice_of
 from retention_assets.resources.launch import Judging
-from retention_assets.resources.running import Materials, Running
+from retention_assets.resources.running import Materials, Running, materials_in
 
 _COLUMNS = (dg.TableColumn("dataset"), dg.TableColumn("violations", "int"), dg.TableColumn("what"))
 
 
-def asset_checks(prefix: Sequence[str] = ()) -> list[dg.AssetChecksDefinition]:
-    """The checks, for assets of some prefix."""
-    return [_asset_check(dg.AssetKey([*prefix, asset]), check) for asset, checks in CHECKS.items() for check in checks]
+def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
+    """The checks of an environment's assets."""
+    return [_asset_check(names, names.key(asset), check) for asset, checks in CHECKS.items() for check in checks]
 
 
 def evaluations(run: Running) -> Iterator[dg.AssetCheckEvaluation]:
@@ -49,10 +50,16 @@ def evaluations(run: Running) -> Iterator[dg.AssetCheckEvaluation]:
         raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
 
 
-def _asset_check(asset: dg.AssetKey, check: Check) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=asset, name=check.name, description=check.description, blocking=check.blocking)
-    def asset_check(context: dg.AssetCheckExecutionContext, materials: dg.ResourceParam[Materials]) -> dg.AssetCheckResult:
-        found = check.look(_running(context, asset, materials))
+def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=asset,
+        name=check.name,
+        description=check.description,
+        blocking=check.blocking,
+        required_resource_keys={names.materials},
+    )
+    def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        found = check.look(_running(context, asset, materials_in(context.op_execution_context.resources, names)))
         return dg.AssetCheckResult(
             passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
         )

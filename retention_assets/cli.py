@@ -18,6 +18,7 @@ from retention_assets.commands.clock import clock
 from retention_assets.commands.demo import demo
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
+from retention_assets.commands.housekeeping import housekeeping
 from retention_assets.commands.judging import compare, explain, preview, schema, validate
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.realms import realm
@@ -28,7 +29,7 @@ from retention_assets.problems import BadInput, Problem, Refused
 
 COMMANDS: tuple[click.Command, ...] = (
     demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
-    as_of, policies, clock, audit,
+    as_of, policies, clock, audit, housekeeping,
 )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Line:
     classes: Mapping[str, int] = field(default_factory=dict)
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def duration(self) -> timedelta | None:
@@ -62,6 +63,7 @@ class Line:
         return {
             "dataset": self.dataset,
             "policies": {name: list(versions) for name, versions in self.policies.items()},
+            "periods": {name: list(periods) for name, periods in self.periods.items()},
             "bounds": {name: list(bounds) for name, bounds in self.bounds.items()},
             "terminal_only": self.terminal_only,
             "archived_types": list(self.archived_types),
@@ -134,20 +136,18 @@ def _line(row: Mapping[str, Any]) -> Line:
         classes=row["classes"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
+        periods={name: (period,) for name, period in row["periods"].items()},
     )
 
 
 def summed(name: str, lines: Iterable[Line]) -> Line:
-    """Lines added up: counters and classes are sums, policies and bounds are all that occur."""
+    """Lines added up: counters and classes are sums; policies, periods and bounds are all that occur."""
     parts = tuple(lines)
     policies: dict[str, set[int]] = {}
-    bounds: dict[str, set[str]] = {}
     classes: Counter[str] = Counter()
     for part in parts:
         for policy, versions in part.policies.items():
             policies.setdefault(policy, set()).update(versions)
-        for policy, own in part.bounds.items():
-            bounds.setdefault(policy, set()).update(own)
         classes.update(part.classes)
     terminal = [part.terminal_only for part in parts if part.terminal_only is not None]
     started = [part for part in parts if part.started_at]
@@ -156,14 +156,24 @@ def summed(name: str, lines: Iterable[Line]) -> Line:
         dataset=name,
         counters={counter: sum(part.counters[counter] for part in parts) for counter in COUNTERS},
         policies={policy: tuple(sorted(policies[policy])) for policy in sorted(policies)},
-        bounds={policy: tuple(sorted(bounds[policy])) for policy in sorted(bounds)},
+        bounds=_all_of(part.bounds for part in parts),
         # One dataset whose unfinished records may go is enough for the sum not to promise that none do.
         terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for part in parts for kind in part.archived_types})),
         classes=dict(classes),
         started_at=min((part.started_at for part in started if part.started_at), default=None),
         finished_at=max(finished) if finished and len(finished) == len(started) else None,
+        periods=_all_of(part.periods for part in parts),
     )
+
+
+def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
+    """By policy everything that is said of it anywhere."""
+    found: dict[str, set[str]] = {}
+    for part in parts:
+        for policy, own in part.items():
+            found.setdefault(policy, set()).update(own)
+    return {policy: tuple(sorted(found[policy])) for policy in sorted(found)}
 
 
 def iso_of(length: timedelta) -> str:

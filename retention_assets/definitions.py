@@ -3,13 +3,14 @@
 Loading needs no Java and opens no store: the Spark session starts when a step first asks for it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.acts import acts
-from retention_assets.alerts import Notify, alerts, log_notice
+from retention_assets.alerts import Notify, Own, alerts, log_notice
 from retention_assets.assets.branch_views import branch_views
 from retention_assets.assets.candidate_marks import candidate_marks
 from retention_assets.assets.purge_report import purge_report
@@ -18,6 +19,7 @@ from retention_assets.assets.swept_transactions import swept_transactions
 from retention_assets.assets.transaction_log import transaction_log
 from retention_assets.checks import asset_checks
 from retention_assets.jobs import jobs
+from retention_assets.names import Names
 from retention_assets.resources.retention import Retention
 from retention_assets.resources.running import Materials
 from retention_assets.resources.spark import spark_conf
@@ -26,29 +28,50 @@ from retention_assets.schedules import schedules
 from retention_assets.sensors import sensors
 from retention_assets.settings import Settings, load_settings
 
-_ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
+DRAFTS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
 
 
-def build_defs(settings: Settings | None = None, notify: Notify = log_notice, **overrides: Any) -> dg.Definitions:
-    """Definitions from settings, fresh at each call. `overrides` replace what runs are given: retention, pyspark, warehouse.
+def build_defs(
+    settings: Settings | None = None,
+    notify: Notify = log_notice,
+    key_prefix: str | Sequence[str] = (),
+    **overrides: Any,
+) -> dg.Definitions:
+    """Definitions from settings, fresh at each call.
 
-    `notify` is told of each run that failed or left something to look at, where `automation.alerts` is on.
+    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
+    `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
+    project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
+    `overrides` replace what runs are given: retention, pyspark, warehouse.
     """
     settings = settings or load_settings()
+    found = embedded_defs(settings, notify, key_prefix, **overrides)
+    if key_prefix or settings.dagster.key_prefix:
+        return found
+    # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
+    return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))
+
+
+def embedded_defs(
+    settings: Settings, notify: Notify = log_notice, key_prefix: str | Sequence[str] = (), **overrides: Any
+) -> dg.Definitions:
+    """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
+    names = Names.below(key_prefix or settings.dagster.key_prefix)
     materials: dict[str, Any] = {
         "retention": Retention(settings),
         "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
+    of_assets = [one.asset(names, settings.dagster) for one in DRAFTS]
+    of_jobs = [*jobs(names), *acts(names)]
+    own = Own(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
     return dg.Definitions(
-        assets=_ASSETS,
-        asset_checks=asset_checks(),
-        jobs=[*jobs(), *acts()],
-        sensors=[*sensors(settings), *alerts(notify, settings.automation.alerts)],
-        schedules=schedules(settings),
-        resources={"materials": Materials(**{**materials, **overrides})},
-        # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
-        executor=dg.in_process_executor,
+        assets=of_assets,
+        asset_checks=asset_checks(names),
+        jobs=of_jobs,
+        sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
+        schedules=schedules(settings, names),
+        resources={names.materials: Materials(**{**materials, **overrides}, names=names)},
     )
 
 

@@ -12,7 +12,6 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from retention_assets.frames.latest_view import COLUMNS, NEEDED, needed_marks
 from retention_assets.frames.log import NAME
@@ -23,7 +22,7 @@ from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.published import Publication
 from retention_assets.resources.running import Running
-from retention_assets.resources.stage import Source, place_of, read_datasets, read_output, run_stage
+from retention_assets.resources.stage import Source, parquet, read_datasets, read_output, run_stage
 
 MOST_SHOWN = 1000
 _VERDICTS, _MARKS, _NEEDED = "candidate_marks", "marks", "needed_marks"
@@ -155,9 +154,7 @@ class Needed:
     def _marks(self, names: set[str]) -> Iterator[pa.Table]:
         for source in self.verdicts:
             if mine := sorted(names & (source.datasets or frozenset())):
-                files, root = place_of(f"{source.folder}/{_MARKS}")
-                marks = ds.dataset(root, filesystem=files, format="parquet")
-                yield marks.to_table(filter=pc.field("dataset").isin(mine)).cast(CANDIDATES)
+                yield parquet(f"{source.folder}/{_MARKS}").to_table(filter=pc.field("dataset").isin(mine)).cast(CANDIDATES)
 
 
 def latest_view_is_never_marked(run: Running) -> Found:
@@ -210,8 +207,7 @@ def _verdicts(looked: Judged) -> dict[str, int]:
     """How many verdicts there are of each dataset, without more than a batch of them in memory."""
     counts: dict[str, int] = {}
     for source in looked.verdicts:
-        files, root = place_of(f"{source.folder}/{_VERDICTS}")
-        rows = ds.dataset(root, filesystem=files, format="parquet", schema=pa.schema([("dataset", NAME)]))
+        rows = parquet(f"{source.folder}/{_VERDICTS}", pa.schema([("dataset", NAME)]))
         for batch in rows.to_batches():
             for pair in pc.value_counts(batch["dataset"].cast(pa.string())).to_pylist():
                 if pair["values"] in (source.datasets or ()):

@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.definitions import build_defs
+from retention_assets.names import Names
 from retention_assets.policy.instants import text_of
 from retention_assets.settings import Settings
 
@@ -33,13 +34,13 @@ class Ran:
 
 
 def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning") -> Ran:
-    """Run a job to its end in this program."""
-    definition = build_defs(settings).resolve_job_def(job)
+    """Run a job to its end in this program, under the names that the settings give to this environment."""
+    definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": log_level.upper()}
     with _instance() as instance:
         result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     said = {
-        event.asset_key.to_user_string(): _plain(event.materialization.metadata)
+        event.asset_key.path[-1]: _plain(event.materialization.metadata)
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
@@ -54,10 +55,15 @@ def _instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    return {
-        name: [dict(record.data) for record in value.records] if isinstance(value, dg.TableMetadataValue) else value.value
-        for name, value in metadata.items()
-    }
+    return {name: _value(value) for name, value in metadata.items()}
+
+
+def _value(value: dg.MetadataValue) -> Any:
+    if isinstance(value, dg.TableMetadataValue):
+        return [dict(record.data) for record in value.records]
+    if isinstance(value, dg.TableSchemaMetadataValue):
+        return {column.name: column.type for column in value.schema.columns}
+    return value.value
 
 
 def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | None, dg.AssetCheckEvaluation]]:

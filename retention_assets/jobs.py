@@ -6,7 +6,7 @@ asset, whose checks are then evaluated; no step follows one whose blocking check
 Does not belong here: what a step does (assets), and what a check looks at (findings).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -20,8 +20,10 @@ from retention_assets.assets import (
     transaction_log,
 )
 from retention_assets.checks import evaluations
+from retention_assets.names import Names
 from retention_assets.resources.launch import AsOf, Judging, Listed
-from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.running import Metadata, Running, materials_in
+from retention_assets.resources.worked_on import worked_on
 
 Step = Callable[[Running], Metadata]
 
@@ -37,34 +39,37 @@ _SWEEPING: dict[str, Step] = {
 }
 
 
-def jobs(prefix: Sequence[str] = ()) -> list[dg.JobDefinition]:
-    """The jobs, for assets of some prefix."""
+def jobs(names: Names) -> list[dg.JobDefinition]:
+    """The jobs of an environment."""
     return [
         _job(
             "evaluate",
             _JUDGING,
-            prefix,
+            names,
             "Load the policies, read the logs, compute views, judge every transaction, and mark what may go. Deletes nothing.",
         ),
         _job(
             "sweep",
             _SWEEPING,
-            prefix,
+            names,
             "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
         ),
-        _job("cycle", {**_JUDGING, **_SWEEPING}, prefix, "All of it: read, judge, mark, sweep what is due, report."),
-        _report(dg.AssetKey([*prefix, "purge_report"])),
+        _job("cycle", {**_JUDGING, **_SWEEPING}, names, "All of it: read, judge, mark, sweep what is due, report."),
+        _report(names),
     ]
 
 
-def _report(key: dg.AssetKey) -> dg.JobDefinition:
+def _report(names: Names) -> dg.JobDefinition:
     """The last step alone. Nothing is asked but the day: a report is about all datasets."""
 
-    @dg.op(name="report_purge_report", out=dg.Out(dg.Nothing))
-    def op(context: dg.OpExecutionContext, config: AsOf, materials: dg.ResourceParam[Materials]) -> Iterator[Any]:
-        yield from _done(materials.of_op(context, key, config), purge_report.materialize)
+    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys={names.materials})
+    def op(context: dg.OpExecutionContext, config: AsOf) -> Iterator[Any]:
+        running = materials_in(context.resources, names).of_op(context, names.key("purge_report"), config)
+        yield from _done(running, purge_report.materialize)
 
-    @dg.graph(name="report", description="Put the report of a day together: what was to go, and what became of it so far.")
+    @dg.graph(
+        name=names.of("report"), description="Put the report of a day together: what was to go, and what became of it so far."
+    )
     def graph() -> None:
         op()
 
@@ -75,10 +80,10 @@ def _report(key: dg.AssetKey) -> dg.JobDefinition:
     return graph.to_job(config=of_day, executor_def=dg.in_process_executor)
 
 
-def _job(name: str, steps: dict[str, Step], prefix: Sequence[str], description: str) -> dg.JobDefinition:
-    ops = [_op(f"{name}_{step}", dg.AssetKey([*prefix, step]), work) for step, work in steps.items()]
+def _job(name: str, steps: dict[str, Step], names: Names, description: str) -> dg.JobDefinition:
+    ops = [_op(names, name, step, work, is_first=not number) for number, (step, work) in enumerate(steps.items())]
 
-    @dg.graph(name=name, description=description)
+    @dg.graph(name=names.of(name), description=description)
     def graph() -> None:
         before = None
         for op in ops:
@@ -93,17 +98,26 @@ def _job(name: str, steps: dict[str, Step], prefix: Sequence[str], description: 
     return graph.to_job(config=everywhere, executor_def=dg.in_process_executor)
 
 
-def _op(name: str, key: dg.AssetKey, work: Step) -> dg.OpDefinition:
-    first = name.endswith(("_retention_policies", "sweep_swept_transactions"))
-
-    @dg.op(name=name, ins={} if first else {"before": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-    def op(context: dg.OpExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]) -> Iterator[Any]:
-        yield from _done(materials.of_op(context, key, config), work)
+def _op(names: Names, job: str, step: str, work: Step, is_first: bool) -> dg.OpDefinition:
+    @dg.op(
+        name=names.of(f"{job}_{step}"),
+        ins={} if is_first else {"before": dg.In(dg.Nothing)},
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.materials},
+        pool=names.sweeps if step == "swept_transactions" else None,
+    )
+    def op(context: dg.OpExecutionContext, config: Judging) -> Iterator[Any]:
+        yield from _done(materials_in(context.resources, names).of_op(context, names.key(step), config), work)
 
     return op
 
 
 def _done(running: Running, work: Step) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """A step, with what it made and what the checks of that say."""
-    yield dg.AssetMaterialization(asset_key=running.key, metadata=work(running))
+    """A step, with what it made and what the checks of that say. What it made altogether stands last, with all that there is to
+    see; before it a line for each partition, so that its page tells when it was last worked on.
+    """
+    metadata = work(running)
+    for key in worked_on(running, metadata):
+        yield dg.AssetMaterialization(asset_key=running.key, partition=key)
+    yield dg.AssetMaterialization(asset_key=running.key, metadata=metadata)
     yield from evaluations(running)

@@ -9,11 +9,20 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from retention_assets.names import Names
 from retention_assets.policy.globs import is_literal, matching
 
-# The same name under either setting: keys are names of datasets, or of stores.
-DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 BY_STORE = "store"
+
+
+def partitions_of(names: Names) -> dg.DynamicPartitionsDefinition:
+    """The partitions of an environment's assets."""
+    return dg.DynamicPartitionsDefinition(name=names.datasets)
+
+
+def is_fit(name: str) -> bool:
+    """Whether Dagster takes a name as a partition's: three dots stand for a range there."""
+    return "..." not in name and name.isprintable()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Does not belong here: opening any of them. Nothing here touches a file system or
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -20,9 +21,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
 _USER_PASSWORD = re.compile(r":(?!//).*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|credential|key)[^=&]*=)[^&]*", re.IGNORECASE)
 
-# Each dialect and the drivers that the ledger and the stores are tested with.
+# Each dialect and the drivers that the ledger and the stores are tested with; what follows is for stores alone.
 _DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
+_STORE_DIALECTS = {**_DIALECTS, "mysql": ("", "pymysql"), "mariadb": ("", "pymysql")}
 EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://user:password@host/database"
+_EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or mariadb://"
 
 
 def masked(text: str) -> str:
@@ -81,13 +84,20 @@ def local_path(text: str, folder: Path) -> Path:
     return Path(located(text, folder))
 
 
-def database_url(text: str, folder: Path) -> Url:
+def store_database_url(text: str, folder: Path) -> Url:
+    """A URL of a database that a store may be in."""
+    return database_url(text, folder, _STORE_DIALECTS, _EXPECTED_STORE_DATABASE)
+
+
+def database_url(
+    text: str, folder: Path, dialects: Mapping[str, tuple[str, ...]] = _DIALECTS, expected: str = EXPECTED_DATABASE
+) -> Url:
     """A URL of a database that this project is tested with; the file of a relative SQLite URL is meant from a folder."""
     scheme, separator, rest = text.partition("://")
     dialect, _, driver = scheme.partition("+")
-    if not separator or dialect not in _DIALECTS or driver not in _DIALECTS[dialect]:
+    if not separator or dialect not in dialects or driver not in dialects[dialect]:
         what = "is a URL of a database that is not supported" if separator else "is not a URL"
-        raise Expected(what, EXPECTED_DATABASE, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
+        raise Expected(what, expected, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
     if dialect == "sqlite":
         return Url(f"{scheme}:///{_sqlite_file(rest, folder)}")
     try:
@@ -96,7 +106,7 @@ def database_url(text: str, folder: Path) -> Url:
         usable = False
     if not usable:
         remedy = "Characters such as @ / : # ? in a password are written percent-encoded."
-        raise Expected("is a URL whose host or port cannot be read", EXPECTED_DATABASE, remedy)
+        raise Expected("is a URL whose host or port cannot be read", expected, remedy)
     return Url(text)
 
 
@@ -122,6 +132,9 @@ def _local_path(place: object, info: ValidationInfo) -> Path:
 
 Location = Annotated[str, AfterValidator(lambda text, info: located(text, folder_of(info)))]
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
+StoreUrl = Annotated[
+    str, AfterValidator(lambda text, info: store_database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")
+]
 DatabaseUrl = Annotated[
     str, AfterValidator(lambda text, info: database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")
 ]

@@ -1,72 +1,77 @@
 """Sensors: what Dagster's daemon looks for by itself, each at its own pace, and what it launches when there is something to do.
 
-Belongs here: finding datasets, changed policy files and marks that are due. A tick that finds nothing launches nothing: a run
-costs seconds to start and storage to keep.
-Does not belong here: the work of what is launched (jobs), and telling people how a run ended (alerts.py).
+Belongs here: which sensors there are; finding datasets, changed policy files and marks that are due. A tick that finds nothing
+launches nothing: a run costs seconds to start and storage to keep.
+Does not belong here: the evaluation loop, the work of what is launched (jobs), and telling people how a run ended (alerts.py).
 """
 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.document import yaml_files
-from retention_assets.ledger import Ledger
-from retention_assets.partitions import BY_STORE, DATASETS
-from retention_assets.policy.book import Decision, Outcome, as_loaded, compare, touched
+from retention_assets.evaluation_loop import evaluating, evaluation_loop
+from retention_assets.looking import Listing, listing
+from retention_assets.names import Names
+from retention_assets.partitions import BY_STORE, is_fit
+from retention_assets.policy.book import Outcome, touched
 from retention_assets.policy.datahub import escaped
-from retention_assets.policy.globs import is_literal, matching
+from retention_assets.policy.globs import is_literal
 from retention_assets.policy.instants import Duration
-from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import Datasets
+from retention_assets.policy.reach import reached
 from retention_assets.resources.retention import Retention
-from retention_assets.resources.running import Materials
-from retention_assets.rulebook import items_of
+from retention_assets.resources.running import Materials, materials_in
+from retention_assets.rulebook import files_of, foreseen_rulebook
 from retention_assets.settings import Settings
-from retention_assets.stores.kinds import AspectsSettings
-from retention_assets.sweep.fresh import said
+from retention_assets.ticks import KIND, on_its_way, some
 
-KIND = "retention/kind"
-# How often a tick looks for datasets and at policy files; and for due marks, where only a person has started the sensor.
+# How often a tick looks for datasets and at policy files; for what can have changed and for due marks, where only a person has
+# started the sensor.
 _LOOK = 60
+_EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
-_NAMED = 5
-_GOING_ON = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 _SWEEPING = ("sweep", "cycle")
 
 Look = Callable[[dg.SensorEvaluationContext, Materials], dg.SensorResult]
 
 
-def sensors(settings: Settings) -> list[dg.SensorDefinition]:
+def sensors(settings: Settings, names: Names) -> list[dg.SensorDefinition]:
     """The sensors; those run from the start that the settings ask for, the others wait for a person to start them."""
     what = settings.automation
-    every = what.sweep or _SWEEP
-    seconds = int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
     return [
-        _sensor(dataset_discovery, None, _LOOK, what.discover),
-        _sensor(policy_files, "evaluate", _LOOK, what.policies),
-        _sensor(sweep_tick, "sweep", seconds, what.sweep is not None),
+        _sensor(names, dataset_discovery, None, _LOOK, what.discover),
+        _sensor(names, policy_files, "evaluate", _LOOK, what.policies),
+        _sensor(names, evaluation_loop, "evaluate", _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
+        _sensor(names, sweep_tick, "sweep", _seconds(what.sweep or _SWEEP), what.sweep is not None),
     ]
 
 
-def _sensor(look: Look, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
-    described = inspect.getdoc(look)
-    return dg.sensor(job, minimum_interval_seconds=seconds, description=described, default_status=running_if(is_on))(look)
+def _seconds(every: Duration) -> int:
+    return int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
+
+
+def _sensor(names: Names, look: Look, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+    @dg.sensor(
+        job_name=names.of(job) if job else None,
+        name=names.of(look.__name__),
+        minimum_interval_seconds=seconds,
+        description=inspect.getdoc(look),
+        default_status=running_if(is_on),
+        required_resource_keys={names.materials},
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return look(context, materials_in(context.resources, names))
+
+    return sensor
 
 
 def running_if(is_on: bool) -> dg.DefaultSensorStatus:
@@ -74,38 +79,19 @@ def running_if(is_on: bool) -> dg.DefaultSensorStatus:
     return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The datasets that the stores list, and why a store could not be asked, by its name."""
-
-    names: tuple[str, ...]
-    away: dict[str, str]
-
-
-def listing(retention: Retention) -> Listing:
-    """What there is now. A store that is away hides its own datasets and no others."""
-    names: list[str] = []
-    away: dict[str, str] = {}
-    for one in retention.settings.stores:
-        try:
-            names += retention.stores([one.name])[one.name].datasets()
-        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[one.name] = said(fault)
-    return Listing(tuple(names), away)
-
-
 def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
     """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
     retention = materials.retention
     found = _keys(retention)
     # Handed over at once: keys that a tick only requests cost the daemon a query each.
-    have = set(context.instance.get_dynamic_partitions(str(DATASETS.name)))
-    unfit = [key for key in found.names if "..." in key or not key.isprintable()]
+    partitions = materials.names.datasets
+    have = set(context.instance.get_dynamic_partitions(partitions))
+    unfit = [key for key in found.names if not is_fit(key)]
     new = [key for key in found.names if key not in have and key not in set(unfit)]
     for at in range(0, len(new), _KEYS):
-        context.instance.add_dynamic_partitions(str(DATASETS.name), new[at : at + _KEYS])
+        context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
     vanished = sorted(key for key in have.difference(found.names) if key.partition("/")[0] not in found.away)
-    news = [f"{len(new):,} new: {_some(new)}."] if new else []
+    news = [f"{len(new):,} new: {some(new)}."] if new else []
     state = _digest_of([vanished, unfit, sorted(found.away)])
     if state != (context.cursor or _digest_of([[], [], []])):
         news += _state(vanished, unfit, found.away)
@@ -126,9 +112,9 @@ def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) 
     """What is as it should not be, or that all is well again."""
     words = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
     if vanished:
-        words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {_some(vanished)}.")
+        words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {some(vanished)}.")
     if unfit:
-        words.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {_some(unfit)}.")
+        words.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {some(unfit)}.")
     return words or ["Every partition is a dataset that some store lists, and every store can be asked."]
 
 
@@ -151,11 +137,14 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     """
     retention = materials.retention
     seen = _Seen(**json.loads(context.cursor)) if context.cursor else _Seen()
-    digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in _files(retention.settings.policies)])
+    digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == seen.digest:
         return dg.SensorResult(skip_reason="The policy files are as they were.")
+    if run := evaluating(context.instance, materials):
+        # It may have loaded the files already; once it is over, the book says what is left to do.
+        return dg.SensorResult(skip_reason=f"The policy files changed; {run.job_name} {run.run_id} is at work.")
     with retention.ledger() as ledger:
-        decisions = _compared(ledger, retention.settings)
+        decisions = foreseen_rulebook(ledger, retention.settings, now()).decisions
     for decision in decisions:
         if decision.warning:
             context.log.warning(decision.warning)
@@ -165,7 +154,7 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     datasets = _reached(touched(decisions), listing(retention)) if written else []
     if not datasets:
         words = (
-            f"{_some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+            f"{some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
         )
         return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
     request = dg.RunRequest(
@@ -174,28 +163,13 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     return dg.SensorResult(run_requests=[request], cursor=cursor)
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
-    return [file for path in paths if path.exists() for file in yaml_files(path)]
-
-
-def _compared(ledger: Ledger, settings: Settings) -> list[Decision]:
-    """What loading the files would do. The run loads them, so that the book and the verdicts change together."""
-    files = load_policies(settings.policies, {store.name for store in settings.stores})
-    entries = [as_loaded(item) for item in items_of(files)]
-    aspects = [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
-    return compare(ledger.book.newest(), entries, settings.overwrite_user_policies, aspects)
-
-
 def _reached(scopes: Sequence[Datasets], found: Listing) -> list[str]:
     """The datasets that some scope can reach, as globs.
 
     Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
     is judged again than one too few. For the same reason all of a store is named that could not be listed.
     """
-    chosen: set[str] = set()
-    for scope in scopes:
-        flags = zip(matching(found.names, scope.include), matching(found.names, scope.exclude), strict=True)
-        chosen.update(name for name, (is_in, is_out) in zip(found.names, flags, strict=True) if is_in and not is_out)
+    chosen = {name for scope in scopes for name in reached(found.names, scope)}
     away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
     return [escaped(name) for name in sorted(chosen)] + [f"{escaped(store)}/*" for store in sorted(away)]
 
@@ -212,9 +186,9 @@ def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[
     if not due:
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
-    for job in _SWEEPING:
-        for run in context.instance.get_runs(dg.RunsFilter(job_name=job, statuses=_GOING_ON), limit=1):
-            return dg.SensorResult(skip_reason=f"{len(due):,} datasets have marks that are due; {job} {run.run_id} is at work.")
+    if run := on_its_way(context.instance, map(materials.names.of, _SWEEPING)):
+        words = f"{len(due):,} datasets have marks that are due; {run.job_name} {run.run_id} is at work."
+        return dg.SensorResult(skip_reason=words)
     request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in due]}, tags={KIND: "sweep"})
     return dg.SensorResult(run_requests=[request])
 
@@ -222,7 +196,3 @@ def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[
 def _digest_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

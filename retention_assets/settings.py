@@ -18,18 +18,18 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    PlainSerializer,
-    PlainValidator,
     SerializeAsAny,
     ValidationError,
     model_validator,
 )
 
+from retention_assets.catalog import Catalog
 from retention_assets.document import Document, Path_, read_document
 from retention_assets.environment import Expansion, expand
 from retention_assets.places import DatabaseUrl, LocalPath, Location, has_scheme, masked
 from retention_assets.policy.faults import dotted, empty_values, mapping_expected, problems_of
-from retention_assets.policy.instants import EXPECTED_DURATION, Duration, parse_duration
+from retention_assets.policy.instants import Duration
+from retention_assets.policy.lengths import Interval, Length
 from retention_assets.problems import BadInput, Expected, Problem, shown
 from retention_assets.stores.kinds import FilesSettings, Part, Properties, StoreSettings
 from retention_assets.stores.plugins import kind_named, known_kinds
@@ -38,15 +38,6 @@ VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
 
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
-
-
-def _length(value: object) -> Duration:
-    if isinstance(value, Duration):
-        return value
-    try:
-        return parse_duration(value) if isinstance(value, str) else parse_duration("")
-    except ValueError as fault:
-        raise Expected(str(fault), EXPECTED_DURATION) from None
 
 
 def _master(text: str) -> str:
@@ -60,17 +51,7 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
 
 
-def _interval(value: object) -> Duration:
-    length = _length(value)
-    if not length:
-        raise Expected("is no time at all", "a duration longer than 0s, such as 15m")
-    return length
-
-
 M = TypeVar("M", bound=BaseModel)
-# As policy.model has it, which would have to build every model of a policy first.
-Length = Annotated[Duration, PlainValidator(_length), PlainSerializer(str)]
-Interval = Annotated[Duration, PlainValidator(_interval), PlainSerializer(str)]
 
 
 class SparkSettings(Part):
@@ -96,7 +77,19 @@ class AutomationSettings(Part):
     # How often is looked for marks that are due. Not at all where nothing is said.
     sweep: Interval | None = None
     report: bool = False
+    # Each day, where a store expires rows by itself: what must not go yet is put off.
+    housekeeping: bool = False
     alerts: bool = False
+    evaluate: Annotated[
+        Interval | None,
+        Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),
+    ] = None
+    everything: Annotated[
+        Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
+    ] = Duration(days=7)
+    datasets_per_run: Annotated[
+        int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
+    ] = 100_000
 
 
 class Settings(Part):
@@ -110,6 +103,7 @@ class Settings(Part):
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()
+    dagster: Catalog = Catalog()
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
 
     @model_validator(mode="after")
@@ -152,12 +146,17 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
     named = path or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
     file = named or Path(FILE)
     if file.is_file():
-        return _Reading(read_document(file), environ).settings()
+        return settings_of(read_document(file), environ)
     if named is None and not file.exists():
         return Settings.model_validate({}, context={"folder": Path.cwd()})
     what = "is not a file" if file.exists() else "is not there"
     remedy = f"The variable {VARIABLE} names it." if path is None and named else None
     raise BadInput(Problem(what, file=str(file), expected="a settings file", remedy=remedy))
+
+
+def settings_of(document: Document, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that a document holds. Relative paths are meant from the folder of its file."""
+    return _Reading(document, environ).settings()
 
 
 class _Reading:

@@ -19,24 +19,30 @@ TESTS = "retention_assets_tests"
 _INPUT = {"document", "environment", "exchange", "in_force", "places", "policy", "problems", "settings"}
 _RUN = _INPUT | {
     "assets",
+    "catalog",
     "checks",
     "clock",
     "findings",
     "frames",
     "jobs",
     "ledger",
+    "names",
     "outcomes",
     "partitions",
     "resources",
     "rulebook",
     "schedules",
     "sensors",
+    "looking",
+    "evaluation_loop",
+    "ticks",
     "stores",
     "sweep",
 }
 _SHOWN = {"explain", "preview", "tables"}
 IMPORTS: Mapping[str, set[str]] = {
-    "__init__": set(),
+    # Only when somebody asks for it: Dagster finds the component by the name of the package.
+    "__init__": {"component"},
     "problems": set(),
     "outcomes": set(),
     "document": {"problems"},
@@ -44,7 +50,9 @@ IMPORTS: Mapping[str, set[str]] = {
     "frames": {"policy", "problems"},
     "places": {"problems"},
     "environment": {"document", "places", "policy", "problems"},
-    "settings": {"document", "environment", "places", "policy", "problems", "stores"},
+    "catalog": {"problems", "stores"},
+    "names": {"catalog", "problems"},
+    "settings": {"catalog", "document", "environment", "places", "policy", "problems", "stores"},
     "clock": {"policy", "problems"},
     "exchange": {"frames", "policy", "problems"},
     "in_force": {"policy", "problems", "settings", "stores"},
@@ -53,32 +61,43 @@ IMPORTS: Mapping[str, set[str]] = {
     "tables": {"explain", "frames", "policy", "preview", "problems"},
     "ledger": {"clock", "outcomes", "places", "policy", "problems"},
     "stores": {"clock", "exchange", "frames", "outcomes", "places", "policy", "problems"},
+    "housekeeping": {"frames", "ledger", "outcomes", "policy", "problems", "stores", "sweep"},
     "rulebook": {"document", "in_force", "ledger", "policy", "settings", "stores"},
     "sweep": {"frames", "in_force", "ledger", "outcomes", "policy", "problems", "rulebook", "settings", "stores"},
     "day_report": {"ledger", "policy"},
     "page_elements": {"policy"},
-    "report_page": {"day_report", "page_elements", "tables"},
+    "plots": {"ledger", "page_elements", "tables"},
+    "report_page": {"day_report", "page_elements", "plots", "tables"},
+    "shown": {"frames", "ledger", "plots", "policy", "tables"},
     "report_tables": {"day_report", "policy", "tables"},
-    "resources": _INPUT | {"clock", "frames", "ledger", "outcomes", "partitions", "stores", "sweep"},
-    "partitions": {"policy"},
+    "resources": _INPUT | {"clock", "frames", "ledger", "names", "outcomes", "partitions", "stores", "sweep"},
+    "partitions": {"names", "policy"},
+    "drafts": {"catalog", "names", "partitions", "resources"},
+    "by_hand": {"document", "policy", "problems"},
     "assets": _INPUT
-    | {"clock", "day_report", "findings", "frames", "ledger", "outcomes", "partitions", "report_page", "resources", "rulebook"}
+    | {"clock", "day_report", "drafts", "findings", "frames", "ledger", "outcomes", "partitions", "report_page", "resources"}
+    | {"plots", "rulebook", "shown"}
     | {"stores", "sweep"},
     "findings": {"frames", "ledger", "resources"},
     "checks": _RUN,
     "jobs": _RUN,
+    "looking": {"frames", "policy", "resources", "stores", "sweep"},
+    "ticks": set(),
+    "evaluation_loop": {"clock", "looking", "resources", "rulebook", "ticks"},
     "schedules": _RUN,
     "sensors": _RUN,
-    "alerts": {"places", "sensors"},
-    "act_jobs": {"policy", "problems", "resources"},
-    "acts": _INPUT | {"act_jobs", "clock", "frames", "partitions", "resources", "rulebook", "sweep"},
+    "alerts": {"names", "places", "sensors"},
+    "act_jobs": {"names", "policy", "problems", "resources"},
+    "housekeeping_job": {"act_jobs", "clock", "housekeeping", "policy", "problems", "resources", "rulebook"},
+    "acts": _INPUT | {"act_jobs", "by_hand", "housekeeping_job", "clock", "frames", "names", "partitions", "resources", "rulebook", "sweep"},
     "definitions": _RUN | {"acts", "alerts"},
-    "headless": {"definitions", "policy", "settings"},
+    "component": {"alerts", "definitions", "document", "problems", "settings"},
+    "headless": {"definitions", "names", "policy", "settings"},
     "demo": _RUN | _SHOWN | {"day_report", "definitions", "headless", "report_page"},
     "ledger_tables": {"ledger", "policy", "tables"},
     "commands": _SHOWN
-    | {"clock", "demo", "document", "exchange", "frames", "in_force", "ledger", "ledger_tables", "policy", "problems"}
-    | {"day_report", "headless", "report_page", "report_tables", "resources", "settings", "stores", "sweep"},
+    | {"by_hand", "clock", "demo", "document", "exchange", "frames", "in_force", "ledger", "ledger_tables", "policy", "problems"}
+    | {"day_report", "headless", "housekeeping", "plots", "report_page", "report_tables", "resources", "settings", "stores", "sweep"},
     "cli": {"commands", "problems"},
 }
 
@@ -99,8 +118,9 @@ IO = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urll
 
 # Libraries with few homes. For everything else in the package they do not exist.
 _DAGSTER = {
-    "act_jobs", "acts", "alerts", "assets", "checks", "definitions", "demo", "headless", "jobs", "partitions", "resources",
-    "schedules", "sensors",
+    "act_jobs", "acts", "alerts", "assets", "checks", "component", "definitions", "demo", "drafts", "headless", "jobs", "names",
+    "partitions", "resources", "schedules", "sensors", "shown", "evaluation_loop", "ticks",
+    "housekeeping_job",
 }  # fmt: skip
 HOMES: Mapping[str, set[str]] = {
     "dagster": _DAGSTER,
@@ -108,8 +128,8 @@ HOMES: Mapping[str, set[str]] = {
     "pyspark": {"assets", "checks", "demo", "frames", "resources", "stores"},
     "sqlalchemy": {"demo", "ledger", "stores", "sweep"},
     "alembic": {"ledger"},
-    "adbc_driver_manager": {"ledger"},
-    "adbc_driver_postgresql": {"ledger"},
+    "adbc_driver_manager": {"ledger", "stores"},
+    "adbc_driver_postgresql": {"ledger", "stores"},
     "adbc_driver_sqlite": {"ledger"},
     "pyiceberg": {"demo", "stores"},
     "fsspec": {"demo", "resources", "stores"},

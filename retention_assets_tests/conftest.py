@@ -1,17 +1,20 @@
 """What tests share: one Spark session for the whole suite. A start costs seconds, a warm query tenths of one."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from retention_assets_tests.databases import server, url
+from retention_assets_tests.databases import mariadb, server, store_url, url
 
 if TYPE_CHECKING:
+    import dagster as dg
     from pyspark.sql import SparkSession
 
 
-__all__ = ["server", "url"]
+__all__ = ["mariadb", "server", "store_url", "url"]
 
 # Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = {
@@ -20,10 +23,27 @@ _LONG = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long by where it stands."""
+    """Mark what is long by where it stands. What needs Spark begins first, for it takes longest where tests run side by side."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
         if _LONG & set(item.path.parts):
             item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side, each module runs in one place, and all modules that need Spark in the same, for they share one session."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    @cache
+    def place(file: str) -> str:
+        return "spark" if "mark.spark" in (config.rootpath / file).read_text() else file
+
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return place(nodeid.partition("::")[0])
+
+    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +54,16 @@ def spark() -> "Iterator[SparkSession]":
     session = spark_session("local[2]", {"spark.driver.memory": "2g"})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[dg.DagsterInstance]":
+    """A Dagster instance that other programs and the command line find as well, and that is there before they look."""
+    import dagster
+
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dagster.DagsterInstance.get() as made:
+        yield made

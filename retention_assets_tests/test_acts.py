@@ -160,7 +160,7 @@ def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake
     ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a"], **WHY})
     assert ran.success
     said = [entry.user_message for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
-    assert said == ["The store laek of laek/a is not in the settings."]
+    assert said == ["store 'laek' of 'laek/a' is not in the settings. Did you mean lake?"]
 
 
 def test_a_hold_that_is_not_there_cannot_be_released(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from retention_assets.day_report import CLASSES, DayReport, Line, as_json, day_report, days_report, iso_of, summed
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.reports import COUNTERS, Opening
+from retention_assets.ledger.schema import REPORTS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sweep import classes
@@ -29,6 +31,7 @@ LINES = st.builds(
     counters=st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTERS}),
     policies=st.dictionaries(BY_POLICY, st.tuples(st.integers(1, 3))),
     bounds=st.dictionaries(BY_POLICY, st.tuples(st.sampled_from(["2021-05-16T00:00:00Z", "2021-05-17T00:00:00Z"]))),
+    periods=st.dictionaries(BY_POLICY, st.tuples(st.sampled_from(["P2Y", "P30D"]))),
     terminal_only=st.none() | st.booleans(),
     archived_types=st.sampled_from([(), ("PAYMENT",), ("PAYMENT", "RECALL")]),
     classes=st.dictionaries(st.sampled_from([*CLASSES]), st.integers(0, 9)),
@@ -59,6 +62,9 @@ def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[
     }
     assert {(name, bound) for one in lines for name, own in one.bounds.items() for bound in own} == {
         (name, bound) for name, own in total.bounds.items() for bound in own
+    }
+    assert {(name, period) for one in lines for name, own in one.periods.items() for period in own} == {
+        (name, period) for name, own in total.periods.items() for period in own
     }
 
 
@@ -102,7 +108,7 @@ def test_a_duration_is_written_as_iso_8601_has_it(length: timedelta, text: str) 
 
 def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
     fields = {
-        "policies", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
+        "policies", "periods", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
     }  # fmt: skip
     told = DayReport(BEGAN.date(), (line(deleted=2), line("lake/e", deleted=3))).as_dict()
     assert told.keys() == {"execution_date", *fields, "datasets"}
@@ -128,7 +134,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as opened:
         opened.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
         opened.marks.mark(candidates(["O"], "ods/o", size=7), T0, "evaluation")
-        rules = Opening({"p": 1}, {"p": "2026-01-01T00:00:00Z"}, True, ("PAYMENT",), {"due": 3, "kept": 2})
+        bounds, periods = {"p": "2026-01-01T00:00:00Z"}, {"p": "P2Y"}
+        rules = Opening({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
         opened.reports.open(TODAY, "lake/d", rules, LATER, "sweeper", log=5)
         opened.reports.open(TODAY, "ods/o", Opening({"p": 2}, classes={"due": 1}), LATER, "sweeper")
         yield opened
@@ -169,6 +176,7 @@ def test_a_report_is_finished_when_those_of_all_its_datasets_are(ledger: Ledger)
 def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
     total = day_report(ledger, TODAY).total
     assert (total.policies, total.bounds) == ({"p": (1, 2)}, {"p": ("2026-01-01T00:00:00Z",)})
+    assert total.periods == {"p": ("P2Y",)}
     assert (total.terminal_only, total.archived_types) == (True, ("PAYMENT",))
     assert total.classes == {"due": 4, "kept": 2}
 
@@ -187,3 +195,11 @@ def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
     counters = both.total.counters
     assert [counters[name] for name in ("to_delete", "deleted", "failed", "bytes_freed")] == [5, 3, 1, 30]
     assert counters == ledger.reports.sum_of(TODAY, TODAY + DAY)
+
+
+def test_a_bound_that_an_earlier_release_wrote_has_no_period(ledger: Ledger) -> None:
+    """It wrote the bound alone where there now stands a pair."""
+    old = {"bounds": '{"p": "2026-01-01T00:00:00Z"}'}
+    ledger.database.write(lambda doing: doing.connection.execute(update(REPORTS).values(old)).rowcount)
+    total = day_report(ledger, TODAY).total
+    assert (total.bounds, total.periods) == ({"p": ("2026-01-01T00:00:00Z",)}, {})

@@ -3,18 +3,20 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from retention_assets.catalog import Catalog
 from retention_assets.definitions import build_defs
 from retention_assets.demo.environment import build
 from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.instants import text_of
-from retention_assets.settings import load_settings
+from retention_assets.settings import Settings, load_settings
+from retention_assets_tests.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 
@@ -25,10 +27,17 @@ def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> 
         "import os, sys; os.environ['RETENTION_CONFIG'] = sys.argv[1]; os.environ['JAVA_HOME'] = '/nowhere'; os.environ['PATH'] = '';"
         "from retention_assets.definitions import defs; import dagster as dg;"
         "dg.Definitions.validate_loadable(defs());"
-        "from pyspark.sql import SparkSession; assert SparkSession.getActiveSession() is None"
+        "from pyspark.sql import SparkSession; assert SparkSession.getActiveSession() is None;"
+        "from pyspark import SparkContext; assert SparkContext._gateway is None;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(settings_file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    # Dagster tells of what may change in it; nobody who loads these definitions can do anything about it.
+    assert "Warning" not in done.stderr
+    # Each of them takes longer to import than all of the definitions; a daemon loads them anew for every run.
+    heavy = {"boto3", "botocore", "duckdb", "fsspec", "moto", "pandas", "polars", "pyiceberg", "s3fs"}
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_the_asset_graph() -> None:
@@ -48,6 +57,34 @@ def test_the_asset_graph() -> None:
         "purge_report": ["swept_transactions"],
     }
     assert all(repository.has_job(name) for name in ("evaluate", "sweep", "cycle"))
+
+
+@pytest.mark.parametrize(("settings", "made"), [("default", lambda: build_defs(Settings())), ("all_on", all_on)])
+def test_the_surface_is_what_people_and_other_tools_rely_on(settings: str, made: Callable[[], dg.Definitions]) -> None:
+    """A change that is meant is written down anew: see surface.py."""
+    expected = json.loads((Path(__file__).parent / "cases" / "surface.json").read_text())[settings]
+    assert json.loads(json.dumps(surface(made()))) == expected
+
+
+def test_every_asset_says_what_it_is_and_where_it_is_written() -> None:
+    graph = build_defs(Settings()).get_repository_def().asset_graph
+    for node in (graph.get(key) for key in graph.get_all_asset_keys()):
+        assert len(node.description or "") > 50
+        metadata = node.metadata["dagster/code_references"]
+        assert isinstance(metadata, dg.CodeReferencesMetadataValue)
+        (code,) = metadata.code_references
+        assert isinstance(code, dg.LocalFileCodeReference)
+        lines = Path(code.file_path).read_text().splitlines()
+        assert lines[(code.line_number or 0) - 1].startswith("@draft"), "the link leads to the asset"
+
+
+def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> None:
+    settings = Settings(dagster=Catalog(source="https://git.example.com/data/retention/tree/main/"))
+    metadata = build_defs(settings).get_repository_def().asset_graph.get(dg.AssetKey("purge_report")).metadata
+    (code,) = metadata["dagster/code_references"].code_references
+    assert code.url.startswith(
+        "https://git.example.com/data/retention/tree/main/retention_assets/assets/purge_report.py#L"
+    )
 
 
 @pytest.mark.spark
@@ -107,6 +144,11 @@ def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spa
         assert materialize(lake, instance, *ASSETS, as_of=text_of(DUE), tags=ranged).success
         assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
         assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
+        # What is said of all of them together is said once, after an event for each.
+        assert metadata(instance, "transaction_log")["datasets"].value == 3
+        found = instance.fetch_materializations(dg.AssetKey("transaction_log"), limit=10).records
+        events = [one.event_log_entry.asset_materialization for one in found[:4]]
+        assert [(one.partition is None, bool(one.metadata)) for one in events if one] == [(True, True), *[(False, False)] * 3]
     assert [lake.there(key) for key in keys] == [{"S1", "S2", "S3"}, {"S1", "S2", "S3"}, {"S3"}, {"S1", "S2", "S3"}]
 
 

@@ -1,4 +1,4 @@
-"""The daily report: of which day, launched how, and what its job writes."""
+"""What is done once a day: the report of which day, launched how, and what its job writes; and housekeeping."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,18 +12,18 @@ from retention_assets_tests.sweep.lakes import DUE, Lake
 from retention_assets_tests.ticks import run
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
-SCHEDULE = (
-    build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def().get_schedule_def("daily_report")
-)
+DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()
+SCHEDULE = DEFINED.get_schedule_def("daily_report")
+KEEPING = DEFINED.get_schedule_def("daily_housekeeping")
 
 
-def requested(at: datetime) -> dg.RunRequest:
-    """What the schedule asks for at a time."""
+def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.RunRequest:
+    """What a schedule asks for at a time."""
     with (
         dg.instance_for_test() as instance,
         dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context,
     ):
-        found = SCHEDULE.evaluate_tick(context).run_requests
+        found = schedule.evaluate_tick(context).run_requests
     assert found is not None
     (request,) = found
     return request
@@ -68,3 +68,9 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
 def test_the_job_asks_for_nothing_that_it_would_not_look_at() -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="datasets"):
         dg.validate_run_config(build_defs().resolve_job_def("report"), {"datasets": ["lake/a"]})
+
+
+def test_housekeeping_is_once_a_day_and_asks_for_nothing_but_its_usual_work() -> None:
+    request = requested(datetime(2026, 3, 2, 0, 10, tzinfo=UTC), KEEPING)
+    assert (request.run_key, request.run_config, KEEPING.job_name) == ("2026-03-02", {}, "housekeeping")
+    assert KEEPING.default_status is dg.DefaultScheduleStatus.STOPPED

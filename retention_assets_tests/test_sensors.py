@@ -44,7 +44,7 @@ def changed(lake: Lake, **settings: Any) -> Settings:
 
 # --- which there are, and which run from the start ---
 
-OFF = {"dataset_discovery", "policy_files", "sweep_tick", "alert_on_failure", "alert_on_trouble", "daily_report"}
+OFF = {"dataset_discovery", "evaluation_loop", "policy_files", "sweep_tick", "alert_on_failure", "alert_on_trouble", "daily_report", "daily_housekeeping"}
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,10 @@ OFF = {"dataset_discovery", "policy_files", "sweep_tick", "alert_on_failure", "a
         pytest.param({}, set(), id="nothing by itself"),
         pytest.param({"discover": True}, {"dataset_discovery"}, id="discover"),
         pytest.param({"policies": True}, {"policy_files"}, id="policies"),
+        pytest.param({"evaluate": Duration(seconds=300)}, {"evaluation_loop"}, id="evaluate"),
         pytest.param({"sweep": Duration(seconds=300)}, {"sweep_tick"}, id="sweep"),
         pytest.param({"report": True}, {"daily_report"}, id="report"),
+        pytest.param({"housekeeping": True}, {"daily_housekeeping"}, id="housekeeping"),
         pytest.param({"alerts": True}, {"alert_on_failure", "alert_on_trouble"}, id="alerts"),
     ],
 )
@@ -67,8 +69,8 @@ def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str
 
 def test_the_jobs_that_people_and_sensors_launch() -> None:
     assert set(build_defs().get_repository_def().job_names) == {
-        "__ASSET_JOB", "advance_visibility", "change_realm", "cycle", "evaluate", "hold", "policy_overwrite", "policy_revoke",
-        "preview", "release", "report", "sweep", "unmark",
+        "__ASSET_JOB", "advance_visibility", "change_realm", "cycle", "evaluate", "hold", "housekeeping", "policy_overwrite",
+        "policy_revoke", "preview", "release", "report", "sweep", "unmark",
     }  # fmt: skip
 
 
@@ -331,7 +333,8 @@ def test_names_with_marks_of_globs_are_handed_over_as_themselves(
     (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
     config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
     ran = run(lake.settings, instance, "sweep", config)
-    (swept,) = [one.materialization for one in ran.get_asset_materialization_events() if one.asset_key == SWEPT]
+    about, swept = [one.materialization for one in ran.get_asset_materialization_events() if one.asset_key == SWEPT]
+    assert (about.partition, swept.partition) == ("lake/[ab]", None)
     table = swept.metadata["by_dataset"]
     assert isinstance(table, dg.TableMetadataValue)
     assert [record.data["dataset"] for record in table.records] == ["lake/[ab]"]

@@ -268,7 +268,7 @@ BAD = [
     ("polices: x", "polices", None, "one of ledger, warehouse, policies"),
     ("spark: {mastr: yarn}", "spark.mastr", None, "one of master, conf"),
     ("clock: {max_ahed: 1d}", "clock.max_ahed", None, "one of max_ahead, max_skew"),
-    ("automation: {discovr: true}", "automation.discovr", None, "one of discover, policies, sweep, report, alerts"),
+    ("automation: {discovr: true}", "automation.discovr", None, "one of discover, policies, sweep, report, housekeeping, alerts, evaluate, everything, datasets_per_run"),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),
     # types; YAML's own words are not guessed at
@@ -340,8 +340,11 @@ BAD = [
     (ASPECTS % "url: sqlite:///a.db, table: 't; drop u'", "stores[0].table", "'t; drop u'", "table or schema.table"),
     (ASPECTS % "url: sqlite:///a.db, table: a.b.c", "stores[0].table", "'a.b.c'", "table or schema.table"),
     (ASPECTS % "url: sqlite:///a.db, current_counts: 1", "stores[0].current_counts", "1", "true or false"),
-    (RECORDS % ROOTED.replace("id", "'i d'"), "stores[0].root.key", "'i d'", "letters, digits and _"),
-    (RECORDS % ROOTED.replace("id", "1d"), "stores[0].root.key", "'1d'", "letters, digits and _"),
+    (RECORDS % ROOTED.replace("id", "' id'"), "stores[0].root.key", "' id'", "1 to 63 printable"),
+    (RECORDS % ROOTED.replace("id", '"i\\td"'), "stores[0].root.key", "'i\\td'", "1 to 63 printable"),
+    (RECORDS % ROOTED.replace("unit", "a.b.c"), "stores[0].root.table", "'a.b.c'", "table or schema.table"),
+    (RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 0d}}", "stores[0].ttl.document_ttl", "'0d'", "longer than 0s"),
+    (RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 9d, expires_in_max_days: 0}}", "stores[0].ttl.expires_in_max_days", "0", "1"),
     (RECORDS % "root: {table: t, key: id}", "stores[0].root.opened_at", None, "a value"),
     (RECORDS % f"{ROOTED}, children: [{{table: c}}]", "stores[0].children[0].key", None, "a value"),
     (RECORDS % f"{ROOTED}, children: [{{table: unit, key: id}}]", "stores[0].children", None, "tables other than the root's"),
@@ -472,7 +475,7 @@ ledger: postgresql://u:hunter2@h:x/d
 partition_by: ${PW}
 spark: {master: bad, conf: {spark.hadoop.fs.s3a.secret.key: hunter2, b: [hunter2]}}
 stores:
-  - {name: a, kind: aspects, url: "mysql://u:hunter2@h/d"}
+  - {name: a, kind: aspects, url: "oracle://u:hunter2@h/d"}
   - {name: b, kind: aspects, url: "postgresql//u:hunter2@h/d"}
   - {name: c, kind: aspects, url: "postgresql://u:hunter2/@h/d"}
   - {name: d, kind: aspects, url: "postgresql://u:${PW}@h:x/d"}
@@ -481,12 +484,12 @@ stores:
   - {name: g, kind: iceberg, catalog: {token: "${PW}"}, model: x}
   - {name: h, kind: aspects, url: "postgresql://h:x/d?password=hunter2&user=u"}
   - {name: j, kind: aspects, url: "postgresql://u:hunter2@${NOT_SET}/d"}
-  - {name: i, kind: aspects, url: "mysql://u:a-very-long-password-that-fills-the-message-hunter2-hunter2@h/d"}
+  - {name: i, kind: aspects, url: "oracle://u:a-very-long-password-that-fills-the-message-hunter2-hunter2@h/d"}
 """
 
 
 def test_no_message_shows_a_password(tmp_path: Path) -> None:
-    found = problems(tmp_path, SECRETS, PW="hunter2", ALL="mysql://u:hunter2@h/d")
+    found = problems(tmp_path, SECRETS, PW="hunter2", ALL="oracle://u:hunter2@h/d")
     assert {problem.key for problem in found} >= {
         "ledger",
         *(f"stores[{n}].url" for n in (0, 1, 2, 3, 4, 7, 8, 9)),

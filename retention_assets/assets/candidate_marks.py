@@ -4,30 +4,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.drafts import draft
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.candidate_marks import candidate_marks as frame
 from retention_assets.frames.candidate_marks import columns_for
-from retention_assets.frames.decisions import VERDICTS
+from retention_assets.frames.candidate_marks import verdicts_and_looks as frame
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.new_marks import new_marks
+from retention_assets.frames.why import why
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.candidates import CANDIDATES
-from retention_assets.partitions import DATASETS
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purging import purge_named
 from retention_assets.resources.known import Known, write_known
 from retention_assets.resources.launch import Judging
-from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.looks import looks_of, read_tokens
+from retention_assets.resources.running import Metadata, Running
 from retention_assets.resources.stage import read_datasets, read_output, run_stage
 from retention_assets.resources.warehouse import FOLDER
-from retention_assets.rulebook import load_rulebook
+from retention_assets.rulebook import load_rulebook, rules_digests
+from retention_assets.shown.logs import VERDICT_COLUMNS
+from retention_assets.shown.verdicts import shown_reasons, shown_verdicts
+from retention_assets.shown.waiting import shown_waiting
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-OUTPUT, SUMS, MARKS = "candidate_marks", "sums", "marks"
+OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,16 @@ class Verdicts:
     known: Known
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The verdicts of one part, what is to be marked of it, and how many verdicts there are of each kind by policy."""
-        verdicts = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
+        """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
+        verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
         columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": transactions["closed_at"]}
         for name, column in columns.items():
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
         marks = new_marks(verdicts, transactions["bytes"], self.policies, self.versions)
-        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES)}
+        reasons = why(verdicts, transactions["bytes"])
+        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
 def materialize(run: Running) -> Metadata:
@@ -66,20 +70,28 @@ def materialize(run: Running) -> Metadata:
         known = write_known(ledger, rules.policies, datasets, run.folder)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
-        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS), verdicts, columns)
+        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
         ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
         publications = run.warehouse.publications(run.key, run.run.run_id, names)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications)
+        digests = rules_digests(rules, names, run.as_of)
+        looks = looks_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
         _purge_done(ledger, run, datasets)
+        waiting = ledger.outlook.waiting()
         removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])
+    shown = shown_verdicts(sums)
     return {
-        FOLDER: run.folder,
         "as_of": run.as_of.isoformat(),
         "newly_marked": marked.new,
         "marked_before": marked.known,
+        **{name: value for name, value in shown.items() if name != "by_policy"},
+        **shown_waiting(waiting, run.as_of),
+        "by_policy": shown["by_policy"],
+        **shown_reasons(read_output(run.folder, WHY)),
+        "dagster/column_schema": VERDICT_COLUMNS,
         "folders_removed": removed,
-        **_numbers(sums),
+        FOLDER: run.folder,
     }
 
 
@@ -107,50 +119,11 @@ def _left_of(ledger: Ledger, run: Running, realm: str, datasets: Sequence[str]) 
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
 
-@dg.asset(
-    group_name="retention",
-    kinds={"pyspark", "parquet"},
-    deps=["transaction_log", "branch_views", "retention_policies"],
-    partitions_def=DATASETS,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-)
-def candidate_marks(
-    context: dg.AssetExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+@draft(Judging, kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views", "retention_policies"])
+def candidate_marks(run: Running) -> Metadata:
     """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
 
     What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
     marked already stays as it is.
     """
-    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
-
-
-def _numbers(sums: pa.Table) -> dict[str, dg.MetadataValue | int]:
-    """The numbers that are worth a plot over time, and a table by policy."""
-    total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
-    rows = total.sort_by([("verdict", "ascending"), ("count_all_sum", "descending")]).to_pylist()
-    numbers: dict[str, dg.MetadataValue | int] = {"dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
-    for verdict in VERDICTS:
-        mine = [row for row in rows if row["verdict"] == verdict]
-        numbers[verdict] = sum(row["count_all_sum"] for row in mine)
-        numbers[f"{verdict}_bytes"] = sum(int(row["bytes_sum_sum"] or 0) for row in mine)
-    records = [
-        dg.TableRecord(
-            {
-                "verdict": row["verdict"],
-                "policy": row["policy"] or "",
-                "transactions": row["count_all_sum"],
-                "bytes": int(row["bytes_sum_sum"] or 0),
-            }
-        )
-        for row in rows
-    ]
-    schema = dg.TableSchema(
-        [
-            dg.TableColumn("verdict"),
-            dg.TableColumn("policy"),
-            dg.TableColumn("transactions", "int"),
-            dg.TableColumn("bytes", "int"),
-        ]
-    )
-    return {**numbers, "by_policy": dg.MetadataValue.table(records, schema)}
+    return materialize(run)

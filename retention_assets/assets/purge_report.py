@@ -3,11 +3,14 @@
 import dagster as dg
 
 from retention_assets.day_report import day_report
+from retention_assets.drafts import draft
 from retention_assets.ledger.reports import COUNTERS
+from retention_assets.plots.of_marks import plots_of
 from retention_assets.report_page import page_of
 from retention_assets.resources.launch import AsOf
-from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.running import Metadata, Running
 from retention_assets.resources.stage import write_text
+from retention_assets.shown.report import shown_plot, shown_strip
 
 _MOST_SHOWN = 1000
 
@@ -17,9 +20,10 @@ def materialize(run: Running) -> Metadata:
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
         report = day_report(ledger, day)
+        plots = plots_of(ledger.outlook, day, run.as_of)
     total = report.total
     page = f"{run.folder}/{day.isoformat()}.html"
-    write_text(page_of(report), page)
+    write_text(page_of(report, plots.both), page)
     columns = [dg.TableColumn("dataset"), *(dg.TableColumn(name, "int") for name in COUNTERS), dg.TableColumn("finished")]
     records = [
         dg.TableRecord({"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"})
@@ -27,20 +31,21 @@ def materialize(run: Running) -> Metadata:
     ]
     return {
         "execution_date": day.isoformat(),
-        "page": dg.MetadataValue.path(page),
-        "datasets": len(report.lines),
         "finished": total.finished_at is not None,
+        "freed": shown_strip(plots.days),
+        "datasets": len(report.lines),
         **total.counters,
+        "freed_by_day_and_policy": shown_plot(plots.freed),
+        "marks_by_age": shown_plot(plots.ages),
+        "page": dg.MetadataValue.path(page),
         "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
     }
 
 
-@dg.asset(group_name="retention", kinds={"html"}, deps=["swept_transactions"])
-def purge_report(
-    context: dg.AssetExecutionContext, config: AsOf, materials: dg.ResourceParam[Materials]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+@draft(AsOf, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def purge_report(run: Running) -> Metadata:
     """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
 
     The numbers are the ledger's. The page is one file without links to elsewhere, to be kept or sent.
     """
-    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
+    return materialize(run)

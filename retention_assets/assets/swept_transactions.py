@@ -4,14 +4,17 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from retention_assets.drafts import draft
 from retention_assets.findings import CHECKS, before_a_sweep
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.partitions import DATASETS
 from retention_assets.resources.launch import Judging
-from retention_assets.resources.running import Materials, Metadata, Running
+from retention_assets.resources.remarks import tell_remarks
+from retention_assets.resources.running import Metadata, Running
 from retention_assets.resources.telling import telling
 from retention_assets.rulebook import load_rulebook
+from retention_assets.shown.sweeps import shown_spared
+from retention_assets.shown.waiting import shown_waiting
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.one_dataset import Result
 from retention_assets.sweep.stopping import stopping
@@ -19,7 +22,7 @@ from retention_assets.sweep.stopping import stopping
 _MOST_SHOWN = 1000
 # How far back an evaluation of a check is looked for, past executions that ended before it.
 _EXECUTIONS = 100
-_NUMBERS = ("deleted", "already_gone", "failed", "spared", "bytes_freed")
+_NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_freed")
 
 
 def materialize(run: Running) -> Metadata:
@@ -30,7 +33,10 @@ def materialize(run: Running) -> Metadata:
         datasets = run.choice.of(ledger.marks.datasets_to_sweep(run.as_of))
         _refuse_an_unsound_ledger(ledger, datasets)
         stores = run.retention.stores({name.partition("/")[0] for name in datasets})
+        tell_remarks(stores.values(), run.log)
         results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
+        waiting = ledger.outlook.waiting()
+        spared = ledger.outlook.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
         for words in (one.refused, *one.errors, *one.remarks):
             if words:
@@ -41,6 +47,8 @@ def materialize(run: Running) -> Metadata:
         "refused": sum(one.refused is not None for one in results),
         "stopped": stop.is_set(),
         **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
+        **shown_waiting(waiting, run.as_of),
+        "spared_at_the_door": shown_spared(spared),
         "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
     }
 
@@ -87,22 +95,14 @@ def _table(results: Sequence[Result]) -> dg.MetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn("dataset"), *numbers, *words]))
 
 
-@dg.asset(
-    group_name="retention",
-    kinds={"python"},
-    deps=["candidate_marks"],
-    partitions_def=DATASETS,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-)
-def swept_transactions(
-    context: dg.AssetExecutionContext, config: Judging, materials: dg.ResourceParam[Materials]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+@draft(Judging, kinds={"python"}, deps=["candidate_marks"], sweeps=True)
+def swept_transactions(run: Running) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
-    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
+    return materialize(run)
 
 
 def _numbers(one: Result) -> dict[str, int]:

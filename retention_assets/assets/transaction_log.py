@@ -4,13 +4,16 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.drafts import draft
 from retention_assets.frames.log import SUMMED
-from retention_assets.partitions import DATASETS
 from retention_assets.resources.launch import Datasets
-from retention_assets.resources.reading import Chosen, choose, read_stores
-from retention_assets.resources.running import Materials, Metadata, Running
-from retention_assets.resources.stage import Source, read_datasets
+from retention_assets.resources.looks import write_tokens
+from retention_assets.resources.reading import COLUMNS, LARGEST, Chosen, choose, read_stores
+from retention_assets.resources.remarks import tell_remarks
+from retention_assets.resources.running import Metadata, Running
+from retention_assets.resources.stage import Source, read_datasets, read_output
 from retention_assets.resources.warehouse import FOLDER
+from retention_assets.shown.logs import LOG_COLUMNS, shown_log
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
@@ -21,6 +24,7 @@ def materialize(run: Running) -> Metadata:
     stores = run.retention.stores()
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
+    tell_remarks(stores.values(), run.log)
     chosen = choose(stores.values(), run.choice)
     away = {one.store.name: one.fault for one in chosen if one.fault}
     if len(away) == len(stores):
@@ -30,6 +34,7 @@ def materialize(run: Running) -> Metadata:
     if not found:
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.choice.globs)
         raise dg.Failure(f"No store has a dataset of {about}.")
+    write_tokens(chosen, run.folder)
     parts = read_stores(run.spark, chosen, run.folder)
     datasets = read_datasets([Source(run.folder)])
     with run.retention.ledger() as ledger:
@@ -38,32 +43,27 @@ def materialize(run: Running) -> Metadata:
         ledger.published.publish(publications, run.actor)
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     return {
-        FOLDER: run.folder,
         "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
+        "dagster/column_schema": LOG_COLUMNS,
         "datasets": len(datasets),
         "refused": len(refused),
         "stores_away": len(away),
         "unknown_partitions": len(unknown),
-        "parts": parts,
+        **shown_log(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist()),
         "refused_datasets": _table(refused, chosen, unknown),
+        "parts": parts,
+        FOLDER: run.folder,
     }
 
 
-@dg.asset(
-    group_name="retention",
-    kinds={"pyspark", "parquet"},
-    partitions_def=DATASETS,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-)
-def transaction_log(
-    context: dg.AssetExecutionContext, config: Datasets, materials: dg.ResourceParam[Materials]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+@draft(Datasets, kinds={"pyspark", "parquet"})
+def transaction_log(run: Running) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
     A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
     datasets go on.
     """
-    return dg.MaterializeResult(metadata=materialize(materials.of_asset(context, config)))
+    return materialize(run)
 
 
 def _table(refused: pa.Table, chosen: list[Chosen], unknown: list[str]) -> dg.MetadataValue:

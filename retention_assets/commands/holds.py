@@ -18,11 +18,10 @@ from retention_assets.commands.sources import (
     ledger_to_write,
     settings_here,
 )
-from retention_assets.problems import BadInput, Problem, Refused, nearest
+from retention_assets.problems import Refused
 
 if TYPE_CHECKING:
     from retention_assets.policy.model import Hold
-    from retention_assets.settings import Settings
 
 
 @click.command()
@@ -56,52 +55,14 @@ def hold(
         if not value:
             raise click.UsageError(f"A hold needs {option}. `retention hold --list` shows those in force.")
     settings = settings_here()
-    placed = _hold(
-        {
-            "name": name,
-            "datasets": {"include": list(datasets)},
-            **({"transactions": list(transactions)} if transactions else {}),
-            "reason": reason,
-            "owner": owner or actor,
-            **({"until": until} if until else {}),
-        }
-    )
-    _warn_of_stores(placed, settings)
+    from retention_assets.by_hand import hold_of, unknown_stores
+
+    placed = hold_of(name, datasets, transactions, reason, owner or actor, until, instant(None))
+    for words in unknown_stores(placed, [store.name for store in settings.stores]):
+        say(words)
     with ledger_to_write(settings) as ledger:
         ledger.holds.place(placed, actor)
     _print(placed, format_)
-
-
-def _hold(said: dict[str, Any]) -> "Hold":
-    """The hold, or every fault in what was typed."""
-    from pydantic import ValidationError
-
-    from retention_assets.document import Document
-    from retention_assets.policy.faults import problems_of
-    from retention_assets.policy.instants import text_of
-    from retention_assets.policy.model import Hold
-
-    if (until := said.get("until")) is not None:
-        if until <= instant(None):
-            problem = Problem("is past", key="until", value=text_of(until), expected="an instant to come")
-            raise BadInput(problem)
-        said = {**said, "until": text_of(until)}
-    try:
-        return Hold.model_validate(said)
-    except ValidationError as error:
-        raise BadInput(problems_of(error, Document("hold", said, {}), Hold)) from None
-
-
-def _warn_of_stores(placed: "Hold", settings: "Settings") -> None:
-    """A hold on a store that is not there holds nothing; but a team's ledger may know more stores than these settings."""
-    from retention_assets.policy.globs import is_literal
-
-    known = [store.name for store in settings.stores]
-    for glob in placed.datasets.include:
-        store, slash, _ = glob.partition("/")
-        if slash and is_literal(store) and store not in known:
-            guess = nearest(store, known)
-            say(f"store '{store}' of '{glob}' is not in the settings." + (f" Did you mean {guess}?" if guess else ""))
 
 
 def _print(placed: "Hold", format_: str) -> None:

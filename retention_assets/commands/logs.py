@@ -1,7 +1,7 @@
 """The logs that commands judge and read: those of a path, or of the stores of the settings as they have them now.
 
 Belongs here: which log is meant by what was typed, and the refusal of what is not in it or not sound.
-Does not belong here: reading lines (exchange.py, stores), and deciding what is sound (frames/soundness.py).
+Does not belong here: reading lines (exchange, stores), and deciding what is sound (frames/soundness.py).
 """
 
 from collections.abc import Sequence

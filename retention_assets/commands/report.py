@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import ledger_to_read, settings_here
@@ -18,6 +19,7 @@ from retention_assets.problems import BadInput, Problem, Refused
 if TYPE_CHECKING:
     from retention_assets.day_report import DayReport
     from retention_assets.ledger import Ledger
+    from retention_assets.plots.bars import Plot
 
 _SHOWN = 5
 
@@ -60,20 +62,31 @@ def report(
         raise click.UsageError("DATE is one day, --from and --to are several: give one of both.")
     if first and last and last < first:
         raise click.UsageError(f"--to {last} is before --from {first}.")
-    found = None
+    found, plots = None, list["Plot"]()
     with ledger_to_read(settings_here()) as ledger:
         days = ledger.reports.days() if ledger else []
         if day or first or last:
             _needs(days, day or first, day or last)
         if ledger and days:
             found = _report(ledger, days, day, first, last, globs)
+            # Plots are about all datasets, so they would not fit what is said of some.
+            plots = _plots(ledger, found) if page and not globs else []
     if found and page:
         from retention_assets.report_page import page_of
 
-        _write(page_of(found), page)
+        _write(page_of(found, plots), page)
     _show(found, format_, most)
     if found is None:
         say(f"no day has a report yet: the first sweep opens one{f'. {page} was not written' if page else ''}")
+
+
+def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
+    """What was freed up to the report's last day; what waits is known of the present only."""
+    from retention_assets.plots.of_marks import plots_of
+
+    as_of, day = now(), found.last or found.execution_date
+    plots = plots_of(ledger.outlook, day, as_of)
+    return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
 
 
 def _write(text: str, file: Path) -> None:

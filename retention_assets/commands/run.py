@@ -33,6 +33,7 @@ _SHOWN = {
         "already_gone": "already gone",
         "failed": "failed",
         "spared": "spared at the door",
+        "expiring": "left to the store to expire",
         "bytes_freed": "bytes freed",
     },
 }
@@ -113,7 +114,10 @@ def _print_dry(found: "Rehearsal", most: int = 50) -> None:
     from retention_assets.tables import size_of, table
 
     total = size_of(sum(one.bytes or 0 for one in found.deleted))
-    rows = [(one.dataset, one.transaction, size_of(one.bytes)) for one in found.deleted[:most]]
+    rows = [
+        (one.dataset, one.transaction, "expires by itself" if one.expires else size_of(one.bytes))
+        for one in found.deleted[:most]
+    ]
     title = f"A sweep would delete {len(found.deleted):,} transactions and free {total}. Nothing was changed."
     tables = [table(title, ("dataset", "transaction", "bytes"), rows, right=("bytes",))]
     if found.spared:

@@ -38,11 +38,13 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     It is raised to as_of less the retention, but never past the newest transaction: a fast clock can't hide what is current.
     It only rises; a lower value changes nothing.
     """
+    from retention_assets.by_hand import newest_close
+
     settings = settings_here()
     rows = only(log_of(log_path, settings, dataset), dataset).transactions
     with ledger_to_write(settings) as ledger:
         before = ledger.visibility.of(dataset)
-        holds = ledger.visibility.advance(dataset, instant(as_of), retention, _newest_close(rows, dataset), actor)
+        holds = ledger.visibility.advance(dataset, instant(as_of), retention, newest_close(rows, dataset), actor)
     raised = holds != before
     if format_ == "json":
         print_json({"dataset": dataset, "visible_from": holds, "before": before, "raised": raised})
@@ -50,18 +52,6 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     click.echo(f"The history of {dataset} is readable from {text_of(holds)} on.")
     if not raised:
         click.echo("It was so before: a visibility mark only rises, and this would not have raised it.")
-
-
-def _newest_close(rows: "pa.Table", dataset: str) -> datetime:
-    """When the newest transaction that readers can see was committed."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    committed = rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
-    newest: datetime | None = pc.max(committed["closed_at"]).as_py()
-    if newest is None:
-        raise Refused(f"Nothing of {dataset} was ever committed: there is no view whose visibility could be kept.")
-    return newest
 
 
 @click.command("as-of")

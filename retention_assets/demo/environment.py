@@ -1,11 +1,12 @@
-"""The environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog, all with real bytes.
+"""The environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog and two databases.
 
-Belongs here: building it anew, and how much of it there is. What is in it is lake.py's and ice.py's.
+Belongs here: building it anew, and how much of it there is. What is in it is lake.py's, ice.py's and databases.py's.
 """
 
 import shutil
 from pathlib import Path
 
+from retention_assets.demo.databases import META, ODS, write_databases
 from retention_assets.demo.ice import write_ice
 from retention_assets.demo.lake import write_lake
 
@@ -17,10 +18,25 @@ ledger: sqlite:///ledger.db
 warehouse: warehouse
 policies: policies
 spark: {master: "local[2]", conf: {}}
-automation: {discover: true, policies: true}
+# Its histories end in June 2026, whenever somebody looks at them: here no present is too far ahead.
+clock: {max_ahead: 100y}
+# Everything that Dagster's daemon can do by itself, at a pace at which one can watch.
+automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: true, alerts: true}
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
+  - {name: meta, kind: aspects, url: "sqlite:///meta.db"}
+  - name: ods
+    kind: records
+    url: "sqlite:///ods.db"
+    root:
+      table: unit_of_work
+      key: id
+      opened_at: started_at
+      closed_at: finished_at
+      archived_at: archived_at
+      type: journey_type
+    children: [{table: summary, key: unit_of_work_id}, {table: process_object, key: unit_of_work_id}]
 """
 
 POLICIES = """\
@@ -52,6 +68,11 @@ policies:
     description: Two views of each table, and everything younger than two weeks.
     datasets: {include: ["ice/*"]}
     select: {older_than: 14d, beyond: {views: 2}}
+  - name: units-2-years
+    description: Units of work that finished more than two years ago; payments only once they are archived.
+    datasets: {include: ["ods/*"]}
+    select: {older_than: {age: P2Y, align: day}, terminal_only: true, archived_before_purge: [PAYMENT]}
+    sweep: {batch: 40, every: 1s, parallelism: 8}
 holds:
   - name: audit-2026
     datasets: ["lake/raw.payments"]
@@ -60,8 +81,40 @@ holds:
     until: 2026-12-31
 """
 
+DATAHUB = """\
+# DataHub's own retention file, as it is: for each aspect the most specific entry wins, whole.
+- entity: "*"
+  aspect: "*"
+  config: {retention: {version: {maxVersions: 20}}}
+- entity: dataset
+  aspect: datasetProperties
+  config: {retention: {version: {maxVersions: 5}, time: {maxAgeInSeconds: 2592000}}}
+- entity: dataset
+  aspect: status
+  config: {retention: {version: {maxVersions: 1}}}
+"""
+
+HOME = "dagster"
+INSTANCE = """\
+# Dagster's home in the demonstration.
+telemetry: {enabled: false}
+# No invitation stands in front of the first page.
+nux: {enabled: false}
+concurrency:
+  # A run starts a Spark of its own: two at a time are enough for one machine.
+  runs: {max_concurrent_runs: 2}
+  # Runs that sweep are in a pool, of which one at a time begins. What keeps two sweeps from one dataset is the ledger's lease.
+  pools: {granularity: run, default_limit: 1}
+# A run whose program was killed ends as failed, and gives its place in the pool back. A busy machine is slow to start one.
+run_monitoring: {enabled: true, poll_interval_seconds: 20, free_slots_after_run_end_seconds: 20, start_timeout_seconds: 900}
+# Most ticks find nothing to do.
+retention:
+  sensor: {purge_after_days: {skipped: 1, started: 7, success: 7, failure: 7}}
+  schedule: {purge_after_days: {skipped: 7, started: 30, success: 30, failure: 30}}
+"""
+
 # What building it anew takes away first. A marker says that the folder is the demonstration's own.
-_OWN = ("data", "log", "policies", "ice", "warehouse", "dagster", "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal")
+_OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal", META, ODS)
 
 
 def build(folder: Path) -> Path:
@@ -73,8 +126,12 @@ def build(folder: Path) -> Path:
     (folder / MARKER).write_text("Made by `retention demo`; everything here can be built again.\n")
     (folder / "retention.yaml").write_text(SETTINGS)
     (folder / "policies" / "demo.yaml").write_text(POLICIES)
+    (folder / "policies" / "datahub.yaml").write_text(DATAHUB)
+    (folder / HOME).mkdir()
+    (folder / HOME / "dagster.yaml").write_text(INSTANCE)
     write_lake(folder)
     write_ice(folder)
+    write_databases(folder)
     return folder / "retention.yaml"
 
 

@@ -14,7 +14,8 @@ from rich.markup import escape
 
 from retention_assets.day_report import day_report
 from retention_assets.demo import ice, lake
-from retention_assets.demo.environment import build, bytes_in
+from retention_assets.demo.databases import rows_in
+from retention_assets.demo.environment import HOME, build, bytes_in
 from retention_assets.demo.lake import AS_OF
 from retention_assets.exchange import read_log
 from retention_assets.explain import explain
@@ -36,18 +37,15 @@ def demo(folder: Path, console: Console) -> None:
     """Build the environment, live through nine days of it, and explain what was found."""
     settings_file = build(folder)
     settings = load_settings(settings_file)
-    home = folder / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    os.environ["DAGSTER_HOME"] = str(home.resolve())
+    os.environ["DAGSTER_HOME"] = str((folder / HOME).resolve())
     # Two of Dagster's programs that open a fresh home at once crash; whoever opens the UI finds one that is no longer fresh.
     dg.DagsterInstance.get().dispose()
     before = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
-    read_back = ice.rows_of(folder)
+    read_back, rows = ice.rows_of(folder), rows_in(folder)
     _environment(folder, console, before)
     _mark(settings, console)
     rescued = _grace(folder, settings, console)
-    _sweep(folder, settings, console, before)
+    _sweep(folder, settings, console, before, rows)
     _safe(folder, settings, console, rescued, read_back)
     _why(settings, console)
     _on(settings_file, console)
@@ -62,7 +60,8 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
     _title(console, 1, "An environment")
     sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
     console.print(f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for")
-    console.print("every step of them. retention.yaml says where things are, policies/demo.yaml what may go.")
+    console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work.")
+    console.print("retention.yaml says where things are, the files in policies/ what may go.")
 
 
 def _mark(settings: Settings, console: Console) -> None:
@@ -103,7 +102,9 @@ def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, s
     return {"lake/raw.clicks S9": "backfill", f"ice/shop.orders {snapshots[0]}": "dispute"}
 
 
-def _sweep(folder: Path, settings: Settings, console: Console, before: Mapping[str, int]) -> None:
+def _sweep(
+    folder: Path, settings: Settings, console: Console, before: Mapping[str, int], rows_before: Mapping[str, int]
+) -> None:
     _title(console, 4, "Sweep", SWEEP)
     console.print("The grace is over. The job runs again; before each dataset it looks at the store anew …\n")
     ran = _run(settings, SWEEP)
@@ -116,6 +117,8 @@ def _sweep(folder: Path, settings: Settings, console: Console, before: Mapping[s
     after = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
     for name, size in before.items():
         console.print(f"{name}: {size_of(size)} before, {size_of(after[name])} after")
+    for name, count in rows_in(folder).items():
+        console.print(f"table {name}: {rows_before[name]:,} rows before, {count:,} after")
     with open_ledger(settings.ledger) as ledger:
         total = day_report(ledger, SWEEP.date()).total
         verified = ledger.verify()

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from retention_assets.frames.column_statistics import column_statistics, largest_datasets
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.partitions import Choice
 from retention_assets.problems import Refused
-from retention_assets.resources.stage import TASKS_PER_SLOT, slots, write_log
+from retention_assets.resources.stage import TASKS_PER_SLOT, place_of, slots, write_log, write_part
 from retention_assets.stores.protocol import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A share that can't be read is asked for in so many pieces.
+_PIECES = 8
+# What a log looks like from afar, beside its parts: written by who has its rows in memory anyhow.
+COLUMNS, LARGEST = "columns", "largest"
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def read_stores(spark: "SparkSession", chosen: Sequence[Chosen], folder: str) ->
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
     shares = [_Share(one.store, share) for one in chosen if one.datasets for share in _shares(one)]
     if not shares:
-        return write_log(Log(LOG.empty_table(), DATASETS.empty_table()), folder)
+        return _written(Log(LOG.empty_table(), DATASETS.empty_table()), folder, 0)
     work = _Work(tuple(shares), folder)
     tasks = spark.range(0, len(shares), 1, min(len(shares), TASKS_PER_SLOT * slots(spark)))
     return sum(row["parts"] for row in tasks.mapInArrow(work, "parts bigint").collect())
@@ -80,16 +86,49 @@ class _Work:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                parts = write_log(_read(self.shares[number]), self.folder, share=number)
+                parts = _written(_read(self.shares[number]), self.folder, number)
                 yield pa.record_batch({"parts": [parts]})
 
 
+def _written(log: Log, folder: str, share: int) -> int:
+    """Write a share with what it looks like from afar; how many parts it has."""
+    files, root = place_of(folder)
+    seen = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}
+    for name, table in seen.items():
+        files.create_dir(f"{root}/{name}", recursive=True)
+        write_part(table, f"{root}/{name}/part-{share:05d}.parquet", files)
+    return write_log(log, folder, share=share)
+
+
 def _read(share: _Share) -> Log:
-    """The logs of a share; where it can't be read, its datasets are refused."""
+    """The logs of a share; those that can't be read are refused, the others go on."""
+    logs = _logs(share.store, share.datasets)
+    if len(logs) == 1:
+        return logs[0]
+    rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries()
+    return Log(rows, pa.concat_tables([log.datasets for log in logs]))
+
+
+def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
     try:
-        return sound_log(share.store.read(share.datasets))
-    except Exception as fault:  # noqa: BLE001 - see above: a share that can't be read is refused by name
-        return _refused(share.datasets, fault)
+        return [sound_log(store.read(datasets))]
+    except Exception as fault:  # noqa: BLE001 - see above: what can't be read is refused by name
+        if len(datasets) == 1:
+            return [_refused(datasets, fault)]
+        # One of them may keep the others from being read. Where no piece can be, it is not one, and nobody asks any further.
+        step = -(-len(datasets) // _PIECES)
+        pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
+        found = [_whole(store, piece) for piece in pieces]
+        if all(one is None for one in found):
+            return [_refused(datasets, fault)]
+        return [log for piece, one in zip(pieces, found, strict=True) for log in ([one] if one else _logs(store, piece))]
+
+
+def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
+    try:
+        return sound_log(store.read(datasets))
+    except Exception:  # noqa: BLE001 - see above: it is asked for in pieces
+        return None
 
 
 def _refused(datasets: Sequence[str], fault: Exception) -> Log:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from retention_assets.names import Names
 from retention_assets.partitions import Choice, choice_of
 from retention_assets.resources.launch import AsOf, Datasets
 from retention_assets.resources.retention import Retention
@@ -65,6 +66,7 @@ class Materials:
     retention: Retention
     pyspark: LazyPySparkResource
     warehouse: Warehouse
+    names: Names
 
     def of_asset(self, context: dg.AssetExecutionContext, config: AsOf | Datasets | None = None) -> Running:
         """A step that materializes an asset: its partitions say which datasets, within what the configuration says."""
@@ -82,6 +84,12 @@ class Materials:
         return Running(
             key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, choice, as_of
         )
+
+
+def materials_in(resources: object, names: Names) -> Materials:
+    """What a context holds for the definitions of some names."""
+    found: Materials = getattr(resources, names.materials)
+    return found
 
 
 def _globs(config: AsOf | Datasets | None) -> Sequence[str]:

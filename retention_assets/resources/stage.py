@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
@@ -20,6 +19,7 @@ from pyspark.errors import PySparkAttributeError
 from retention_assets.frames.log import DATASETS, Log
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from pyspark.sql import SparkSession
 
 # A part is what one task holds in memory at a time. A dataset is never split, so a giant one is a part of its own.
@@ -215,10 +215,17 @@ def read_output(
     folder: str, output: str, datasets: Sequence[str] | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """An output as one table: all of it, which is for small ones, or some columns of some datasets."""
-    files, root = place_of(folder)
     some = None if datasets is None else pc.field("dataset").isin(list(datasets))
-    found = ds.dataset(f"{root}/{output}", filesystem=files, format="parquet")
-    return found.to_table(columns=None if columns is None else list(columns), filter=some)
+    return parquet(f"{folder}/{output}").to_table(columns=None if columns is None else list(columns), filter=some)
+
+
+def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
+    """All Parquet of a folder, to be read in parts."""
+    # With it comes pandas, a quarter of a second that loading definitions does not need.
+    import pyarrow.dataset as ds
+
+    files, root = place_of(folder)
+    return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
 
 
 def place_of(folder: str) -> tuple[pafs.FileSystem, str]:

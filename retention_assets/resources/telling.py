@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from retention_assets.outcomes import Outcome
 from retention_assets.sweep.one_dataset import Result, Tell
 
-_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED)
+_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from retention_assets.frames.log import Log
 from retention_assets.policy.model import Policy
-from retention_assets_tests.benchmarks import duck, iceberg, ledger, ours, sweeping
+from retention_assets_tests.benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, sweeping
 from retention_assets_tests.benchmarks.environments import Environment, comb, star, write
 from retention_assets_tests.benchmarks.floor import Floor
 from retention_assets_tests.benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
@@ -332,4 +332,8 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "catalog": sweeping.catalog,
     "files": sweeping.files,
     "sweep": sweeping.whole,
+    "partitions": partitions.partitions,
+    "aspects": aspects.aspects,
+    "loop": loop.turning,
+    "records": records.records,
 }

@@ -22,7 +22,7 @@ def reported(ledger: Ledger) -> Ledger:
     """2026-01-08: two of three of lake/d deleted, one failed; one of ice/l not begun. 2026-01-10: the last of lake/d deleted."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
     ledger.marks.mark(candidates(["L1"], "ice/l", policy="long", size=7), T0, "evaluation")
-    rules = Opening({"p": 1}, {"p": "2025-12-09T00:00:00Z"}, True, ("PAYMENT",), {"due": 3, "kept": 1})
+    rules = Opening({"p": 1}, {"p": "2025-12-09T00:00:00Z"}, True, ("PAYMENT",), {"due": 3, "kept": 1}, {"p": "P30D"})
     ledger.reports.open(LATER.date(), "lake/d", rules, LATER, "sweeper")
     ledger.reports.open(LATER.date(), "ice/l", Opening({"long": 4}, classes={"due": 1}), LATER, "sweeper")
     lease, plan, marks = planned(ledger)
@@ -54,6 +54,7 @@ def test_a_day_is_reported_summed_and_by_dataset(reported: Ledger, found: Json) 
         "bytes_to_free": 37, "bytes_freed": 20,
     }  # fmt: skip
     assert (told["policies"], told["bounds"]) == ({"long": [4], "p": [1]}, {"p": ["2025-12-09T00:00:00Z"]})
+    assert told["periods"] == {"p": ["P30D"]}
     assert (told["terminal_only"], told["archived_types"]) == (True, ["PAYMENT"])
     assert told["classes"] == {"due": 4, "kept": 1}
     assert (told["finished_at"], told["duration"]) == (None, None)
@@ -90,7 +91,7 @@ def test_the_table_is_for_people(reported: Ledger, run: Run) -> None:
     for row in (
         ["not finished", "1 of 2 datasets"], ["records", "only finished ones may go"], ["archived first", "PAYMENT"],
         ["to delete", "4", "37 B"], ["deleted", "2", "20 B"], ["failed attempts", "1", ""], ["left", "2", ""],
-        ["p", "1", "2025-12-09T00:00:00Z"], ["long", "4", ""], ["due", "4", "80.0 %", "marked, and its grace is over"],
+        ["p", "1", "P30D", "2025-12-09T00:00:00Z"], ["long", "4", "", ""], ["due", "4", "80.0 %", "marked, and its grace is over"],
         ["ice/l", "1", "0", "0", "0", "0", "0", "7 B", "0 B", "no"],
     ):  # fmt: skip
         assert row in cells
@@ -151,7 +152,7 @@ def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str,
 
 
 NOTHING: dict[str, object] = {
-    "execution_date": None, "policies": {}, "bounds": {}, "terminal_only": None, "archived_types": [], **dict.fromkeys(COUNTERS, 0),
+    "execution_date": None, "policies": {}, "periods": {}, "bounds": {}, "terminal_only": None, "archived_types": [], **dict.fromkeys(COUNTERS, 0),
     "started_at": None, "finished_at": None, "duration": None, "classes": {}, "datasets": [],
 }  # fmt: skip
 

@@ -1,0 +1,51 @@
+"""A session that is no Spark: what stages ask of one is done here, in this Python, one task after the other.
+
+Belongs here: the few calls that stages make. For tests about what a run leaves behind, in programs that would each have to start
+a Spark; what placement does is tested with a real one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Numbered tasks, and what becomes of them."""
+
+    numbers: range
+    work: Any = None
+
+    def mapInArrow(self, work: Any, schema: str) -> "Tasks":
+        """The tasks with their work."""
+        assert schema
+        return Tasks(self.numbers, work)
+
+    def collect(self) -> list[dict[str, Any]]:
+        """All of it done."""
+        return [row for batch in self.work(self._batches()) for row in batch.to_pylist()]
+
+    def _batches(self) -> Iterable[pa.RecordBatch]:
+        return (pa.record_batch({"id": pa.array([number], pa.int64())}) for number in self.numbers)
+
+
+@dataclass(frozen=True)
+class Session:
+    """As much of a session as stages use."""
+
+    sparkContext: Any = field(default_factory=lambda: SimpleNamespace(defaultParallelism=2))
+
+    def range(self, start: int, end: int, step: int, parts: int) -> Tasks:
+        """Numbers for tasks."""
+        assert parts > 0
+        return Tasks(range(start, end, step))
+
+
+@dataclass(frozen=True)
+class Here:
+    """In the place of the resource: `build_defs(settings, pyspark=Here())`."""
+
+    spark_session: Session = field(default_factory=Session)

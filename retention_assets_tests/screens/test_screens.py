@@ -1,0 +1,242 @@
+"""Dagster's pages in a real browser: a person materializes one dataset, runs checks, takes a mark back and reads the report.
+
+Belongs here: what must be visible, and clickable, on a demonstration that has lived through three days. With RETENTION_PICTURES
+naming a folder the pages are also written there as pictures, for README.md (`make pictures`).
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from retention_assets.demo.environment import build
+from retention_assets.demo.lake import AS_OF
+from retention_assets.headless import run_job
+from retention_assets.ledger import open_ledger
+from retention_assets.settings import Settings, load_settings
+from retention_assets_tests.screens.browser import HEIGHT, WIDTH, Page, browser, chromium
+
+PROGRAM = chromium()
+ROOT = Path(__file__).parent.parent.parent
+PICTURES = os.environ.get("RETENTION_PICTURES")
+DATASET = "lake/raw.flaky"
+# A run starts a Spark of its own; on a machine that does much else that takes minutes.
+PATIENCE = 300
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.spark,
+    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here; .ci/chromium installs it where that is possible"),
+]
+
+# Runs start at once and not through a queue: there is no daemon here that would take them from it.
+DAGSTER = """\
+telemetry: {enabled: false}
+nux: {enabled: false}
+run_coordinator: {module: dagster.core.run_coordinator, class: DefaultRunCoordinator}
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The demonstration with its pages: where they are, and what is behind them."""
+
+    url: str
+    folder: Path
+    settings: Settings
+    instance: dg.DagsterInstance
+
+    def newest_run(self) -> str:
+        """The id of the run that was launched last."""
+        return self.instance.get_runs(limit=1)[0].run_id
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Site]:
+    """The demonstration after three days of it, served."""
+    folder = tmp_path_factory.mktemp("site") / "demo"
+    settings_file = build(folder)
+    settings = load_settings(settings_file)
+    (folder / "dagster").mkdir(exist_ok=True)
+    (folder / "dagster" / "dagster.yaml").write_text(DAGSTER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder / "dagster"))
+        patch.setenv("RETENTION_CONFIG", str(settings_file))
+        with dg.DagsterInstance.get() as instance:
+            for day in (0, 8, 16):
+                ran = run_job(settings, "cycle", AS_OF + timedelta(days=day), log_level="critical")
+                assert ran.said["purge_report"], ran.troubles
+            instance.add_dynamic_partitions("datasets", [DATASET, "lake/raw.events", "ice/shop.orders"])
+            with served() as url:
+                yield Site(url, folder, settings, instance)
+
+
+def served() -> "Serving":
+    """The webserver on a port that is free."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return Serving(free.getsockname()[1])
+
+
+class Serving:
+    """A webserver, from the line in which it says that it serves until its whole group of programs has ended."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-W", "ignore", "-m", "dagster_webserver", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--workspace", str(ROOT / "workspace.yaml")]
+        self.running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=ROOT
+        )
+
+    def __enter__(self) -> str:
+        said = []
+        for line in self.running.stdout or ():
+            said.append(line)
+            if "Serving dagster-webserver" in line:
+                # Whoever writes into a pipe that nobody reads stops one day.
+                threading.Thread(target=lambda: list(self.running.stdout or ()), daemon=True).start()
+                return self.url
+        raise AssertionError(f"the webserver ended: {''.join(said)[-3000:]}")
+
+    def __exit__(self, *_: object) -> None:
+        self.running.terminate()
+        self.running.wait(30)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Iterator[Page]:
+    """One page of a browser with a fresh profile, opened when there is something to see."""
+    with browser(tmp_path_factory.mktemp("browser"), str(PROGRAM)) as opened:
+        yield opened
+
+
+def pictured(page: Page, name: str, height: int = HEIGHT, width: int = WIDTH, top: str = "") -> None:
+    """A picture for README.md, where somebody asked for them; `top` is the row of numbers that it begins with."""
+    if PICTURES:
+        page.look(width=width, height=height)
+        page.rest()
+        if top:
+            row = f"[...document.querySelectorAll('td')].find(one => one.innerText.trim() === '{top}')"
+            page.until(f"({row}).scrollIntoView({{block: 'start'}}) || true")
+            page.rest()
+        (Path(PICTURES) / f"{name}.png").write_bytes(page.picture())
+        page.look()
+
+
+def test_the_report_shows_its_numbers_at_once_and_its_plots_by_a_click(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/assets/purge_report")
+    page.see("2026-06-17", "bytes_freed", "freed_by_day_and_policy", "marks_by_age", "by_dataset", "lake/raw.clicks")
+    strip = "[...document.images].find(one => one.alt.includes('freed in 9 days') && one.naturalWidth > 300)"
+    assert page.until(f"!!({strip})")
+    page.rest()
+    page.click("[Show Markdown]")
+    plot = "[...document.images].find(one => one.src.includes('base64') && one.naturalWidth == 760)"
+    title = page.until(f"({plot}) && ({plot}).alt")
+    assert title.endswith("% by raw-30-days"), title
+    pictured(page, "purge-report", 900)
+
+
+def test_the_page_of_the_report_stands_alone(page: Page, site: Site) -> None:
+    (file,) = site.folder.glob("warehouse/purge_report/*/2026-06-17.html")
+    page.goto(file.as_uri())
+    page.see("Retention report 2026-06-17", "finished", "freed in 9 days", "The log:", "raw-30-days")
+    page.until("document.querySelectorAll('figure svg path').length >= 2")
+    ground = "getComputedStyle(document.querySelector('.plot .ground')).fill"
+    assert page.until(ground) == "rgb(255, 255, 255)"
+    pictured(page, "report", 1400, 1200)
+    page.look("dark")
+    assert page.until(ground) == "rgb(26, 33, 43)"
+    page.look()
+
+
+def test_verdicts_say_why_with_examples(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/assets/candidate_marks")
+    page.see("newly_marked", "waiting", "due_by_day", "by_policy", "raw-30-days")
+    page.see(
+        "Hold 'audit-2026' keeps it.", "It is in the latest view of branch", "Policy 'careful' would take more of this dataset"
+    )
+    page.see("the policy that has the credit")
+    pictured(page, "candidate-marks", 1050, top="due_by_day")
+
+
+@pytest.mark.parametrize(
+    ("asset", "texts"),
+    [
+        (
+            "transaction_log",
+            ("refused_datasets", "unknown parent: A9", "largest_datasets", "lake/raw.clicks", "parents before"),
+        ),
+        ("branch_views", ("in_latest_views", "protected", "shared_branch", "xyz", "newest_close")),
+        ("swept_transactions", ("bytes_freed", "spared_at_the_door", "due_by_day")),
+        ("retention_policies", ("in_force", "Marks transactions of the datasets lake/raw.* except lake/raw.legal_*")),
+    ],
+)
+def test_each_asset_shows_what_matters_of_it(asset: str, texts: tuple[str, ...], page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/assets/{asset}")
+    page.see("Latest materialization", *texts)
+
+
+def test_all_assets_of_one_dataset_are_materialized_from_the_graph(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/asset-groups")
+    page.see("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report")
+    page.click("Materialize all…")
+    page.see("Launch runs to materialize 6 assets")
+    page.rest()
+    page.click("Select a partition or create one")
+    page.click(DATASET)
+    page.see("Launch 1 run")
+    page.press("Escape", 27)
+    pictured(page, "one-dataset", 780)
+    page.click("Launch 1 run")
+    page.see("Launched run")
+    run = site.newest_run()
+    page.goto(f"{site.url}/runs/{run}")
+    page.see("Success", seconds=PATIENCE)
+    assert site.instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) >= {DATASET}
+    page.goto(f"{site.url}/assets/swept_transactions?view=partitions&partition={DATASET}")
+    page.see(DATASET, "bytes_freed")
+    page.goto(f"{site.url}/asset-groups")
+    page.see("purge_report")
+    pictured(page, "asset-graph", 620, 2100)
+
+
+def test_checks_are_executed_from_their_page(page: Page, site: Site) -> None:
+    before = site.newest_run()
+    page.goto(f"{site.url}/assets/swept_transactions?view=checks")
+    page.see("nothing_is_swept_before_it_is_due", "Nothing was deleted in its grace.", "nothing_is_swept_without_a_mark")
+    page.rest()
+    page.click("Execute all")
+    page.see("Launched run")
+    run = site.newest_run()
+    assert run != before
+    page.goto(f"{site.url}/runs/{run}")
+    page.see("Success", seconds=PATIENCE)
+    page.goto(f"{site.url}/assets/swept_transactions?view=checks")
+    page.see("Passed", "expected", "Whatever is swept was in a plan that was made when its grace was over.")
+
+
+def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
+    with open_ledger(site.settings.ledger) as ledger:
+        mark = ledger.marks.table(["lake/raw.events", "lake/raw.clicks"], ["MARKED"]).slice(0, 1).to_pylist()[0]
+    page.goto(f"{site.url}/locations/retention_assets/jobs/unmark/playground")
+    page.see("Why it is done: the record keeps it.", "Scaffold missing config")
+    page.click_on(".CodeMirror-lines")
+    said = f"{{actor: ann, dataset: '{mark['dataset']}', reason: still needed, transactions: ['{mark['transaction']}']}}"
+    page.write(said)
+    page.see("No errors")
+    pictured(page, "launchpad", 720)
+    page.click("Launch Run")
+    page.until("location.pathname.startsWith('/runs/')")
+    page.see("Success", seconds=PATIENCE)
+    with open_ledger(site.settings.ledger) as ledger:
+        (story,) = ledger.story.of(mark["dataset"], [mark["transaction"]])[mark["transaction"]][-1:]
+    assert (story.status, story.changed_by, story.why) == ("UNMARKED", "ann", "still needed")
