@@ -58,8 +58,8 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[Path]:
     """The socket of a MariaDB that is there for this session alone."""
-    server, install = (shutil.which(name, path=_SYSTEM) for name in ("mariadbd", "mariadb-install-db"))
-    if not server or not install:
+    server, install, defaults = (shutil.which(name, path=_SYSTEM) for name in _MARIADB)
+    if not server or not install or not defaults:
         pytest.skip("no MariaDB is installed here (Debian: apt-get install mariadb-server)")
     # Not below pytest's folder: the path of a socket holds about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="mdb-") as name:
@@ -85,6 +85,8 @@ def mariadb() -> Iterator[Path]:
             running.terminate()
 
 
+# The last one is asked by the second, and is in a package of its own (Debian: mariadb-client-core).
+_MARIADB = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 _SYSTEM = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin:/opt/homebrew/bin"
 
 

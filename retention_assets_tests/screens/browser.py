@@ -218,8 +218,12 @@ def browser(folder: Path, program: str) -> Iterator[Page]:
     """A browser with a fresh profile below a folder, and its one page; both are gone at the end."""
     command = [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}", f"--window-size={WIDTH},{HEIGHT}", "about:blank"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        reader = threading.Thread(target=lambda: list(running.stderr or ()), daemon=True)
         try:
-            with connect(_endpoint(running), max_size=None) as connection:
+            endpoint = _endpoint(running)
+            # Whoever writes into a pipe that nobody reads stops one day.
+            reader.start()
+            with connect(endpoint, max_size=None) as connection:
                 target = _ask(connection, 1, "Target.createTarget", {"url": "about:blank"})["targetId"]
                 attached = _ask(connection, 2, "Target.attachToTarget", {"targetId": target, "flatten": True})
                 page = Page(connection, attached["sessionId"])
@@ -228,7 +232,9 @@ def browser(folder: Path, program: str) -> Iterator[Page]:
                 yield page
         finally:
             running.terminate()
-            # Its profile is written to until the very end.
+            # Its profile is written to until the very end, by all its programs.
+            if reader.ident:
+                reader.join()
             running.wait()
 
 
@@ -238,7 +244,5 @@ def _endpoint(running: "subprocess.Popen[str]") -> str:
     for line in running.stderr or ():
         said.append(line)
         if "DevTools listening on " in line:
-            # Whoever writes into a pipe that nobody reads stops one day.
-            threading.Thread(target=lambda: list(running.stderr or ()), daemon=True).start()
             return line.rpartition(" ")[2].strip()
     raise RuntimeError(f"the browser ended at once: {''.join(said)[-2000:]}")

@@ -96,6 +96,7 @@ class Serving:
         self.running = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=ROOT
         )
+        self.reader = threading.Thread(target=lambda: list(self.running.stdout or ()), daemon=True)
 
     def __enter__(self) -> str:
         said = []
@@ -103,13 +104,16 @@ class Serving:
             said.append(line)
             if "Serving dagster-webserver" in line:
                 # Whoever writes into a pipe that nobody reads stops one day.
-                threading.Thread(target=lambda: list(self.running.stdout or ()), daemon=True).start()
+                self.reader.start()
                 return self.url
         raise AssertionError(f"the webserver ended: {''.join(said)[-3000:]}")
 
     def __exit__(self, *_: object) -> None:
         self.running.terminate()
-        self.running.wait(30)
+        # Its code server writes into the same pipe: at its end all of them have ended.
+        self.reader.join()
+        with self.running:
+            pass
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,36 @@
-"""What tests of stores share: units of work in each database that a store can be in."""
+"""What tests of stores share: an S3 on loopback for the whole session, and units of work in each database."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from retention_assets.stores import remote_removal
+from retention_assets_tests.stores.files_worlds import S3
 from retention_assets_tests.stores.records_worlds import Units
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    """A server that is there for this session alone."""
+    server = S3()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """The server, empty and well, which fails where a test tells it to, and the environment in which drivers find it."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(remote_removal, "WAITS", (0.0, 0.0))
+    s3_server.empty()
+    yield s3_server
+    s3_server.faults.clear()
 
 
 @pytest.fixture
 def units(store_url: str) -> Iterator[Units]:
-    """Without expiry."""
+    """Units of work that nobody expires, in a database of each kind."""
     world = Units(store_url)
     yield world
     world.store().close()

@@ -15,6 +15,7 @@ from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.instants import Duration
 from retention_assets.policy.model import Hold
+from retention_assets.stores.files_log import FilesLog
 from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
 from retention_assets.stores.recording import RecordingStore
 from retention_assets.sweep.one_dataset import Result
@@ -379,8 +380,11 @@ def test_a_clock_that_cannot_be_right_sweeps_nothing(lake: Lake) -> None:
     assert lake.there() == ALL
 
 
-def test_the_clock_is_judged_by_the_newest_time_of_the_run_and_stops_no_other(lake: Lake) -> None:
+def test_the_clock_is_judged_by_the_newest_time_of_the_run_and_stops_no_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cold dataset alone says that it can't be so late; once a warm one was seen, it can."""
+    monkeypatch.setattr(FilesLog, "shares", lambda _, datasets: [(one,) for one in sorted(datasets)])
     lake.has(FIVE, "lake/a").has(FIVE.replace("@1d", "@+30d"), "lake/b").has(FIVE, "lake/c").marks()
     results = lake.sweeps(MARKED + timedelta(days=40))
     assert [name for name, one in results.items() if one.refused] == ["lake/a"]
