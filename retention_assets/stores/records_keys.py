@@ -89,7 +89,8 @@ class Key:
             # A column without a type keeps numbers as numbers, and to those no text is equal.
             both = [value for one in ids for value in (one, _as_number(one)) if value is not None]
             return self.column.in_(both)
-        values = [value for one in ids if (value := self._value(one)) is not None]
+        read = self._read
+        values = [value for one in ids if (value := read(one)) is not None]
         if not values:
             return false()
         if self.dialect != "postgresql":
@@ -105,7 +106,7 @@ class Key:
         """The rows after the one with that text, in the order of the column. `as_number` is SQLite's to know."""
         if self.dialect == "sqlite":
             return self.column > (_as_number(last) if as_number else last)
-        later: ColumnElement[bool] = self.column > self._value(last)
+        later: ColumnElement[bool] = self.column > self._read(last)
         return later
 
     @property
@@ -120,13 +121,20 @@ class Key:
         found = next((element for known, _, element in _TYPES if isinstance(self.column.type, known)), None)
         return found if found is not None else self.column.type
 
-    def _value(self, text: str) -> Any:
-        """The value of a text in the column, or none if it has none."""
+    @property
+    def _read(self) -> Callable[[str], Any]:
+        """The value of a text in the column, or none if it has none. Asked for once, and not for each of many texts."""
         read: Callable[[str], Any] = next((read for known, read, _ in _TYPES if isinstance(self.column.type, known)), str)
-        try:
-            return bytes.fromhex(text) if self._is_binary else read(text)
-        except (ValueError, InvalidOperation):
-            return None
+        if self._is_binary:
+            read = bytes.fromhex
+
+        def value(text: str) -> Any:
+            try:
+                return read(text)
+            except (ValueError, InvalidOperation):
+                return None
+
+        return value
 
 
 def _as_number(text: str) -> int | None:
