@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from retention_assets.assets import candidate_marks
 from retention_assets.definitions import build_defs
 from retention_assets.findings import CHECKS
 from retention_assets.policy.instants import text_of
+from retention_assets.resources.stage import read_output
 from retention_assets_tests.here import Here
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-MANY = 2_000
+MANY, VERY_MANY, PER_FILE = 2_000, 100_000, 10_000
 
 
 @pytest.fixture
@@ -42,23 +44,37 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 # --- many partitions ---
 
 
-def shallow(lake: Lake, count: int) -> list[str]:
-    """So many tiny datasets whose histories stand in one file, and which have no bytes."""
-    names = [f"lake/t{number:04d}" for number in range(count)]
-    lines = []
-    for name in names:
-        for age in (90, 80, 1):
-            opened, closed = (text_of(MARKED - timedelta(days=age, hours=hours)) for hours in (1, 0))
-            about = {"dataset": name, "transaction": f"S{age}", "type": "SNAPSHOT", "status": "COMMITTED", "bytes": 1}
-            lines.append({**about, "opened_at": opened, "closed_at": closed})
-        lines.append({"dataset": name, "branch": "main", "head": "S1"})
-    (lake.folder / "log" / "many.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+def shallow(lake: Lake, count: int, one_in: int = 1) -> list[str]:
+    """So many tiny datasets, of which one in some has two old transactions; few files tell of them, and they have no bytes."""
+    names = [f"lake/t{number:06d}" for number in range(count)]
+    for begin in range(0, count, PER_FILE):
+        with (lake.folder / "log" / f"many-{begin:06d}.jsonl").open("w") as log:
+            for number, name in enumerate(names[begin : begin + PER_FILE], begin):
+                for order, age in enumerate((90, 80, 1) if number % one_in == 0 else (3, 2, 1)):
+                    opened, closed = (text_of(MARKED - timedelta(days=age, hours=hours)) for hours in (1, 0))
+                    about = {"dataset": name, "transaction": f"S{order}", "type": "SNAPSHOT", "status": "COMMITTED", "bytes": 1}
+                    log.write(json.dumps({**about, "opened_at": opened, "closed_at": closed}) + "\n")
+                log.write(json.dumps({"dataset": name, "branch": "main", "head": "S2"}) + "\n")
     return names
 
 
 def spark_jobs(spark: "SparkSession") -> set[int]:
     """The jobs that the session has run so far."""
     return set(spark.sparkContext.statusTracker().getJobIdsForGroup())
+
+
+def materialized(
+    lake: Lake, instance: dg.DagsterInstance, names: Sequence[str], as_of: datetime, **how: Any
+) -> dg.ExecuteInProcessResult:
+    """Assets in one run, as Dagster's pages launch it."""
+    takers = [name for name in names if name not in ("retention_policies", "transaction_log")]
+    run_config = {
+        "ops": {name: {"config": {"as_of": text_of(as_of)}} for name in takers},
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(name) for name in names]
+    return job.execute_in_process(instance=instance, run_config=run_config, asset_selection=selection, **how)
 
 
 @pytest.mark.spark
@@ -73,17 +89,8 @@ def test_two_thousand_partitions_are_one_run_with_one_spark_job_per_asset(
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", names)
         before = spark_jobs(spark)
-        config = {"config": {"as_of": text_of(MARKED)}}
-        ran = build_defs(lake.settings).resolve_implicit_global_asset_job_def().execute_in_process(
-            instance=instance,
-            run_config={
-                "ops": dict.fromkeys(("branch_views", "candidate_marks"), config),
-                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-            },
-            asset_selection=[dg.AssetKey(name) for name in ("retention_policies", *IN_WAREHOUSE)],
-            tags={"dagster/asset_partition_range_start": names[0], "dagster/asset_partition_range_end": names[-1]},
-        )  # fmt: skip
-        assert ran.success
+        tags = {"dagster/asset_partition_range_start": names[0], "dagster/asset_partition_range_end": names[-1]}
+        assert materialized(lake, instance, ("retention_policies", *IN_WAREHOUSE), MARKED, tags=tags).success
         assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(names)
     by_checks = sum(check.name == "latest_view_is_never_marked" for checks in CHECKS.values() for check in checks)
     assert len(spark_jobs(spark) - before) == len(IN_WAREHOUSE) + by_checks
@@ -92,6 +99,35 @@ def test_two_thousand_partitions_are_one_run_with_one_spark_job_per_asset(
     folders = {name: list((lake.folder / "warehouse" / name).iterdir()) for name in IN_WAREHOUSE}
     assert {name: len(found) for name, found in folders.items()} == dict.fromkeys(IN_WAREHOUSE, 1)
     assert all(len(list(found[0].rglob("*.parquet"))) <= 60 for found in folders.values()), "few files, however many datasets"
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stores(tmp_path: Path, spark: object) -> None:
+    """All five assets, to the report of a day on which a thousandth of the datasets has something to sweep."""
+    lake = Lake(tmp_path / "lake")
+    names = shallow(lake, VERY_MANY, one_in=1_000)
+    file = lake.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
+    # A store whose disk is empty refuses: it may not be mounted.
+    lake.place("lake/other", "S1").mkdir(parents=True)
+    assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake"])
+        for as_of in (MARKED, DUE):
+            assert materialized(lake, instance, assets, as_of, partition_key="lake").success
+        assert instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) == {"lake"}
+        swept = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
+    assert swept
+    assert swept.asset_materialization
+    assert swept.asset_materialization.metadata["already_gone"].value == 2 * VERY_MANY // 1_000
+    with lake.opened() as ledger:
+        marks = ledger.marks.table()
+        (folder,) = {one.folder for one in ledger.published.of("candidate_marks")}
+    assert Counter(marks["status"].to_pylist()) == {"SWEPT": 2 * VERY_MANY // 1_000}
+    assert set(marks["dataset"].to_pylist()) == set(names[::1_000])
+    verdicts = read_output(folder, candidate_marks.OUTPUT, columns=["dataset"])
+    assert Counter(verdicts["dataset"].to_pylist()) == dict.fromkeys(names, 3)
 
 
 # --- a run that failed goes on ---
