@@ -5,12 +5,13 @@ Does not belong here: what differs between databases (connection.py, bulk.py), a
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError
 
 from retention_assets.ledger.audit import Act, append
 from retention_assets.ledger.bulk import stage
@@ -60,3 +61,12 @@ class Database:
                     return done
 
             return with_retries(once)
+
+    def much_is_new(self, table: Table) -> None:
+        """Have the server count what a load has added. Until somebody does, it may look through all of a table for a few rows.
+
+        SQLite plans by its indexes. Who may not, or has to wait for another, leaves it to the server's own housekeeping.
+        """
+        if self.engine.dialect.name == "postgresql":
+            with suppress(DBAPIError), self.engine.begin() as connection:
+                connection.exec_driver_sql(f"ANALYZE {table.name}")

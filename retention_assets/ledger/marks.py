@@ -70,6 +70,8 @@ MARK_ROWS = pa.schema(
 
 # More names than one statement takes are asked for in several.
 _NAMES = 10_000
+# So many new marks change what is the quickest way to any of them.
+_MANY = 10_000
 
 _STAGED = Table(
     STAGED,
@@ -119,6 +121,8 @@ class Marks:
             work = _Marking(prepared, actor, reason, published, looks)
             done = self.database.write(work, prepared.rows if len(candidates) else None)
             if done is not None:
+                if done.new >= _MANY:
+                    self.database.much_is_new(MARKS)
                 return done
 
     def _reserve(self, amount: int) -> int:

@@ -14,7 +14,21 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, select, text, true, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    any_,
+    bindparam,
+    func,
+    select,
+    text,
+    true,
+    update,
+)
 
 from retention_assets.ledger.audit import Act
 from retention_assets.ledger.bulk import append_rows
@@ -50,10 +64,14 @@ def moved(
     """
     if after not in ARROWS.get(before, ()):
         raise ValueError(f"no mark goes from {before} to {after}")
-    # The rows are locked in the order of their ids, so that two who move the same marks don't wait in a circle.
-    chosen = select(MARKS.c.id).where(text(OPEN), MARKS.c.status == before, where).order_by(MARKS.c.id).with_for_update()
+    mine = and_(text(OPEN), MARKS.c.status == before, where)
+    if doing.connection.dialect.name == "postgresql":
+        # Rows are locked in the order of their ids, so that two who move the same marks don't wait in a circle. Not as part of
+        # the statement that moves them: joined with its own rows, the server may look through all marks for a few.
+        locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
+        doing.connection.execute(select(func.count()).select_from(locked))
     values = {"status": after, "changed_at": Present(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
-    statement = update(MARKS).where(MARKS.c.id.in_(chosen), MARKS.c.status == before).values(values)
+    statement = update(MARKS).where(mine).values(values)
     return doing.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
 
 
@@ -72,12 +90,20 @@ def record(doing: Writing, act: Act, steps: Iterable[Step]) -> int:
 
 
 def by_id(
-    ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
+    connection: Connection, ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
 ) -> Iterator[ColumnElement[bool]]:
     """Conditions that together are met by marks of some ids."""
     ordered = sorted(set(ids))
     for at in range(0, len(ordered), _IDS):
-        yield and_(column.in_(ordered[at : at + _IDS]), true() if also is None else also)
+        yield and_(_among(connection, column, ordered[at : at + _IDS]), true() if also is None else also)
+
+
+def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
+    if connection.dialect.name != "postgresql":
+        return column.in_(ids)
+    # One parameter, however many ids: one statement to compile and to plan.
+    found: ColumnElement[bool] = column == any_(bindparam(None, ids, ARRAY(BigInteger)))
+    return found
 
 
 def newest_of(

@@ -16,7 +16,7 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Row, case, exists, insert, select, update
+from sqlalchemy import Row, case, insert, select, update
 
 from retention_assets.ledger.audit import Act, Deed, new_id
 from retention_assets.ledger.bulk import append_rows, stream
@@ -87,7 +87,7 @@ class Sweeps:
         query = query.where(PLANNED.c.note.is_not(None)).order_by(PLANS.c.planned_at)
         found: dict[int, str] = {}
         with self.database.reading() as connection:
-            for where in by_id(marks, column=PLANNED.c.mark):
+            for where in by_id(connection, marks, column=PLANNED.c.mark):
                 found |= {row.mark: row.note for row in connection.execute(query.where(where))}
         return found
 
@@ -137,7 +137,9 @@ def _spare(doing: Writing, lease: Lease, reasons: Mapping[int, str], execution_d
     counted: list[Counted] = []
     # Few reasons occur, however many marks are spared.
     for reason in sorted(set(reasons.values())):
-        for where in by_id((mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset):
+        for where in by_id(
+            doing.connection, (mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset
+        ):
             spared = moved(doing, act, "MARKED", "SPARED", where, {"why": reason})
             steps += [Step(row.id, "SPARED", why=reason) for row in spared]
             counted += [Counted(row.id, row.due_at, "spared", row.bytes) for row in spared]
@@ -153,7 +155,7 @@ def _plan(doing: Writing, lease: Lease, marks: Mapping[int, Planned], as_of: dat
     doing.connection.execute(insert(PLANS).values(**row, planned_at=Present()))
     due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
-    for where in by_id(marks, due):
+    for where in by_id(doing.connection, marks, due):
         for mark, logged in doing.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
             size, note = marks[mark]
             rows.append((plan, mark, logged if size is None else size, note))
@@ -168,9 +170,12 @@ def _plan(doing: Writing, lease: Lease, marks: Mapping[int, Planned], as_of: dat
 def _begin(doing: Writing, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
     fence(doing, lease)
     act = Act(Deed.BEGIN, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
-    of_plan = exists().where(PLANNED.c.plan == plan.id, PLANNED.c.mark == MARKS.c.id)
+    # Asked for beforehand: as a condition of what moves the marks, a server may look through all of the plan for each batch.
+    planned: list[int] = []
+    for where in by_id(doing.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
+        planned += doing.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
     begun: list[int] = []
-    for where in by_id(marks, of_plan & (MARKS.c.dataset == lease.dataset)):
+    for where in by_id(doing.connection, planned, MARKS.c.dataset == lease.dataset):
         begun += [row.id for row in moved(doing, act, "MARKED", "SWEEPING", where)]
     record(doing, act, (Step(mark, "SWEEPING") for mark in begun))
     return sorted(begun)
@@ -185,7 +190,7 @@ def _settle(
     settled: list[Row[tuple[int, str, int | None, datetime]]] = []
     for after, changes in _ENDS.items():
         mine = {mark: one.error or _NO_ERROR for mark, one in settlements.items() if _end_of(one) == after}
-        for where in by_id(mine, here):
+        for where in by_id(doing.connection, mine, here):
             settled += moved(doing, act, "SWEEPING", after, where, changes(mine))
     record(doing, act, (_step(settlements[row.id]) for row in settled))
     if settled and execution_date:

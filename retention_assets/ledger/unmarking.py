@@ -70,7 +70,7 @@ def _each(doing: Writing, act: Act, dataset: str, transactions: Sequence[str], r
     if late:
         more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
         raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
-    return Unmarked(_take_back(doing, act, [*by_id(row.id for row in newest.values())], reason), 0, 0)
+    return Unmarked(_take_back(doing, act, [*by_id(doing.connection, (row.id for row in newest.values()))], reason), 0, 0)
 
 
 def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
