@@ -100,7 +100,8 @@ def by_id(
 
 def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
     if connection.dialect.name != "postgresql":
-        return column.in_(ids)
+        # Numbers stand in the text: as parameters each of them would get a name of its own.
+        return column.in_(bindparam(None, ids, BigInteger, expanding=True, literal_execute=True))
     # One parameter, however many ids: one statement to compile and to plan.
     found: ColumnElement[bool] = column == any_(bindparam(None, ids, ARRAY(BigInteger)))
     return found

@@ -16,7 +16,7 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Row, case, insert, select, update
+from sqlalchemy import case, insert, select, update
 
 from retention_assets.ledger.audit import Act, Deed, new_id
 from retention_assets.ledger.bulk import append_rows, stream
@@ -187,19 +187,25 @@ def _settle(
     fence(doing, lease)
     act = Act(Deed.SETTLE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
     here = MARKS.c.dataset == lease.dataset
-    settled: list[Row[tuple[int, str, int | None, datetime]]] = []
-    for after, changes in _ENDS.items():
-        mine = {mark: one.error or _NO_ERROR for mark, one in settlements.items() if _end_of(one) == after}
+    errors: dict[str, dict[int, str]] = {}
+    for mark, one in settlements.items():
+        errors.setdefault(_end_of(one), {})[mark] = one.error or _NO_ERROR
+    steps: list[Step] = []
+    counted: list[Counted] = []
+    for after, mine in errors.items():
         for where in by_id(doing.connection, mine, here):
-            settled += moved(doing, act, "SWEEPING", after, where, changes(mine))
-    record(doing, act, (_step(settlements[row.id]) for row in settled))
-    if settled and execution_date:
-        count(doing, execution_date, lease.dataset, (_counted(row, settlements[row.id]) for row in settled))
-    return Counter(settlements[row.id].outcome for row in settled)
+            for row in moved(doing, act, "SWEEPING", after, where, _CHANGES[after](mine)):
+                one = settlements[row.id]
+                steps.append(Step(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
+                freed = one.bytes if after == "SWEPT" else 0
+                counted.append(Counted(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
+    if record(doing, act, steps) and execution_date:
+        count(doing, execution_date, lease.dataset, counted)
+    return Counter(settlements[step.mark].outcome for step in steps)
 
 
-# Where a mark goes when it is settled, and what its row then says besides.
-_ENDS: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
+# What the row of a mark says besides, by where the mark goes when it is settled.
+_CHANGES: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
     "SWEPT": lambda _: {},
     "MARKED": lambda errors: {"attempts": MARKS.c.attempts + 1, "last_error": case(errors, value=MARKS.c.id)},
     "SPARED": lambda errors: {"why": case(errors, value=MARKS.c.id)},
@@ -209,16 +215,6 @@ _NO_ERROR = "no error was given"
 
 def _end_of(one: Settlement) -> str:
     return {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}.get(one.outcome, "SWEPT")
-
-
-def _step(one: Settlement) -> Step:
-    outcome = None if one.outcome is Outcome.SPARED else one.outcome.value
-    return Step(one.mark, _end_of(one), outcome, one.bytes, one.error)
-
-
-def _counted(row: Row[tuple[int, str, int | None, datetime]], one: Settlement) -> Counted:
-    freed = one.bytes if _end_of(one) == "SWEPT" else 0
-    return Counted(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed)
 
 
 def _finish(doing: Writing, lease: Lease, plan: Plan) -> None:

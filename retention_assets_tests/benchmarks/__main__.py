@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     datasets = options.datasets or max(rows // 1_000, 1)
     sizes = Sizes(rows, datasets, options.branches, options.rounds, options.cores)
     report = Report(machine(), asdict(sizes))
+    if options.folder:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory(prefix="retention-bench-", dir=options.folder) as folder,
         Bench(sizes, Path(folder), report, _say) as bench,

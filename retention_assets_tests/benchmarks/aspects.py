@@ -7,6 +7,7 @@ loaded by the server itself. What is judged: three history versions are kept, an
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from shutil import rmtree
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow.compute as pc
@@ -37,6 +38,7 @@ from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender, Times
 from retention_assets_tests.benchmarks.ours import MARKS, Judge
+from retention_assets_tests.stores.records_cycle import Cycle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +71,7 @@ _WRITERS, _WRITES = 2, 1_500
 class Hub:
     """A table of so many rows in a running server."""
 
-    uri: str
+    url: str
     rows: int
     table: str = field(init=False)
 
@@ -93,20 +95,23 @@ class Hub:
 
     def do(self, *statements: str) -> None:
         """Statements of somebody else."""
-        with psycopg.connect(self.uri, autocommit=True) as connection:
+        with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As somebody writes them."""
+        return {"name": "meta", "kind": "aspects", "url": self.url, "table": self.table}
+
     def store(self) -> AspectsStore:
         """The store over it."""
-        return AspectsStore(
-            AspectsSettings.model_validate({"name": "meta", "kind": "aspects", "url": self.uri, "table": self.table})
-        )
+        return AspectsStore(AspectsSettings.model_validate(self.settings))
 
     def by_statement(self) -> int:
         """Marks by one statement; how many."""
         self.do("DROP TABLE IF EXISTS marked", _STATEMENT.format(table=self.table))
-        with psycopg.connect(self.uri) as connection:
+        with psycopg.connect(self.url) as connection:
             row = connection.execute("SELECT count(*) FROM marked").fetchone()
         return row[0] if row else 0
 
@@ -135,7 +140,7 @@ class Hub:
 
     def due(self, entity: str, aspect: str, most: int) -> list[str]:
         """Transactions of a dataset that were marked by the statement."""
-        with psycopg.connect(self.uri) as connection:
+        with psycopg.connect(self.url) as connection:
             found = connection.execute(
                 "SELECT urn || '@' || version FROM marked WHERE aspect = %s AND urn LIKE %s ORDER BY urn, version LIMIT %s",
                 (aspect, f"urn:li:{entity}:%", most),
@@ -173,7 +178,9 @@ def aspects(bench: "Bench") -> None:
             )
         _sweeping(bench, large)
         _latency(bench, large)
+        _whole(bench, small)
     bench.clear("aspects")
+    bench.clear("cycle")
     bench.clear("stage")
 
 
@@ -204,6 +211,21 @@ def _sweeping(bench: "Bench", hub: Hub) -> None:
             seconds[name], amounts[name] = Times((took,), (1.0,), (0.0,)), len(names)
     bench.report.add("aspects", "sweep, unpaced", seconds, amounts)
     store.close()
+
+
+def _whole(bench: "Bench", hub: Hub) -> None:
+    """What is old of one entity through the engine: the door, the plan, the ledger's record of each batch, and deleting."""
+    whole = Cycle(bench.folder / "cycle", [hub])
+    policy = {"name": "old", "datasets": {"include": ["meta/chart.*"]}, "select": {"older_than": "30d"}}
+    whole.says({**policy, "sweep": {"batch": 2_000}})
+    began = perf_counter()
+    amount = whole.marks(AS_OF)
+    marked = perf_counter()
+    done = sum((one.outcomes for one in whole.sweeps(AS_OF).values()), Counter())
+    seconds = {"mark": marked - began, "sweep, batches of 2,000": perf_counter() - marked}
+    times = {name: Times((took,), (1.0,), (0.0,)) for name, took in seconds.items()}
+    bench.report.add("aspects", f"the whole cycle over {amount:,} of one entity", times, amount)
+    bench.report.agree("rows that the cycle left", amount, abs(amount - done[Outcome.DELETED]))
 
 
 def _latency(bench: "Bench", hub: Hub) -> None:
@@ -264,7 +286,7 @@ def _written(hub: Hub, by: str, writes: int) -> list[float]:
 
     def write(writer: int) -> list[float]:
         chance, waits = random.Random(f"{by}{writer}"), []
-        with psycopg.connect(hub.uri) as connection:
+        with psycopg.connect(hub.url) as connection:
             for number in range(writes):
                 urn = f"urn:li:dataset:(urn:li:dataPlatform:hive,db.table_{chance.randrange(1, hub.rows // _PER_URN) // 5 * 5 + 4},PROD)"
                 began = perf_counter()

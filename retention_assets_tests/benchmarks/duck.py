@@ -68,6 +68,7 @@ _BRANCHES_OF_DATASETS = f"""
     FROM heads GROUP BY dataset_place
 """
 
+
 def _counted(stop: str) -> str:
     """The walk that counts views and data transactions on each branch; `stop` is where a walk may end early."""
     return f"""

@@ -97,5 +97,7 @@ def partitions(bench: "Bench") -> None:
                 "a job over the list": partial(list_of, folder, on, ["lake/*"]),
                 "a range of partitions": partial(range_of, folder, on, names),
             }
-            bench.meet("partitions", f"five assets over {datasets:,} datasets", contenders, datasets, _WARM if datasets == 1 else 1)
+            bench.meet(
+                "partitions", f"five assets over {datasets:,} datasets", contenders, datasets, _WARM if datasets == 1 else 1
+            )
         bench.clear(f"partitions-{datasets}")
