@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.marks import Marks
 from retention_assets.ledger.published import Publication
 from retention_assets.problems import Refused
+from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.acts import LATER, T0, WEEK, by_hand, candidates, ids, many, planned, statuses, swept
 
 DAY = timedelta(days=1)
@@ -39,6 +40,15 @@ def test_of_candidates_that_are_partly_marked_only_the_others_are(ledger: Ledger
     done = ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0 + DAY, "evaluation")
     assert (done.new, done.known) == (2, 2)
     assert ledger.verify().faults == ()
+
+
+def test_a_server_knows_at_once_that_much_is_new(server: str) -> None:
+    """Without a look at them it takes a table of a million rows for an empty one, and looks through all of it for each batch."""
+    with open_ledger(new_schema(server)) as ledger:
+        ledger.marks.mark(many(10_000), T0, "evaluation")
+        with ledger.database.reading() as connection:
+            known = connection.exec_driver_sql("SELECT reltuples FROM pg_class WHERE oid = 'marks'::regclass").scalar_one()
+    assert known == 10_000
 
 
 def test_a_transaction_that_is_a_candidate_twice_is_refused_whole(ledger: Ledger) -> None:
