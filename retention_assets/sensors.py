@@ -36,6 +36,8 @@ from retention_assets.ticks import KIND, on_its_way, some
 _LOOK = 60
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
+# How often is looked at what a sweep has only begun.
+_BEGUN = Duration(seconds=60 * 60)
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
@@ -153,9 +155,7 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     written = [decision.name for decision in decisions if decision.outcome is Outcome.WRITTEN]
     datasets = _reached(touched(decisions), listing(retention)) if written else []
     if not datasets:
-        words = (
-            f"{some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
-        )
+        words = f"{some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
         return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
     request = dg.RunRequest(
         run_key=f"policies-{seen.change}-{digest[:12]}", run_config={"datasets": datasets}, tags={KIND: "evaluate"}
@@ -180,19 +180,26 @@ def _may_reach(glob: str, store: str) -> bool:
 
 
 def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
-    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way."""
+    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way.
+
+    What was begun before is looked at in the same run. Where that is all there is, it mostly waits for its store to expire it
+    by itself, so it has a run of its own once an hour. The cursor is when it had the last one.
+    """
+    at = now()
     with materials.retention.ledger() as ledger:
-        due = ledger.marks.datasets_to_sweep(now())
-    if not due:
+        found, due = ledger.marks.datasets_to_sweep(at), ledger.marks.datasets_due(at)
+    if not found:
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
     if run := on_its_way(context.instance, map(materials.names.of, _SWEEPING)):
-        words = f"{len(due):,} datasets have marks that are due; {run.job_name} {run.run_id} is at work."
+        words = f"{len(found):,} datasets have marks that are due; {run.job_name} {run.run_id} is at work."
         return dg.SensorResult(skip_reason=words)
-    request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in due]}, tags={KIND: "sweep"})
-    return dg.SensorResult(run_requests=[request])
+    if not due and context.cursor and datetime.fromisoformat(context.cursor) > _BEGUN.before(at):
+        words = f"On {len(found):,} datasets a sweep has begun, of which the rest is looked at once an hour."
+        return dg.SensorResult(skip_reason=words)
+    request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in found]}, tags={KIND: "sweep"})
+    return dg.SensorResult(run_requests=[request], cursor=context.cursor if due else at.isoformat())
 
 
 def _digest_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-

@@ -295,6 +295,29 @@ def test_marks_in_their_grace_are_left_alone(lake: Lake, instance: dg.DagsterIns
     assert tick(lake.settings, instance, "sweep_tick").run_requests == []
 
 
+def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It mostly waits for its store to expire it, which takes a day, while a tick comes every few minutes."""
+    assert lake.marks() > 0
+    with lake.opened() as ledger:
+        lease = ledger.leases.take("lake/a", "earlier")
+        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
+        assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
+    at = DUE - timedelta(days=1)
+    asked: list[Any] = []
+    cursor = None
+    for minutes in (0, 15, 59, 60, 75):
+        monkeypatch.setattr(sensors, "now", lambda minutes=minutes: at + timedelta(minutes=minutes))
+        found = tick(lake.settings, instance, "sweep_tick", cursor)
+        cursor = found.cursor
+        asked.append([request.run_config["datasets"] for request in found.run_requests])
+    assert asked == [[["lake/a"]], [], [], [["lake/a"]], []]
+    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    (request,) = tick(lake.settings, instance, "sweep_tick", cursor).run_requests
+    assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
+
+
 @pytest.mark.parametrize("job", ["sweep", "cycle"])
 @pytest.mark.parametrize(
     ("status", "launches"),

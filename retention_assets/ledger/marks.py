@@ -164,8 +164,14 @@ class Marks:
 
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         """Datasets on which a sweep has something to do: marks that are due, or what an earlier sweep left half done."""
-        waiting = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
-        query = select(MARKS.c.dataset).where(text(OPEN), waiting).distinct().order_by(MARKS.c.dataset)
+        return self._datasets(or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+
+    def datasets_due(self, as_of: datetime) -> list[str]:
+        """Those of them that have marks on which no sweep has begun."""
+        return self._datasets((MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of))
+
+    def _datasets(self, which: ColumnElement[bool]) -> list[str]:
+        query = select(MARKS.c.dataset).where(text(OPEN), which).distinct().order_by(MARKS.c.dataset)
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 

@@ -88,10 +88,7 @@ def partitions(bench: "Bench") -> None:
     # The session of these runs, so that its start is nobody's.
     _ = bench.spark
     for datasets in (1, 10, max(bench.sizes.rows // 10_000, 20), max(bench.sizes.rows // 1_000, 40)):
-        folder = bench.folder / f"partitions-{datasets}"
-        names = environment(folder, datasets)
-        os.sync()
-        with instance(folder / "dagster") as on:
+        with _made(bench, datasets) as (folder, names, on):
             on.add_dynamic_partitions("datasets", names)
             contenders: dict[str, Contender] = {
                 "a job over the list": partial(list_of, folder, on, ["lake/*"]),
@@ -100,4 +97,21 @@ def partitions(bench: "Bench") -> None:
             bench.meet(
                 "partitions", f"five assets over {datasets:,} datasets", contenders, datasets, _WARM if datasets == 1 else 1
             )
-        bench.clear(f"partitions-{datasets}")
+    datasets = max(bench.sizes.rows // 100, 100)
+    with _made(bench, datasets, {"partition_by": "store"}) as (folder, _, on):
+        on.add_dynamic_partitions("datasets", ["lake"])
+        one: dict[str, Contender] = {"one partition, the store": partial(range_of, folder, on, ["lake"])}
+        bench.meet("partitions", f"five assets over {datasets:,} datasets", one, datasets, 1)
+
+
+@contextmanager
+def _made(
+    bench: "Bench", datasets: int, settings: dict[str, Any] | None = None
+) -> Iterator[tuple[Path, list[str], dg.DagsterInstance]]:
+    """An environment, the names in it, and an instance; both are gone afterwards."""
+    name = f"partitions-{datasets}"
+    names = environment(bench.folder / name, datasets, settings)
+    os.sync()
+    with instance(bench.folder / name / "dagster") as on:
+        yield bench.folder / name, names, on
+    bench.clear(name)
