@@ -119,7 +119,7 @@ def judged(run: Running, ledger: Ledger) -> Judged:
         newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
     publications = tuple(
         one
-        for one in ledger.published.of(key.to_user_string(), None)
+        for one in ledger.published.of(key.to_user_string())
         if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
     )
     by_folder: dict[str, set[str]] = {}
@@ -284,7 +284,7 @@ def _of_ledger(run: Running, expected: str, invariant: Invariant) -> Found:
         names = None
         if not run.choice.all:
             asset = run.sibling("candidate_marks").to_user_string()
-            names = run.choice.of(one.dataset for one in ledger.published.of(asset))
+            names = run.choice.of(ledger.published.datasets(asset))
         with ledger.database.reading() as connection:
             return found(expected, invariant(connection, names))
 

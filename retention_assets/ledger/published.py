@@ -7,6 +7,7 @@ Does not belong here: the folders themselves. One that nothing points at was lef
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import select
 
@@ -20,8 +21,7 @@ from retention_assets.ledger.upserts import insert_or_update
 _COLUMNS = ("asset", "dataset", "folder", "run")
 
 
-@dataclass(frozen=True, order=True)
-class Publication:
+class Publication(NamedTuple):
     """An asset's rows of some dataset are in a folder, which a run wrote."""
 
     asset: str
@@ -47,6 +47,18 @@ class Published:
         with self.database.reading() as connection:
             found = [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
         return [one for one in found if wanted is None or one.dataset in wanted]
+
+    def datasets(self, asset: str) -> list[str]:
+        """The datasets of which something is published of an asset, sorted."""
+        query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset).order_by(PUBLISHED.c.dataset)
+        with self.database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def folders_by(self, asset: str, runs: Iterable[str]) -> list[str]:
+        """The folders that some runs published an asset in, as far as a dataset still points at them."""
+        query = select(PUBLISHED.c.folder).where(PUBLISHED.c.asset == asset, PUBLISHED.c.run.in_(set(runs))).distinct()
+        with self.database.reading() as connection:
+            return sorted(connection.execute(query).scalars())
 
     def by(self, asset: str, run: str) -> list[str]:
         """The datasets whose newest rows of an asset a run published."""

@@ -44,10 +44,10 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
     def sources(self, ledger: Ledger, asset: dg.AssetKey, run: dg.DagsterRun, choice: Choice) -> list[Source]:
         """Where an asset's rows are: what this run, or the one that it re-executes, published; or else the newest there are."""
         name = asset.to_user_string()
-        published = ledger.published.of(name)
-        runs = {run.run_id, run.root_run_id, run.parent_run_id}
-        if mine := sorted({one.folder for one in published if one.run in runs}):
+        runs = (run.run_id, run.root_run_id, run.parent_run_id)
+        if mine := ledger.published.folders_by(name, [one for one in runs if one]):
             return [Source(folder) for folder in mine]
+        published = ledger.published.of(name)
         chosen = set(choice.of(one.dataset for one in published))
         folders: dict[str, set[str]] = {}
         for one in published:
