@@ -6,7 +6,7 @@ Does not belong here: whose rule is about which aspect (policy/datahub.py), and 
 
 What the questions cost, in looks at the table (or, where its columns suffice, at the index of its key): `datasets` one;
 `tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
-share, over the entities in it.
+share, over the entities in it, and a second one if a time in it is impossible.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ import pyarrow as pa
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.problems import Refused
-from retention_assets.stores.aspects_log import ROWS, faulty, lines_of
-from retention_assets.stores.aspects_names import dataset_of, key_of
+from retention_assets.stores.aspects_log import ROWS, TEXTS, faulty, lines_of, lines_of_texts
+from retention_assets.stores.aspects_names import Key, dataset_of, key_of
 from retention_assets.stores.aspects_sweep import Deletion
 from retention_assets.stores.aspects_table import KEY, AspectsTable
 from retention_assets.stores.databases import Database
@@ -73,7 +73,7 @@ class AspectsStore(OfSettings[AspectsSettings]):
         asked = {key: name for key, name in keys.items() if key[0]}
         found = [LINES.empty_table()]
         if asked:
-            found.append(lines_of(self._database.batches(self._table().rows(asked), ROWS), asked))
+            found.append(self._lines(asked))
         if len(asked) < len(keys):
             there = self._counted()
             found += [faulty(name) for key, name in keys.items() if not key[0] and name in there]
@@ -129,6 +129,13 @@ class AspectsStore(OfSettings[AspectsSettings]):
     def close(self) -> None:
         """Give back the connections. Asking the store again opens it again."""
         self._database.close()
+
+    def _lines(self, asked: Mapping[Key, str]) -> pa.Table:
+        try:
+            return lines_of(self._database.batches(self._table().rows(asked), ROWS), asked)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            # One impossible time is the end of the whole stream. A second one, of texts, shows whose it is.
+            return lines_of_texts(self._database.batches(self._table().texts(asked), TEXTS), asked)
 
     def _deletion(self, dataset: str) -> Deletion:
         return Deletion(self._database, self._table(), *key_of(self.name, dataset))

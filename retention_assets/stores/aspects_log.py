@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
-from retention_assets.stores.aspects_names import PREFIX, Key
+from retention_assets.stores.aspects_names import PREFIX, Key, transaction_of
+from retention_assets.stores.database_streams import instants
 
 ROWS = pa.schema(
     [
@@ -27,6 +28,12 @@ ROWS = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
+# The same rows, with whatever stands there for a time.
+TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.string()))
+# The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
+# How much of a text that is no time is shown.
+_SHOWN = 40
 # What is made at a time, so that no column of text outgrows what an array can hold.
 _SLICE = 1_000_000
 _NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
@@ -36,12 +43,91 @@ Ints = npt.NDArray[np.int64]
 
 def faulty(dataset: str) -> pa.Table:
     """The one line of a dataset whose urns are none."""
-    return _lines({"dataset": pa.array([dataset]), "fault": pa.array([_NO_URNS])}, 1)
+    return _fault(dataset, _NO_URNS)
 
 
 def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
-    """The lines of some datasets, from rows of ROWS in any order. Rows of other datasets are dropped."""
+    """The lines of some datasets, from rows of ROWS in any order. Rows of other datasets are dropped.
+
+    Raises ArrowInvalid if a time is in no year from 1 to 9999.
+    """
     rows = pa.Table.from_batches(batches, ROWS)
+    _can_be_shown(rows["createdon"])
+    return _lines_of(rows, datasets)
+
+
+def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
+    """The same from rows of TEXTS. A dataset with an impossible time is one line that names the first one; others are read."""
+    rows = pa.Table.from_batches(batches, TEXTS)
+    if not len(rows) or not datasets:
+        return LINES.empty_table()
+    chains = _Chains(rows, datasets)
+    texts = chains.created.take(pa.array(chains.order))
+    of = chains.dataset[chains.order]
+    faults: dict[int, pa.Table] = {}
+    # Rows of a dataset are neighbours.
+    for at, first, count in zip(*np.unique(of, return_index=True, return_counts=True), strict=True):
+        wrong = _first_wrong(texts.slice(first, count))
+        if wrong is not None:
+            row = chains.order[first + wrong]
+            name = transaction_of(chains.urns[chains.urn[row]].as_py(), int(chains.version[row]))
+            faults[int(at)] = _fault(chains.names[at], _no_time(name, texts[int(first) + wrong].as_py()))
+    sound = rows.filter(pa.array((chains.dataset >= 0) & ~np.isin(chains.dataset, list(faults))))
+    place = ROWS.get_field_index("createdon")
+    sound = sound.set_column(place, ROWS.field(place), _times(sound["createdon"]))
+    return pa.concat_tables([_lines_of(sound, datasets), *faults.values()])
+
+
+def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as instants. Raises ArrowInvalid if one of them is none."""
+    times = pa.chunked_array([instants(chunk) for chunk in texts.chunks], INSTANT)
+    _can_be_shown(times)
+    return times
+
+
+def _can_be_shown(times: pa.ChunkedArray) -> None:
+    ends = pc.min_max(times.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is not None and (first < _FIRST or last >= _LAST):
+        raise pa.ArrowInvalid("a time that no clock can show")
+
+
+def _first_wrong(texts: pa.ChunkedArray) -> int | None:
+    """The place of the first text that is no time: all of them at once if none is, in halves if one is."""
+    if _are_times(texts):
+        return None
+    # All before `good` are times, and one before `end` is none.
+    good, end = 0, len(texts)
+    while end - good > 1:
+        half = (good + end) // 2
+        if _are_times(texts.slice(good, half - good)):
+            good = half
+        else:
+            end = half
+    return good
+
+
+def _are_times(texts: pa.ChunkedArray) -> bool:
+    try:
+        _times(texts)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _no_time(transaction: str, text: str) -> str:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return (
+        f"createdon of {transaction} is {shown or 'empty'}, which is no date with a time, in a year from 1 to 9999, such as"
+        " 2026-01-31 12:00:00; write there when the row was made, in UTC"
+    )
+
+
+def _fault(dataset: str, fault: str) -> pa.Table:
+    return _lines({"dataset": pa.array([dataset]), "fault": pa.array([fault])}, 1)
+
+
+def _lines_of(rows: pa.Table, datasets: Mapping[Key, str]) -> pa.Table:
     if not len(rows) or not datasets:
         return LINES.empty_table()
     chains = _Chains(rows, datasets)

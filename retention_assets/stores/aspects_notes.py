@@ -86,10 +86,12 @@ def prepared_of(transaction: str, note: Note | None) -> Prepared:
     return Prepared(transaction, note.bytes, note.written()) if note else Prepared(transaction)
 
 
-def kept(one: Wanted, urn: Urn | None) -> Swept | None:
-    """Why a row is not deleted, if so."""
+def kept(one: Wanted, urn: Urn | None, sent: Mapping[Row, int]) -> Swept | None:
+    """Why a row is not deleted now, if so. `sent`: the bytes of what a commit may have deleted whose answer was lost."""
     version, note = one.row[1], one.note
     if urn is None or version not in urn.versions:
+        if one.row in sent:
+            return Swept(one.transaction, Outcome.DELETED, sent[one.row])
         return Swept(one.transaction, Outcome.ALREADY_GONE)
     if note is None:
         why = _UNPLANNED

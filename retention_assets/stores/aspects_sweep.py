@@ -69,31 +69,39 @@ class Deletion:
 
     def _part(self, wanted: Sequence[Wanted]) -> list[Swept]:
         """One transaction; if it can't be done because of one row, the others are done without that row."""
-        work: Callable[[Connection, Sequence[Wanted]], list[Swept]]
+        work: Callable[[Connection, Sequence[Wanted], dict[Row, int]], list[Swept]]
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._look_and_delete
+        sent: dict[Row, int] = {}
         try:
-            return self.database.write(lambda connection: work(connection, wanted))
+            return self.database.write(lambda connection: work(connection, wanted, sent))
         except WriteFailed as fault:
             if fault.is_lost or fault.is_transient or len(wanted) == 1:
                 return [Swept(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
         half = len(wanted) // 2
         return self._part(wanted[:half]) + self._part(wanted[half:])
 
-    def _delete_at_once(self, connection: Connection, wanted: Sequence[Wanted]) -> list[Swept]:
-        """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards."""
+    def _delete_at_once(self, connection: Connection, wanted: Sequence[Wanted], sent: dict[Row, int]) -> list[Swept]:
+        """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
+
+        `sent` are the rows, and their bytes, that an earlier transaction may have deleted without an answer to its commit.
+        """
         planned = [one for one in wanted if one.note]
         gone: dict[Row, int] = {}
         if planned:
-            found = connection.execute(self.table.deletion, {"aspect": self.aspect, **_columns(planned)})
-            gone = {(urn, version): size for urn, version, size in found}
+            rows = connection.execute(self.table.deletion, {"aspect": self.aspect, **_columns(planned)})
+            gone = {(urn, version): size for urn, version, size in rows}
         deleted = [Swept(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
         rest = [one for one in wanted if one.row not in gone]
         now = self._look(connection, sorted({one.row[0] for one in rest})) if rest else {}
-        return deleted + [kept(one, now.get(one.row[0])) or raced(one) for one in rest]
+        found = deleted + [kept(one, now.get(one.row[0]), sent) or raced(one) for one in rest]
+        # Only the commit is left: what fails before it deletes nothing.
+        sent.update(gone)
+        return found
 
-    def _look_and_delete(self, connection: Connection, wanted: Sequence[Wanted]) -> list[Swept]:
+    def _look_and_delete(self, connection: Connection, wanted: Sequence[Wanted], sent: dict[Row, int]) -> list[Swept]:
         """Elsewhere the rows are locked, then looked at, then deleted as they were seen."""
         swept: list[Swept] = []
+        gone: dict[Row, int] = {}
         for first in range(0, len(wanted), _ROWS):
             some = wanted[first : first + _ROWS]
             if self.table.dialect != "sqlite" and any(one.note for one in some):
@@ -101,7 +109,7 @@ class Deletion:
                 locked = select(self.table.version).where(self.table.aspect == self.aspect, self._are(some)).with_for_update()
                 connection.execute(locked).all()
             now = self._look(connection, sorted({one.row[0] for one in some}))
-            stays = {one.row: answer for one in some if (answer := kept(one, now.get(one.row[0])))}
+            stays = {one.row: answer for one in some if (answer := kept(one, now.get(one.row[0]), sent))}
             goes = [one for one in some if one.row not in stays]
             if goes:
                 mine = self.table
@@ -112,6 +120,8 @@ class Deletion:
                     raise WriteFailed(RACED, is_lost=False, is_transient=False)
             swept += stays.values()
             swept += [Swept(one.transaction, Outcome.DELETED, one.note.bytes) for one in goes if one.note]
+            gone |= {one.row: one.note.bytes for one in goes if one.note}
+        sent.update(gone)
         return swept
 
     def _are(self, wanted: Iterable[Wanted]) -> Any:

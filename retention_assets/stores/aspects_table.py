@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    CHAR,
     BigInteger,
     ColumnElement,
     DateTime,
@@ -46,6 +47,9 @@ KEY = ("urn", "aspect", "version")
 _NEEDED = (*KEY, "metadata", "createdon")
 # With more than these, one look at all rows costs less than a condition on each.
 _MOST_ENTITIES = 50
+# Of PostgreSQL's days the last one whose microseconds are surely a bigint, and what is said of those after it.
+_LAST_DAY = "'290000-01-01'"
+_FOREVER = 9_200_000_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,37 @@ class AspectsTable:
         """`createdon` as a value that is equal if and only if the time is: microseconds, or on SQLite what stands there."""
         created = self.table.c.createdon
         if self.dialect == "postgresql":
-            return cast(extract("epoch", created) * 1_000_000, BigInteger)
+            # Infinity is no bigint, and would be the end of every statement that meets it.
+            return case(
+                (created >= literal_column(_LAST_DAY), _FOREVER),
+                (created > literal_column("'-infinity'"), cast(extract("epoch", created) * 1_000_000, BigInteger)),
+                else_=-_FOREVER,
+            )
         if self.dialect == "sqlite":
             return created
         return func.timestampdiff(
             literal_column("MICROSECOND"), literal_column("'1970-01-01'", DateTime), created, type_=BigInteger
         )
+
+    @cached_property
+    def _time(self) -> ColumnElement[Any]:
+        """`createdon` as a stream of the database gives it."""
+        created = self.table.c.createdon
+        if self.dialect != "sqlite":
+            return created
+        # Seconds or milliseconds: a number that is taken for the wrong one is long ago, and goes. It is a text that is no time.
+        kind = func.typeof(created, type_=String)
+        shown = func.quote(created, type_=String) + " (" + kind + ")"
+        return case((kind == "text", created), (kind != "null", shown))
+
+    @cached_property
+    def _said(self) -> ColumnElement[Any]:
+        """`createdon` as text: in the form of ISO 8601 if it is a time, and as the database writes it if it is none."""
+        created = self.table.c.createdon
+        if self.dialect == "postgresql":
+            # Unlike a cast, the same whatever the server's DateStyle is.
+            return func.btrim(cast(func.to_json(created), Text), '"', type_=Text)
+        return self._time if self.dialect == "sqlite" else cast(created, CHAR)
 
     @cached_property
     def _print(self) -> ColumnElement[Any]:
@@ -140,13 +169,21 @@ class AspectsTable:
 
     def prints(self, keys: Collection[Key]) -> Select[Any]:
         """Entity, aspect, and numbers that change whenever a row comes, goes or changes: one look at their entities."""
-        numbers = (func.count(), func.sum(self.version), func.max(self.version), func.sum(self._print), func.max(self.moment))
+        # Any time has a text, an infinite one as well. On SQLite it may be bytes, which would be none.
+        latest: ColumnElement[Any] = func.max(self.table.c.createdon)
+        if self.dialect == "sqlite":
+            latest = func.quote(latest)
+        numbers = (func.count(), func.sum(self.version), func.max(self.version), func.sum(self._print), latest)
         texts = [cast(number, String(80)) for number in numbers]
         return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
 
     def rows(self, keys: Collection[Key]) -> Select[Any]:
         """The rows of some datasets (and perhaps others that the caller has to drop), in no order."""
-        return select(self.urn, self.aspect, self.version, self.table.c.createdon, self.size).where(self.among(keys))
+        return select(self.urn, self.aspect, self.version, self._time, self.size).where(self.among(keys))
+
+    def texts(self, keys: Collection[Key]) -> Select[Any]:
+        """The same rows with their times as text, which impossible ones have, too."""
+        return select(self.urn, self.aspect, self.version, self._said, self.size).where(self.among(keys))
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
         """Rows of some entities and aspects, as ranges of the key where the database can walk one."""

@@ -4,11 +4,15 @@ Belongs here: making the table as DataHub does, writing rows, looking at them pa
 """
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
+import pymysql
+import pytest
 from sqlalchemy import Connection, text
 
 from retention_assets.places import Url
@@ -70,6 +74,15 @@ class Table:
         """Versions of an urn, each with its age in days before AS_OF."""
         self.add_all([(urn, aspect, version, AS_OF - timedelta(days=age), f"{urn} {version}") for version, age in ages.items()])
 
+    def mistime(self, urn: str, aspect: str, version: int, literal: str) -> None:
+        """Something else stands where a version has its time, as SQL writes it."""
+        # MariaDB takes a day 0 from those who ask for it.
+        lenient = "SET STATEMENT sql_mode = '' FOR " if self.database.dialect == "mysql" else ""
+        self.do(
+            f"{lenient}UPDATE {self.name} SET createdon = {literal} WHERE urn = :urn AND aspect = :aspect AND version = {version}",
+            urn=urn, aspect=aspect,
+        )  # fmt: skip
+
     def trade(self, urn: str, aspect: str, one: int, other: int) -> None:
         """Two versions get each other's place."""
         for old, new in ((one, -1), (other, one), (-1, other)):
@@ -115,6 +128,36 @@ class Table:
                     urn=urn, aspect=aspect,
                 )  # fmt: skip
             self.do(f"DELETE FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND {condition}", urn=urn, aspect=aspect)
+
+    @contextmanager
+    def without_an_answer(self) -> Iterator[None]:
+        """While open, the first transaction is committed, and who did it is told that it may not have been."""
+        dialect = self.database.engine.dialect
+        commit, told = dialect.do_commit, False
+
+        def committed(connection: Any) -> None:
+            nonlocal told
+            commit(connection)
+            if not told:
+                told = True
+                raise self._lost(connection.dbapi_connection)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dialect, "do_commit", committed)
+            yield
+        assert told
+
+    def _lost(self, connection: Any) -> Exception:
+        """What the driver says when an answer does not come."""
+        if self.database.dialect == "sqlite":
+            busy = sqlite3.OperationalError("database is locked")
+            busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            return busy
+        if self.database.dialect == "postgresql":
+            connection.close()
+            return psycopg.OperationalError("server closed the connection unexpectedly")
+        lost: Exception = pymysql.err.OperationalError(2013, "Lost connection to server during query")
+        return lost
 
     @contextmanager
     def undeletable(self, urn: str, version: int) -> Iterator[None]:

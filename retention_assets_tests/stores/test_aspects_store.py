@@ -164,6 +164,64 @@ def test_a_token_notices_that(table: Table, change: str) -> None:
     assert table.store().tokens([STATUS]) != before
 
 
+# What may stand there for a time, as SQL writes it and as it is shown.
+IMPOSSIBLE = {
+    "milliseconds": ("sqlite", "1774958400000", "1774958400000 (integer)"),
+    "seconds with a fraction": ("sqlite", "1774958400.5", "1774958400.5 (real)"),
+    "bytes": ("sqlite", "X'ff00'", "X'FF00' (blob)"),
+    "a day": ("sqlite", "'2026-01-01'", "2026-01-01"),
+    "a day that was never": ("sqlite", "'2026-02-30 12\\:00\\:00'", "2026-02-30 12:00:00"),
+    "the year 0": ("sqlite", "'0000-01-01 00\\:00\\:00'", "0000-01-01 00:00:00"),
+    "a long text": ("sqlite", f"'{'x' * 50}'", f"{'x' * 40}…"),
+    "an empty text": ("sqlite", "''", "empty"),
+    "the end of time": ("postgresql", "'infinity'", "infinity"),
+    "the beginning of time": ("postgresql", "'-infinity'", "-infinity"),
+    "before Christ": ("postgresql", "'4000-01-01 BC'", "4000-01-01T00:00:00 BC"),
+    "the last year of all": ("postgresql", "'294276-01-01'", "294276-01-01T00:00:00"),
+    "the day 0": ("mariadb", "'0000-00-00'", "0000-00-00 00:00:00.000000"),
+}
+
+
+@pytest.mark.parametrize(("store_url", "literal", "shown"), IMPOSSIBLE.values(), ids=IMPOSSIBLE, indirect=["store_url"])
+def test_what_is_no_time_refuses_its_dataset_and_no_other(table: Table, literal: str, shown: str) -> None:
+    ownership = f"{STORE}/dataset.ownership"
+    table.chain(URN, "ownership", {0: 1, 1: 2})
+    table.chain(URN, "status", {0: 1, 1: 3, 2: 2})
+    store, names = table.store(), [ownership, STATUS]
+    before, alone = store.tokens(names), sound_log(store.read([ownership]))
+    table.mistime(URN, "status", 1, literal)
+    log = sound_log(store.read(names))
+    faults = dict(zip(log.datasets["dataset"].to_pylist(), log.datasets["fault"].to_pylist(), strict=True))
+    assert faults[ownership] is None
+    assert str(faults[STATUS]).startswith(f"createdon of {URN}@1 is {shown}, which is no date with a time")
+    assert log.transactions.to_pylist() == alone.transactions.to_pylist()
+    after = store.tokens(names)
+    assert (after[ownership], after[STATUS] == before[STATUS]) == (before[ownership], False)
+    table.mistime(URN, "status", 2, literal)
+    assert store.tokens(names)[STATUS] not in (before[STATUS], after[STATUS])
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_of_several_impossible_times_the_first_one_is_named(table: Table) -> None:
+    table.chain(OTHER, "status", dict.fromkeys(range(9), 1))
+    for version in (7, 4, 5, 0):
+        table.mistime(OTHER, "status", version, "17")
+    [fault] = sound_log(table.store().read([STATUS])).datasets["fault"].to_pylist()
+    assert str(fault).startswith(f"createdon of {OTHER}@4 is 17 (integer), ")
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_an_infinite_time_is_in_the_way_of_no_sweep(table: Table) -> None:
+    table.chain(URN, "status", {0: 1, 1: 5, 2: 4})
+    targets = planned(table, 1, 2)
+    table.mistime(URN, "status", 2, "'infinity'")
+    found = swept(table, targets)
+    assert [one.outcome for one in found.values()] == [Outcome.DELETED, Outcome.SPARED]
+    # No datetime of Python's shows the infinite one.
+    table.mistime(URN, "status", 2, "'2026-01-01'")
+    assert table.versions(URN, "status") == {0, 2}
+
+
 def test_a_table_in_another_schema_is_read(server: str) -> None:
     from retention_assets.places import Url
     from retention_assets.stores.databases import Database
@@ -357,6 +415,24 @@ def test_only_the_row_that_cannot_go_fails(table: Table) -> None:
     assert [(one.transaction, one.outcome) for one in failed] == [("urn:li:dataset:4@1", Outcome.FAILED)]
     assert "kept by a trigger" in str(failed[0].error)
     assert {key for key in table.rows() if key[2]} == {("urn:li:dataset:4", "status", 1)}
+
+
+def test_what_a_commit_without_an_answer_deleted_is_deleted(table: Table) -> None:
+    table.chain(URN, "status", {0: 1, 1: 5, 2: 4, 3: 3})
+    store = table.store()
+    targets = [
+        Target(one.transaction, one.note) for one in store.prepare(STATUS, [f"{URN}@{version}" for version in (1, 2, 3)])
+    ]
+    table.do(f"DELETE FROM {table.name} WHERE version = 2")
+    with table.without_an_answer():
+        found = {one.transaction: one for one in store.sweep(STATUS, targets, 1)}
+    size = len(f"{URN} 1".encode())
+    assert {name.rpartition("@")[2]: (one.outcome, one.bytes) for name, one in found.items()} == {
+        "1": (Outcome.DELETED, size),
+        "2": (Outcome.ALREADY_GONE, 0),
+        "3": (Outcome.DELETED, size),
+    }
+    assert table.versions(URN, "status") == {0}
 
 
 def test_reading_is_in_batches_of_the_lines_schema(table: Table) -> None:
