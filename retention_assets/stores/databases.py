@@ -26,6 +26,8 @@ from retention_assets.stores.database_faults import is_lost, is_transient, said
 from retention_assets.stores.database_streams import copied, fetched
 
 T = TypeVar("T")
+# The schema and the name of a table, as the database itself has them.
+Place = tuple[str, str]
 
 ATTEMPTS = 8
 _SHORTEST, _LONGEST = 0.02, 2.0
@@ -37,6 +39,14 @@ class WriteFailed(Exception):
     def __init__(self, text: str, is_lost: bool, is_transient: bool) -> None:
         super().__init__(text)
         self.is_lost, self.is_transient = is_lost, is_transient
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A foreign key of a table: where it leads, and whether the database deletes rows here for those that go there."""
+
+    to: Place
+    cascades: bool
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,7 @@ class Database:
     def table(self, name: str) -> Table:
         """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it.
 
+        A column is nullable if the database lets it be empty.
         What SQLite keeps in a column is what was written there, so that its columns of time have no type here and give their
         values as they are.
         """
@@ -119,7 +130,14 @@ class Database:
             key = looked.get_pk_constraint(plain, schema=schema or None)["constrained_columns"]
         raw = self.dialect == "sqlite"
         columns: list[Column[Any]] = [
-            Column(one["name"], NullType() if raw else one["type"], primary_key=one["name"] in key, quote=True) for one in found
+            Column(
+                one["name"],
+                NullType() if raw else one["type"],
+                primary_key=one["name"] in key,
+                nullable=one["nullable"],
+                quote=True,
+            )
+            for one in found
         ]
         return Table(plain, MetaData(), *columns, schema=schema or None, quote=True)
 
@@ -133,6 +151,48 @@ class Database:
             others = looked.get_indexes(plain, schema=schema or None)
         # An expression has no name, and an index that begins with one finds no column.
         return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
+
+    def place(self, table: Table) -> Place:
+        """Which table is meant: one that is written in two ways, as with its schema and without it, has one place."""
+        with self.reading() as connection:
+            return self._place(connection, table.schema, table.name)
+
+    def references(self, table: Table) -> list[Reference]:
+        """The foreign keys of a table."""
+        with self.reading() as connection, warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)
+            if self.dialect == "sqlite":
+                # SQLAlchemy reads the actions of keys out of SQLite's statements, and finds only some of them there.
+                asked = 'SELECT "table", on_delete FROM pragma_foreign_key_list(?, ?)'
+                rows = connection.exec_driver_sql(asked, (table.name, table.schema or "main")).all()
+                found = [(table.schema, name, action) for name, action in rows]
+            else:
+                keys = inspect(connection).get_foreign_keys(table.name, schema=table.schema)
+                found = [(key["referred_schema"], key["referred_table"], key["options"].get("ondelete")) for key in keys]
+            return [
+                Reference(self._place(connection, schema, name), str(action).upper() == "CASCADE")
+                for schema, name, action in found
+            ]
+
+    def _place(self, connection: Connection, schema: str | None, name: str) -> Place:
+        if self.dialect == "postgresql":
+            # A name without a schema is looked for in the schemas of the search path, the first of which may not have it.
+            # A value, so that it is quoted here: what quotes statements also doubles the percent signs in a name.
+            written = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
+            row = connection.exec_driver_sql(
+                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE c.oid = to_regclass(%s)",
+                (written,),
+            ).first()
+            if row is not None:
+                return str(row[0]), str(row[1])
+        found = schema or inspect(connection).default_schema_name or "", name
+        # SQLite takes names that differ in case for one; a server is told by its settings whether to.
+        if self.dialect == "sqlite" or (
+            self.dialect != "postgresql" and connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
+        ):
+            return found[0].lower(), found[1].lower()
+        return found
 
     def writes_ahead(self) -> bool:
         """Whether readers and writers leave each other alone: on a server they do, on SQLite in WAL mode."""

@@ -8,6 +8,7 @@ Does not belong here: opening a store, or anything that needs a driver. A mistak
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -203,6 +204,26 @@ class Ttl(Part):
     column: Annotated[GivenColumn, Field(description="When a row may be expired; empty is never.")]
     document_ttl: Annotated[TimeToLive, Field(description="How far housekeeping puts off what must not expire yet.")]
     expires_in_max_days: Annotated[int, Field(ge=1, le=36_500, description="How many days ahead housekeeping looks.")] = 1
+
+    @model_validator(mode="after")
+    def _puts_off_beyond_what_is_looked_at(self) -> Self:
+        """What is put off to a time within the same days would not be put off at all, and might even go earlier."""
+        days = self.expires_in_max_days
+        if _least(self.document_ttl) <= timedelta(days=days):
+            raise Expected(
+                f"is {self.document_ttl} and not longer than expires_in_max_days, which is {days}: what is put off by it can"
+                " expire within the days that housekeeping looks ahead",
+                f"a duration longer than {days}d",
+                f"Write document_ttl: {days + 1}d or longer, or make expires_in_max_days smaller.",
+                key="document_ttl",
+            )
+        return self
+
+
+def _least(length: Duration) -> timedelta:
+    """How long it is at least, as months differ: from here on there is no 29th of February for eight years."""
+    months = [datetime(2096 + (month > 12), (month - 1) % 12 + 1, 1, tzinfo=UTC) for month in range(3, 15)]
+    return min(length.after(month) - month for month in months)
 
 
 class RecordsSettings(StoreSettings):

@@ -39,9 +39,9 @@ def deletion(tables: Tables) -> Act:
 
     def orphans(rows: Rows, ids: Sequence[str]) -> Executable:
         roots = exists(select(literal(1)).select_from(tables.root.table).where(tables.root.key.among(ids)))
-        return delete(rows.table).where(rows.key.among(ids), ~roots)
+        return delete(rows.table).where(rows.key.exactly(ids), ~roots)
 
-    return Act(Outcome.DELETED, lambda rows, ids: delete(rows.table).where(rows.key.among(ids)), orphans)
+    return Act(Outcome.DELETED, lambda rows, ids: delete(rows.table).where(rows.key.exactly(ids)), orphans)
 
 
 def expiry(at: datetime) -> Act:
@@ -49,7 +49,7 @@ def expiry(at: datetime) -> Act:
 
     def statement(rows: Rows, ids: Sequence[str]) -> Executable:
         time = _Time.of(rows)
-        return time.becomes(at).where(rows.key.among(ids), or_(time.column.is_(None), time.value > time.bound(at)))
+        return time.becomes(at).where(rows.key.exactly(ids), or_(time.column.is_(None), time.value > time.bound(at)))
 
     return Act(Outcome.EXPIRING, statement)
 
@@ -58,7 +58,7 @@ def taking_back() -> Act:
     """Let them never expire, whatever has become of them since."""
 
     def statement(rows: Rows, ids: Sequence[str]) -> Executable:
-        return _Time.of(rows).becomes(None).where(rows.key.among(ids))
+        return _Time.of(rows).becomes(None).where(rows.key.exactly(ids))
 
     return Act(Outcome.EXPIRING, statement, needed=lambda *_: None)
 
@@ -67,9 +67,10 @@ def postponement(tables: Tables, within: datetime, until: datetime) -> Act:
     """Have what would expire by an instant expire at a later one. No time becomes earlier by it."""
 
     def statement(rows: Rows, ids: Sequence[str]) -> Executable:
-        time, mine = _Time.of(rows), rows.key.among(ids)
+        time, mine = _Time.of(rows), rows.key.exactly(ids)
         if rows is tables.root:
-            return time.becomes(until).where(mine, time.value <= time.bound(within))
+            soon = time.value <= time.bound(within)
+            return time.becomes(until).where(mine, soon, time.value < time.bound(until))
         return time.becomes(until).where(mine, or_(time.column.is_(None), time.value < time.bound(until)))
 
     return Act(Outcome.EXPIRING, statement)

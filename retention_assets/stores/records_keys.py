@@ -3,8 +3,9 @@
 Belongs here: a key as text, and the conditions that find rows by such texts with the index of the column.
 Does not belong here: tables (records_tables.py).
 
-A text that no row of the column can have finds nothing. What is found is to be compared with the text again: databases differ
-in what they hold to be equal (case, blanks at the end), and only the very text is the unit of work that is meant.
+A text that no row of the column can have finds nothing. Databases differ in what they hold to be equal (case, blanks at the
+end, zeros at the front), and only the very text is the unit of work that is meant: what is read is compared with it again, and
+what is acted on is found by `exactly`.
 """
 
 import re
@@ -16,7 +17,13 @@ from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    BIGINT,
+    BINARY,
     CHAR,
+    INTEGER,
+    SMALLINT,
+    TEXT,
+    VARCHAR,
     BigInteger,
     Column,
     ColumnElement,
@@ -26,13 +33,18 @@ from sqlalchemy import (
     String,
     Text,
     Uuid,
+    and_,
     any_,
     bindparam,
     case,
     cast,
+    collate,
     false,
     func,
     null,
+)
+from sqlalchemy import (
+    UUID as SQL_UUID,
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
@@ -64,6 +76,10 @@ _TYPES: tuple[tuple[type[TypeEngine[Any]], Callable[[str], Any], TypeEngine[Any]
     (CHAR, str, _AnyLength()),
     (String, str, Text()),
 )
+
+# Types of PostgreSQL in which, by their own collation, two values are equal if and only if their texts are; not citext, which
+# is a kind of text, nor char, which takes no notice of blanks at the end.
+_ONE_TEXT = (BIGINT, INTEGER, SMALLINT, SQL_UUID, TEXT, VARCHAR)
 
 
 @dataclass(frozen=True)
@@ -102,12 +118,31 @@ class Key:
         found: ColumnElement[bool] = self.column == any_(cast(given, ARRAY(kind)) if as_texts else given)
         return found
 
+    def exactly(self, ids: Sequence[str]) -> ColumnElement[bool]:
+        """The rows whose key as text is one of some texts to the byte. What the index of the column finds is compared again."""
+        given: ColumnElement[bool]
+        if self._tells_all_apart:
+            return self.among(ids)
+        if self.dialect == "postgresql":
+            given = collate(self.text, "C") == any_(bindparam(None, list(ids), ARRAY(Text)))
+        elif self.dialect == "sqlite":
+            given = collate(self.text, "BINARY").in_(ids)
+        else:
+            given = cast(self.text, BINARY).in_([one.encode() for one in ids])
+        return and_(self.among(ids), given)
+
     def beyond(self, last: str, as_number: bool) -> ColumnElement[bool]:
         """The rows after the one with that text, in the order of the column. `as_number` is SQLite's to know."""
         if self.dialect == "sqlite":
             return self.column > (_as_number(last) if as_number else last)
         later: ColumnElement[bool] = self.column > self._read(last)
         return later
+
+    @property
+    def _tells_all_apart(self) -> bool:
+        """Whether what the column holds to be equal is the same text, so that nothing needs to be compared again."""
+        kind = self.column.type
+        return self.dialect == "postgresql" and type(kind) in _ONE_TEXT and getattr(kind, "collation", None) is None
 
     @property
     def _is_binary(self) -> bool:

@@ -21,13 +21,13 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    inspect,
     null,
 )
 from sqlalchemy.schema import CreateIndex
+from sqlalchemy.types import NullType
 
 from retention_assets.problems import Refused
-from retention_assets.stores.databases import Database
+from retention_assets.stores.databases import Database, Place
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.records_keys import Key
 
@@ -86,20 +86,17 @@ def tables_of(database: Database, settings: RecordsSettings) -> Tables:
         if name in told:
             looking.is_time(root.table, told[name])
     children = tuple(looking.rows(child.table, child.key) for child in settings.children)
+    looking.are_others(root, children)
+    looking.goes_alone(root)
     return Tables(database.dialect, root, children, told, _refer_to_each_other(database, children))
 
 
 def _refer_to_each_other(database: Database, children: Sequence[Rows]) -> bool:
     """Whether one table of children has a foreign key to another, or is there twice, by two keys."""
-    names = [rows.table.fullname for rows in children]
-    if len(set(names)) < len(names):
+    places = {database.place(rows.table) for rows in children}
+    if len(places) < len(children):
         return True
-    with database.reading() as connection:
-        looked = inspect(connection)
-        own = looked.default_schema_name
-        places = {(rows.table.schema or own, rows.table.name) for rows in children}
-        keys = [key for rows in children for key in looked.get_foreign_keys(rows.table.name, schema=rows.table.schema)]
-    return any((key["referred_schema"] or own, key["referred_table"]) in places for key in keys)
+    return any(reference.to in places for rows in children for reference in database.references(rows.table))
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,16 @@ class _Looking:
             self.is_time(table, expires)
             if _is_day(expires):
                 raise self._wrong(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
-        return Rows(table, Key(self.column(table, key), self.database.dialect), expires)
+            if not expires.nullable:
+                # A time could be given and never taken back; MariaDB may even make the present out of nothing.
+                raise Refused(
+                    f"The column {expires.name} of the table {table.fullname} of the store {self.settings.name} cannot be"
+                    " empty, and empty means never: make it nullable."
+                )
+        owner = self.column(table, key)
+        if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
+            raise self._wrong(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
+        return Rows(table, Key(owner, self.database.dialect), expires)
 
     def column(self, table: Table, name: str) -> Column[Any]:
         """A column of a table."""
@@ -128,6 +134,37 @@ class _Looking:
                 f" {', '.join(table.columns.keys())}. Name one of them in the settings, or add it to the table."
             )
         return table.columns[name]
+
+    def are_others(self, root: Rows, children: Sequence[Rows]) -> None:
+        """Refuse the root among its own children, and a child twice, however the settings spell them.
+
+        Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
+        """
+        mine, seen = self.database.place(root.table), set[tuple[Place, str]]()
+        for rows in children:
+            place, key = self.database.place(rows.table), rows.key.column.name
+            if place == mine:
+                raise Refused(
+                    f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"
+                    f" {root.table.fullname} itself, and rows of other units of work would be deleted from it. Name tables"
+                    " other than the root's under `children`."
+                )
+            if (place, key) in seen:
+                raise Refused(
+                    f"The table {rows.table.fullname} is twice among the children of the store {self.settings.name} by its key"
+                    f" {key}, once under another name. Name each table and key once under `children`."
+                )
+            seen.add((place, key))
+
+    def goes_alone(self, root: Rows) -> None:
+        """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
+        mine = self.database.place(root.table)
+        if any(one.cascades and one.to == mine for one in self.database.references(root.table)):
+            raise Refused(
+                f"The table {root.table.fullname} of the store {self.settings.name} has a foreign key to itself with ON DELETE"
+                " CASCADE, so that the database would delete units of work that no policy has chosen. Make that foreign key"
+                " one without CASCADE."
+            )
 
     def is_time(self, table: Table, column: Column[Any]) -> None:
         """Refuse a column that holds no times. What SQLite holds shows only when it is read."""

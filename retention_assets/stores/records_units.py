@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from sqlalchemy import Connection, Executable, Row, select
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.database_engines import LOCK_SECONDS
 from retention_assets.stores.database_faults import is_lock_timeout, is_transient, said
 from retention_assets.stores.databases import Database, WriteFailed
 from retention_assets.stores.equal_parts import equal_parts
@@ -35,8 +36,10 @@ _AT_ONCE, _CONNECTIONS = 1_000, 40
 # How often a part is tried again that others got in the way of, before it is cut in two.
 _ATTEMPTS, _PAUSE = 3, 0.05
 # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: rather let go of the root.
+# PostgreSQL forgets it with the transaction; the others are told to.
 _PATIENCE = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mysql": "SET innodb_lock_wait_timeout = 1"}
 _PATIENCE["mariadb"] = _PATIENCE["mysql"]
+_AS_BEFORE = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
 
 _HELD = "A writer holds its root row at this moment."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
@@ -175,8 +178,7 @@ class _Acting:
 
     def _in_turn(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
-        with _hindering():
-            self._is_impatient(connection)
+        with _hindering(), self._impatient(connection):
             for rows in self.tables.children:
                 connection.execute(statement(rows, ids))
 
@@ -200,14 +202,23 @@ class _Acting:
         """A transaction in which it is done, and that is still open."""
         with ExitStack() as stack, _hindering():
             connection = stack.enter_context(self.database.engine.connect())
-            self._is_impatient(connection)
-            connection.execute(statement)
+            with self._impatient(connection):
+                connection.execute(statement)
             stack.pop_all()
         return connection
 
-    def _is_impatient(self, connection: Connection) -> None:
+    @contextmanager
+    def _impatient(self, connection: Connection) -> Iterator[None]:
+        """While open, a statement does not wait for the locks of others as long as elsewhere."""
         if self.tables.dialect in _PATIENCE:
             connection.exec_driver_sql(_PATIENCE[self.tables.dialect])
+        try:
+            yield
+        finally:
+            if self.tables.dialect in _AS_BEFORE:
+                # A connection that was lost has no patience to get back, and what lost it is on its way to be said.
+                with suppress(DBAPIError):
+                    connection.exec_driver_sql(_AS_BEFORE[self.tables.dialect])
 
 
 @contextmanager

@@ -52,6 +52,8 @@ class Units:
     children: tuple[str, ...] = ("summary", "process_object")
     store_name: str = "ods"
     key: TypeEngine[Any] = field(default_factory=lambda: String(60))
+    # Of the children; that of the root if none.
+    child_key: TypeEngine[Any] | None = None
     ttl: dict[str, Any] | None = None
     indexed: bool = True
 
@@ -74,7 +76,7 @@ class Units:
             )
         }
         for name in self.children:
-            owner = Column("unit", self.key, nullable=False)
+            owner = Column("unit", self.child_key or self.key, nullable=False)
             own: list[Column[Any]] = [
                 Column("n", Integer, primary_key=True),
                 owner,

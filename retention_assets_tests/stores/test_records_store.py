@@ -4,12 +4,13 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import CHAR, LargeBinary, Numeric, String, Text, Uuid, insert, select, text, update
+from sqlalchemy import CHAR, LargeBinary, Numeric, String, Text, Uuid, insert, make_url, select, text, update
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, Integer, TypeEngine
 
@@ -17,6 +18,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.places import Url
 from retention_assets.problems import Refused
+from retention_assets.stores.database_engines import LOCK_SECONDS
 from retention_assets.stores.equal_parts import equal_parts
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import Swept, Target
@@ -99,6 +101,23 @@ def test_keys_that_the_database_takes_for_the_same_are_not(store_url: str) -> No
     before = units.everything()
     assert set(outcomes(units, [Target("abc ", None), Target("ABC", None)]).values()) == {GONE}
     assert units.everything() == before
+    units.store().close()
+
+
+def test_what_the_column_of_a_child_takes_for_the_same_is_still_of_another(store_url: str) -> None:
+    """The root tells "abc" from "ABC"; a column of a child that does not must not have it lose the rows of both."""
+    strict, loose = {"mysql": ("utf8mb4_bin", "utf8mb4_general_ci"), "sqlite": ("BINARY", "NOCASE")}.get(
+        make_url(store_url).get_backend_name(), (None, None)
+    )
+    if strict is None:
+        pytest.skip("it takes an ICU of its own for a loose comparison in PostgreSQL")
+    units = Units(store_url, key=String(8, collation=strict), child_key=String(8, collation=loose)).has("abc", "ABC")
+    assert outcomes(units, targets(units, "abc")) == {"abc": DELETED}
+    assert units.whole("ABC")
+    # What is left of one whose root is gone is found to the byte as well.
+    units.loses(units.root, "ABC")
+    assert outcomes(units, [Target("abc", None)]) == {"abc": GONE}
+    assert units.there(units.children[0]) == ["ABC", "ABC"]
     units.store().close()
 
 
@@ -429,3 +448,16 @@ def test_two_sweeps_of_the_same_batch_delete_it_once(postgresql: Units) -> None:
     assert postgresql.whole()
     counted = [sum(one is DELETED for one in found.values()) for found in both]
     assert sum(counted) == 120
+
+
+def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units) -> None:
+    """All stores of a URL have them in common."""
+    if units.dialect != "mysql":
+        pytest.skip("PostgreSQL forgets it with the transaction, SQLite has no pool")
+    store = units.has("a", "b").store()
+    planned = [Target(one.transaction, one.note) for one in store.prepare(units.dataset, ["a", "b"])]
+    assert [one.outcome for one in store.sweep(units.dataset, planned, 2)] == [DELETED, DELETED]
+    with ExitStack() as stack:
+        opened = [stack.enter_context(store.database.engine.connect()) for _ in range(8)]
+        assert {one.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one() for one in opened} == {LOCK_SECONDS}
+    store.close()
