@@ -21,6 +21,7 @@ from retention_assets.policy.model import Hold, Policy
 from retention_assets.problems import Refused
 from retention_assets.stores.postponing import Expected, Postponing
 from retention_assets.stores.protocol import Store, Target
+from retention_assets.sweep.fresh import StoreFailed, asked, said
 from retention_assets.sweep.lease import held
 
 _DAY = timedelta(days=1)
@@ -31,8 +32,9 @@ _MOST_SAID = 5
 class Kept:
     """What housekeeping did for one dataset, or in a rehearsal would do."""
 
+    # Of a store that could not be asked for its datasets, `store/*`.
     dataset: str
-    # What would expire by `within` was put off to `until`.
+    # What would expire by `within` was put off to `until`. Both are the present if nothing could be looked at.
     within: datetime
     until: datetime
     postponed: int = 0
@@ -41,7 +43,7 @@ class Kept:
     errors: tuple[str, ...] = ()
     # What expires on the next day, by type. After what was done; in a rehearsal as it is.
     tomorrow: tuple[Expected, ...] = ()
-    # Why nothing was done.
+    # Why nothing was done, or not all of it.
     refused: str | None = None
 
 
@@ -53,12 +55,13 @@ def keep_house(
     holds: Sequence[Hold] = (),
     dry_run: bool = False,
 ) -> list[Kept]:
-    """Put off what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files."""
+    """Put off what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
+
+    A store that is away, or a dataset at which something fails, is told as refused and keeps no other from being looked at:
+    what is not put off today may be gone tomorrow.
+    """
     return [
-        _kept(ledger, store, dataset, as_of, actor, (*holds, *ledger.holds.in_force(as_of)), dry_run)
-        for _, store in sorted(stores.items())
-        if store.abilities.expiry and isinstance(store, Postponing)
-        for dataset in store.datasets()
+        one for name, store in sorted(stores.items()) for one in _of_store(ledger, name, store, as_of, actor, holds, dry_run)
     ]
 
 
@@ -67,14 +70,35 @@ def troubles(found: Iterable[Kept]) -> list[str]:
     return [f"{one.dataset}: {words}" for one in found for words in (one.refused, *one.errors) if words]
 
 
+def _of_store(
+    ledger: Ledger, name: str, store: Store, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
+) -> Iterator[Kept]:
+    """What was done for each dataset of one store, if it expires rows by itself and can be asked."""
+    try:
+        able = asked(store, lambda: _able(store))
+        datasets = asked(able, able.datasets) if able else []
+    except StoreFailed as fault:
+        yield Kept(f"{name}/*", as_of, as_of, refused=str(fault))
+        return
+    if able:
+        for dataset in datasets:
+            yield _kept(ledger, able, dataset, as_of, actor, holds, dry_run)
+
+
+def _able(store: Store) -> Postponing | None:
+    return store if store.abilities.expiry and isinstance(store, Postponing) else None
+
+
 def _kept(
     ledger: Ledger, store: Postponing, dataset: str, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
 ) -> Kept:
-    kept = Kept(dataset, as_of + timedelta(days=store.putting_off.days), store.putting_off.length.after(as_of))
+    kept = Kept(dataset, as_of, as_of)
     try:
+        ahead = store.putting_off
+        kept = replace(kept, within=as_of + timedelta(days=ahead.days), until=ahead.length.after(as_of))
         must = _to_be_archived(ledger, dataset)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
-        is_held = _is_held(holds, dataset, as_of)
+        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, as_of)
         if dry_run:
             going = ledger.postponed.going(dataset)
             found = _to_put_off(store, kept, must, is_held, going)
@@ -85,8 +109,8 @@ def _kept(
                 for some in _to_put_off(store, kept, must, is_held, going):
                     kept = _put_off(ledger, store, kept, some, actor)
         return replace(kept, tomorrow=tuple(store.expected(dataset, tomorrow, tomorrow + _DAY, must)))
-    except Refused as fault:
-        return replace(kept, refused=str(fault))
+    except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
+        return replace(kept, refused=said(fault))
 
 
 def _to_put_off(

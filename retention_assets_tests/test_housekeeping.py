@@ -8,13 +8,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from retention_assets.housekeeping import Kept, keep_house
+from retention_assets.housekeeping import Kept, keep_house, troubles
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.resources.retention import Retention
 from retention_assets.rulebook import load_rulebook
 from retention_assets.stores.postponing import Expected
 from retention_assets.stores.protocol import Target
+from retention_assets.stores.records import RecordsStore
 from retention_assets_tests.stores.records_cycle import Cycle
 from retention_assets_tests.stores.records_worlds import TOLD_TO, Units
 from retention_assets_tests.ticks import run
@@ -236,6 +237,57 @@ def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Uni
     assert units.expires("a") == {SOON}
 
 
+# --- a store that can't be asked ---
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> tuple[Cycle, Units]:
+    """A store that is away, and one after it in which something would expire today."""
+    worlds = []
+    for name in ("aaa", "ods"):
+        (tmp_path / f"{name}.db").touch()
+        worlds.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
+    worlds[1].has("a", closed=None, expires="2023-05-17 23:00:00")
+    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
+    return Cycle(tmp_path / "cycle", worlds).says(POLICY), worlds[1]
+
+
+def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[Cycle, Units]) -> None:
+    cycle, units = beside
+    with cycle.ledger() as ledger:
+        found = keep_house(ledger, Retention(cycle.settings).stores(), AS_OF, "test")
+    assert [(one.dataset, one.postponed, one.refused is None) for one in found] == [
+        ("aaa/*", 0, False), ("ods/unit_of_work", 1, True),
+    ]  # fmt: skip
+    (said,) = troubles(found)
+    assert said.startswith("aaa/*: the store aaa failed: There is no SQLite file at ")
+    assert units.expires("a") == {PUT_OFF}
+
+
+@pytest.mark.parametrize("part", ["abilities", "putting_off", "datasets", "postponable", "postpone", "expected"])
+def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
+    tmp_path: Path, cycle: Cycle, units: Units, part: str
+) -> None:
+    """A store may be anybody's, and so may what it raises."""
+
+    def breaks(*_: object) -> None:
+        raise KeyError("expires_at")
+
+    # Of a class of its own, so that the other one is well.
+    is_value = part in ("abilities", "putting_off")
+    broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
+    (tmp_path / "other.db").touch()
+    other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
+    units.has("a", closed=None, expires=SOON)
+    other.has("a", closed=None, expires=SOON)
+    with cycle.ledger() as ledger:
+        found = keep_house(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
+    (said,) = troubles(found)
+    assert said.startswith("aaa/")
+    assert "KeyError: 'expires_at'" in said
+    assert units.expires("a") == {PUT_OFF}
+
+
 def _targets(units: Units, *names: str) -> list[Target]:
     return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
 
@@ -253,3 +305,13 @@ def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow
     assert (shown["postponed"], shown["datasets"]) == (1, 1)
     assert units.expires("a") == {PUT_OFF}
     assert units.expires("b") == {SOON}
+
+
+def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
+    cycle, units = beside
+    with dg.instance_for_test() as instance:
+        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
+    assert not ran.success
+    (event,) = ran.get_step_failure_events()
+    assert "aaa/*: the store aaa failed" in str(event.step_failure_data.error)
+    assert units.expires("a") == {PUT_OFF}
