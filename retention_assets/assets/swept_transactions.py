@@ -54,7 +54,10 @@ def materialize(run: Running) -> Metadata:
 
 
 def _refuse_after_a_failed_check(run: Running) -> None:
-    """What failed when marks were made stands until they are checked anew, whoever launches the sweep and in which run."""
+    """The last word of each check stands until it has another, whoever launches the sweep and in which run.
+
+    That word is about what one run judged. What keeps a wrong mark of another run here is the sweep's own second look.
+    """
     asset = run.sibling("candidate_marks")
     for check in CHECKS["candidate_marks"]:
         key = dg.AssetCheckKey(asset, check.name)

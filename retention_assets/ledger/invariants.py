@@ -167,7 +167,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
 
     `sizes` says of the datasets that are looked at how many transactions their logs had.
     """
-    limits = {version: policy.limits for version, policy in _policies(connection).items()}
+    limits = {version: policy.limits for version, policy in policies(connection).items()}
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == Deed.MARK, AUDIT.c.actor.in_(sorted(actors)))
     columns = (MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
@@ -184,7 +184,29 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
                 yield Violation(dataset, f"policy {policy} newly marked {took}: over its limits", count)
 
 
-def _policies(connection: Connection) -> dict[tuple[str, int], Policy]:
+def open_over_limits(
+    connection: Connection, dataset: str, size: int, log_is_complete: bool, known: Mapping[tuple[str, int], Policy]
+) -> Iterator[Violation]:
+    """What each evaluation marked of a dataset, as far as it is still open, is within the limits of the policy that marked it.
+
+    `size` is how many transactions its log has. Where the log is the data, those that were swept are not in it any more.
+    """
+    columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
+    here = MARKS.c.dataset == dataset
+    taken = func.coalesce(func.sum(MARKS.c.bytes), 0).label("taken")
+    query = select(*columns, func.count().label("amount"), taken).where(text(OPEN), here).group_by(*columns).order_by(*columns)
+    rows = connection.execute(query).all()
+    if log_is_complete:
+        size += connection.execute(select(func.count()).select_from(MARKS).where(text(SWEPT), here)).scalar_one()
+    for row in rows:
+        policy = known.get((row.policy, row.policy_version))
+        if policy and policy.limits and _is_over(policy.limits, row.amount, int(row.taken), size):
+            took = f"{row.amount} of {size} transactions, {int(row.taken)} bytes"
+            yield Violation(dataset, f"policy {row.policy} marked {took} at a time: over its limits", row.amount)
+
+
+def policies(connection: Connection) -> dict[tuple[str, int], Policy]:
+    """The policies of the book by their versions."""
     query = select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version, POLICY_VERSIONS.c.content)
     items = {(row.name, row.version): item_of(row.name, row.content) for row in connection.execute(query)}
     return {version: item for version, item in items.items() if isinstance(item, Policy)}
@@ -200,7 +222,7 @@ def _is_over(limits: Limits, count: int, taken: int, size: int) -> bool:
 
 def may_mark_latest_views(connection: Connection) -> frozenset[tuple[str, int]]:
     """The policy versions of the book that may select in latest views."""
-    return frozenset(version for version, policy in _policies(connection).items() if policy.latest_view)
+    return frozenset(version for version, policy in policies(connection).items() if policy.latest_view)
 
 
 def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:

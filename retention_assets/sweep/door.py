@@ -4,7 +4,7 @@ Belongs here: holding marks against a fresh log, each under the very version of 
 policy leaves its marks alone, so what is in force today does not matter here; what protects today does.
 Does not belong here: who is protected (frames answer that, here as when marking), and writing anything down.
 
-Limits do not count at the door: they bound what one evaluation marks, and these marks were within them.
+Limits do not count at the door: they bound what one evaluation marks. Whether these marks were within them is second_look.py's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,6 +20,7 @@ from retention_assets.sweep.door import Door
 from retention_assets.sweep.fresh import Look, Reading, StoreFailed, asked, read
 from retention_assets.sweep.lease import held
 from retention_assets.sweep.one_dataset import OneDataset, Result, Tell, Terms
+from retention_assets.sweep.second_look import SecondLook
 
 
 @dataclass
@@ -38,7 +39,9 @@ class Sweeper:
 
     def __post_init__(self) -> None:
         door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
-        self._terms = Terms(self.ledger, self.rulebook, door, self.as_of, self.tell, self.stop, self.wait)
+        self._terms = Terms(
+            self.ledger, self.rulebook, door, SecondLook(self.ledger), self.as_of, self.tell, self.stop, self.wait
+        )
 
     def sweep(self, datasets: Sequence[str]) -> Iterator[Result]:
         """Sweep what is due of some datasets, and what an earlier sweep left. One result for each that was looked at."""

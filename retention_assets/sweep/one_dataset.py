@@ -31,6 +31,7 @@ from retention_assets.sweep.batches import Batch, batches
 from retention_assets.sweep.classes import opening_of
 from retention_assets.sweep.door import Checked, Door
 from retention_assets.sweep.fresh import Look, asked, is_current, read
+from retention_assets.sweep.second_look import SecondLook
 
 _BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
 _MOST_SAID = 5
@@ -62,6 +63,7 @@ class Terms:
     ledger: Ledger
     rulebook: Rulebook
     door: Door
+    second_look: SecondLook
     as_of: datetime
     tell: Tell
     stop: threading.Event
@@ -81,6 +83,8 @@ class OneDataset:
     checked: Checked = field(default_factory=Checked)
     said: tuple[object, ...] = ()
     _done: set[int] = field(default_factory=set)
+    # What an earlier sweep had begun.
+    _left: frozenset[int] = frozenset()
 
     def sweep(self) -> None:
         """What an earlier sweep left, then everything that is due."""
@@ -101,6 +105,7 @@ class OneDataset:
 
     def _finish(self, left: pa.Table) -> None:
         """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
+        self._left = frozenset(left["id"].to_pylist())
         spare = partial(self._spare_begun, left)
         self._check(left, spare)
         rows = left.filter(_among(left, self.checked.go))
@@ -155,6 +160,9 @@ class OneDataset:
         self.checked = self.terms.door.check(self.look.log, marks, self.store.abilities.log_is_complete)
         if self.checked.spared:
             spare(self.checked.spared)
+        goes = marks.filter(_among(marks, self.checked.go))
+        if fault := self.terms.second_look.fault(self.look.log, goes, self.store.abilities.log_is_complete):
+            raise Refused(fault)
 
     def _current(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Check again if the store or people say something new since."""
@@ -176,15 +184,39 @@ class OneDataset:
         expires = self._expiring(mine)
         spared = [Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items() if mark not in expires]
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
+        self._settle(
+            [
+                *spared,
+                *self._taken_back(targets, {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}),
+            ]
+        )
+
+    def _given_time(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
+        """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
+        from a sweep before this one: that is taken back before anybody hears of it.
+        """
+        answers = expiring(self.store, self.lease.dataset, targets, self.terms.as_of, parallelism)
+        unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._is_left_alone(one)}
+        back = self._taken_back({mark: targets[mark] for mark in unsure}, unsure)
+        return [*(one for one in answers if one.mark not in unsure), *back]
+
+    def _is_left_alone(self, one: Settlement) -> bool:
+        """What this sweep has begun itself has had no time yet; whose own it may have is not ours to take."""
+        return one.outcome is Outcome.SPARED and one.mark in self._left
+
+    def _taken_back(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
+        """Take times back; what is to be said of each target once that is done.
+
+        Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
+        """
+        said: list[Settlement] = []
         for one in expiring(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
             if one.outcome is Outcome.FAILED:
-                # It still has its time: nobody may believe that it was spared.
-                self.result.errors.append(f"what was to expire is needed, and its time could not be taken back: {one.error}")
-            elif one.outcome is Outcome.ALREADY_GONE:
-                spared.append(one)
+                self.result.outcomes[Outcome.FAILED] += 1
+                self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
             else:
-                spared.append(Settlement(one.mark, Outcome.SPARED, error=needed[one.mark]))
-        self._settle(spared)
+                said.append(one if one.outcome is Outcome.ALREADY_GONE else then[one.mark])
+        return said
 
     def _still(self, batch: Batch) -> dict[int, Target]:
         """The targets of a batch that may go by what is known now."""
@@ -205,7 +237,8 @@ class OneDataset:
         for policy in sorted(set(marks.filter(_among(marks, expires))["policy"].to_pylist())):
             self.result.errors.append(
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
-                " itself: its marks wait. Take the key out of the policy to have them deleted."
+                " itself: its marks wait. Give the store a `ttl`; or take the mode out of the policy and its marks back"
+                f" (`retention unmark --policy {policy}`), so that the next evaluation marks by the version that deletes."
             )
         return marks.filter(pc.invert(_among(marks, expires)))
 
@@ -241,7 +274,7 @@ class OneDataset:
     def _acted(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
         """The store's word on each target, as the policy has it swept."""
         if sweep.mode == "ttl" and targets:
-            return expiring(self.store, self.lease.dataset, targets, self.terms.as_of, sweep.parallelism)
+            return self._given_time(targets, sweep.parallelism)
         return deleted(self.store, self.lease.dataset, targets, sweep.parallelism)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:

@@ -29,6 +29,8 @@ class Expires(RecordingStore):
         self.file = lake.folder / "log" / "lake-d.jsonl"
         self.times: dict[str, datetime] = {}
         self.away = False
+        # What it gives its time and then says of it.
+        self.says: dict[str, Outcome] = {}
 
     @property
     def abilities(self) -> Abilities:
@@ -46,7 +48,8 @@ class Expires(RecordingStore):
             self.times.pop(one.transaction, None)
             if at is not None:
                 self.times[one.transaction] = at
-            swept.append(Swept(one.transaction, Outcome.EXPIRING))
+            said = Outcome.EXPIRING if at is None else self.says.get(one.transaction, Outcome.EXPIRING)
+            swept.append(Swept(one.transaction, said, error=None if said is Outcome.EXPIRING else "as it was told"))
         return swept
 
     def log(self) -> set[str]:
@@ -128,9 +131,37 @@ def test_a_sweep_that_fails_to_give_a_time_is_tried_again(marked: Lake) -> None:
     store = Expires(marked)
     store.away = True
     assert sweeps(marked, store) == {Outcome.FAILED: 5}
-    assert set(marked.statuses().values()) == {"MARKED"}
+    # It may have come as far as the rows: nobody can take back a mark whose rows may go.
+    assert set(marked.statuses().values()) == {"SWEEPING"}
     store.away = False
     assert sweeps(marked, store) == {Outcome.EXPIRING: 5}
+
+
+def test_what_failed_after_some_of_it_had_its_time_has_none_when_it_is_marked_again(marked: Lake) -> None:
+    """The rows of its children, say, or all of them, where the answer of the commit was lost."""
+    store = Expires(marked)
+    store.says = {"S2": Outcome.FAILED}
+    assert sweeps(marked, store) == {Outcome.FAILED: 1, Outcome.EXPIRING: 4}
+    assert store.times.keys() == GOING - {"S2"}
+    assert (marked.statuses()["S2"], marked.why("S2")) == ("MARKED", "as it was told")
+
+
+def test_what_the_store_leaves_alone_later_loses_the_time_that_it_was_given_before(marked: Lake) -> None:
+    """It was changed in a way that the policy does not mind, and the store does."""
+    store = Expires(marked)
+    sweeps(marked, store)
+    store.says = {"S2": Outcome.SPARED}
+    assert sweeps(marked, store, DUE + DAY) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
+    assert store.times.keys() == GOING - {"S2"}
+    assert marked.statuses()["S2"] == "SPARED"
+
+
+def test_what_the_store_leaves_alone_at_once_keeps_whatever_time_it_has(marked: Lake) -> None:
+    """The application's own, for example: nobody here has given it one."""
+    store = Expires(marked)
+    store.says = {"S2": Outcome.SPARED}
+    assert sweeps(marked, store) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
+    assert store.times.keys() == GOING
 
 
 def test_a_store_that_lost_the_ability_leaves_what_it_was_to_expire(marked: Lake) -> None:
