@@ -14,12 +14,12 @@ from retention_assets.clock import now
 from retention_assets.looking import Why, as_globs, due, listing_with_tokens
 from retention_assets.resources.running import Materials
 from retention_assets.rulebook import foreseen_rulebook, rules_digests
-from retention_assets.ticks import KIND, making, on_its_way
+from retention_assets.ticks import KIND, at_work, making, on_its_way
 
 EVALUATING = ("evaluate", "cycle")
 
 
-def evaluating(instance: dg.DagsterInstance, materials: Materials) -> dg.DagsterRun | None:
+def evaluating(instance: dg.DagsterInstance, materials: Materials) -> dg.RunRecord | None:
     """A run that judges and is queued or at work, if there is one."""
     names = materials.names
     return on_its_way(instance, map(names.of, EVALUATING)) or making(instance, names.key("candidate_marks"))
@@ -31,9 +31,9 @@ def evaluation_loop(context: dg.SensorEvaluationContext, materials: Materials) -
 
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
-    if run := evaluating(context.instance, materials):
-        return dg.SensorResult(skip_reason=f"{run.job_name} {run.run_id} is at work.")
     settings, at = materials.retention.settings, now()
+    if run := evaluating(context.instance, materials):
+        return dg.SensorResult(skip_reason=at_work(context, run, at))
     present = listing_with_tokens(materials.retention)
     for name, fault in sorted(present.away.items()):
         context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")

@@ -26,7 +26,7 @@ class Why(StrEnum):
     UNTOLD = "with no token from its store"
     LOG = "with another log"
     RULES = "with other rules"
-    TIME = "in which time changes something"
+    TIME = "for which it is time"
     LONG_AGO = "not looked at for long"
 
 

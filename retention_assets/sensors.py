@@ -29,7 +29,7 @@ from retention_assets.resources.retention import Retention
 from retention_assets.resources.running import Materials, materials_in
 from retention_assets.rulebook import files_of, foreseen_rulebook
 from retention_assets.settings import Settings
-from retention_assets.ticks import KIND, on_its_way, some
+from retention_assets.ticks import KIND, at_work, on_its_way, some
 
 # How often a tick looks for datasets and at policy files; for what can have changed and for due marks, where only a person has
 # started the sensor.
@@ -144,7 +144,7 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
         return dg.SensorResult(skip_reason="The policy files are as they were.")
     if run := evaluating(context.instance, materials):
         # It may have loaded the files already; once it is over, the book says what is left to do.
-        return dg.SensorResult(skip_reason=f"The policy files changed; {run.job_name} {run.run_id} is at work.")
+        return dg.SensorResult(skip_reason=f"The policy files changed; {at_work(context, run, now())}")
     with retention.ledger() as ledger:
         decisions = foreseen_rulebook(ledger, retention.settings, now()).decisions
     for decision in decisions:
@@ -192,9 +192,9 @@ def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
     if run := on_its_way(context.instance, map(materials.names.of, _SWEEPING)):
-        words = f"{len(found):,} datasets have marks that are due; {run.job_name} {run.run_id} is at work."
-        return dg.SensorResult(skip_reason=words)
-    if not due and context.cursor and datetime.fromisoformat(context.cursor) > _BEGUN.before(at):
+        return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {at_work(context, run, at)}")
+    # One that lies ahead is of a clock that was fast, and says nothing.
+    if not due and context.cursor and _BEGUN.before(at) < datetime.fromisoformat(context.cursor) <= at:
         words = f"On {len(found):,} datasets a sweep has begun, of which the rest is looked at once an hour."
         return dg.SensorResult(skip_reason=words)
     request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in found]}, tags={KIND: "sweep"})

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -37,6 +38,8 @@ from retention_assets.stores.plugins import kind_named, known_kinds
 VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
 
+# Months are of several lengths: what is to be shorter than something else is so from each of these days on.
+_DAYS = [datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(4 * 366)]
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
 
 
@@ -123,6 +126,20 @@ class Settings(Part):
                     f"gives the stores {one} and {other} data that lies in one folder", "a folder of its own for each",
                     "Put the data of one of them elsewhere, or keep both histories in one log.", key="stores",
                 )  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _the_loop_keeps_the_clock_known(self) -> Self:
+        """Where nothing changes for long, the loop's own runs are all that the ledger sees of time."""
+        loop, most = self.automation, self.clock.max_ahead
+        if loop.evaluate and any(loop.evaluate.after(loop.everything.after(day)) >= most.after(day) for day in _DAYS):
+            raise Expected(
+                f"judges everything anew after {loop.everything.words()}, which with the {loop.evaluate.words()} between"
+                f" two looks is not shorter than clock.max_ahead, {most.words()}: where nothing changes for so long, the clock"
+                " guard would refuse each of those runs",
+                "automation.everything and automation.evaluate that together are shorter than clock.max_ahead",
+                "Make automation.everything shorter, or clock.max_ahead longer.", key="automation",
+            )  # fmt: skip
         return self
 
     def store(self, name: str) -> StoreSettings | None:

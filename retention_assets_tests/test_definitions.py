@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,7 @@ def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> N
     settings = Settings(dagster=Catalog(source="https://git.example.com/data/retention/tree/main/"))
     metadata = build_defs(settings).get_repository_def().asset_graph.get(dg.AssetKey("purge_report")).metadata
     (code,) = metadata["dagster/code_references"].code_references
-    assert code.url.startswith(
-        "https://git.example.com/data/retention/tree/main/retention_assets/assets/purge_report.py#L"
-    )
+    assert code.url.startswith("https://git.example.com/data/retention/tree/main/retention_assets/assets/purge_report.py#L")
 
 
 @pytest.mark.spark
@@ -117,10 +115,14 @@ SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
 
 
-def materialize(lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, **how: Any) -> dg.ExecuteInProcessResult:
+def materialize(
+    lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, judged: Sequence[str] = (), **how: Any
+) -> dg.ExecuteInProcessResult:
     """Assets through Dagster's own job, as its pages do."""
-    config = {"config": {"as_of": as_of}}
+    config: dict[str, Any] = {"config": {"as_of": as_of}}
     ops = {name: config for name in names if name in ASSETS[1:]} | ({"purge_report": config} if "purge_report" in names else {})
+    if judged:
+        ops["candidate_marks"] = {"config": {"as_of": as_of, "datasets": list(judged)}}
     run_config = {"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey(name) for name in names]
@@ -171,6 +173,23 @@ def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, 
         assert marked(lake) == {"lake/a", "lake/b"}
         # The folder that nothing points at any more is gone, the two that something points at are not.
         assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
+
+
+@pytest.mark.spark
+def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path, spark: object) -> None:
+    """Each op has its own `datasets`: what this run has read besides is not marked."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
+    ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
+        ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), judged=["lake/[ac]"], tags=ranged)
+        assert ran.success
+        numbers = metadata(instance, "candidate_marks")
+    assert marked(lake) == {"lake/a", "lake/c"}
+    assert [numbers[name].value for name in ("mark", "newly_marked")] == [4, 4]
+    with lake.opened() as ledger:
+        assert ledger.published.datasets("branch_views") == ["lake/a", "lake/b", "lake/c"]
+        assert ledger.published.datasets("candidate_marks") == ["lake/a", "lake/c"]
 
 
 @pytest.mark.spark

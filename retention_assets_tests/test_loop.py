@@ -5,6 +5,7 @@ its own requests run by the real job. When time changes a verdict is test_next_l
 """
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -311,6 +312,38 @@ def test_a_look_from_the_future_says_nothing_of_the_present(lake: Looped, clock:
     assert lake.asks_for(instance) == ["lake/b"]
 
 
+# --- marks that were taken away ---
+
+
+def test_a_mark_that_was_taken_back_is_made_again_without_waiting_for_a_change(
+    lake: Looped, instance: dg.DagsterInstance
+) -> None:
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.unmark.transactions("lake/b", ["S1"], "ann", "by mistake")
+    assert lake.asks_for(instance) == ["lake/b"]
+    lake.looks(only="lake/b")
+    assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
+    assert lake.asks_for(instance) == []
+
+
+def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_looked_at(
+    lake: Looped, instance: dg.DagsterInstance, clock: Clock
+) -> None:
+    """Placed and released between two looks: the rules are as they were when the marks were made."""
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.holds.place(hold("h", "lake/b"), "ann")
+    clock.goes_on(timedelta(days=6, hours=23))
+    lake.sweeps(AS_OF + timedelta(days=7))
+    assert set(lake.statuses("lake/b").values()) == {"SPARED"}
+    with lake.opened() as ledger:
+        ledger.holds.release("h", "ann", "over")
+    assert "lake/b" in lake.asks_for(instance)
+    lake.looks(AS_OF + timedelta(days=7), only="lake/b")
+    assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
+
+
 # --- runs, stores and restarts ---
 
 
@@ -395,4 +428,51 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
     clock.goes_on(timedelta(days=10, microseconds=1))
     turn("lake/young")
     assert lake.statuses("lake/young") == {"S1": "MARKED"}
+    assert lake.verified() == ()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("beside", [False, True], ids=["nothing else", "beside others"])
+@pytest.mark.parametrize("job", ["evaluate", "cycle"])
+def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance, spark: "SparkSession", job: str, beside: bool
+) -> None:
+    """An empty table, or one that a sweep has emptied: it launches one run, which succeeds, and then none until it changes."""
+    table = lake.folder / "ods.db"
+    with sqlite3.connect(table) as connection:
+        connection.execute("CREATE TABLE unit (id TEXT PRIMARY KEY, began TEXT, ended TEXT)")
+    connection.close()
+    root = {"table": "unit", "key": "id", "opened_at": "began", "closed_at": "ended"}
+    store = {"name": "ods", "kind": "records", "url": f"sqlite:///{table}", "root": root, "children": []}
+    file = lake.folder / "retention.yaml"
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({**data, "stores": [*(data["stores"] if beside else ()), store]}))
+    # One that asks for attributes and one with a limit: neither knows any of a dataset without lines.
+    lake.says(
+        "{name: rows, datasets: {include: ['ods/*']}, select: {older_than: 30d}, limits: {transactions: 5}},"
+        "{name: some, datasets: {include: ['*'], with: {team: a}}, select: {older_than: 30d}, limits: {transactions: 5}}"
+    )
+
+    def turn() -> list[str]:
+        requests = lake.tick(instance).run_requests
+        for request in requests:
+            config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            assert run(lake.settings, instance, job, config).success
+        assert lake.asks_for(instance) == []
+        return [name for one in requests for name in one.run_config["datasets"]]
+
+    def do(statement: str) -> None:
+        with sqlite3.connect(table) as connection:
+            connection.execute(statement)
+        connection.close()
+
+    assert turn() == ["*"]
+    with lake.opened() as ledger:
+        assert "ods/unit" in ledger.published.datasets("candidate_marks")
+    one = ["ods/unit"] if beside else ["*"]
+    do("INSERT INTO unit VALUES ('U1', '2020-01-01 00:00:00', '2020-01-02 00:00:00')")
+    assert turn() == one
+    assert lake.statuses("ods/unit") == {"U1": "MARKED"}
+    do("DELETE FROM unit")
+    assert turn() == one
     assert lake.verified() == ()

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.frames.log import LINES
 from retention_assets.partitions import Choice
 from retention_assets.resources.looks import read_tokens, write_tokens
-from retention_assets.resources.reading import choose, read_stores
-from retention_assets.resources.stage import Source, read_datasets, read_output
+from retention_assets.resources.reading import _logs, choose, read_stores
+from retention_assets.resources.stage import Source, read_datasets, read_output, write_log
 from retention_assets.stores.files import FilesStore
 from retention_assets.stores.kinds import FilesSettings
 
@@ -31,6 +32,7 @@ class Sick(FilesStore):
 
     names: tuple[str, ...] = ()
     sick: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
     settings: FilesSettings = field(
         default_factory=lambda: FilesSettings(name="lake", kind="files", log="log", data="data/{dataset}/{transaction}")
     )
@@ -44,7 +46,7 @@ class Sick(FilesStore):
     def read(self, datasets: Sequence[str]) -> pa.Table:
         if self.sick.intersection(datasets):
             raise OSError("the disk has gone")
-        return pa.Table.from_pylist([{**LINE, "dataset": name} for name in datasets], LINES)
+        return pa.Table.from_pylist([{**LINE, "dataset": name} for name in datasets if name not in self.bare], LINES)
 
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
         if self.sick:
@@ -66,6 +68,30 @@ def test_what_cannot_be_read_is_refused_and_the_rest_of_its_share_is_not(
     assert found == {name: "cannot be read: OSError: the disk has gone" if name in sick else None for name in NAMES}
     rows = read_output(str(tmp_path), "transactions")
     assert sorted(rows["dataset"].to_pylist()) == [name for name in NAMES if name not in sick]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("bare", [{"lake/000"}, {"lake/005", "lake/050", "lake/099"}, set(NAMES)])
+@pytest.mark.parametrize("sick", [set(), {"lake/007"}])
+def test_a_dataset_without_a_line_is_there_without_transactions_and_in_its_place(
+    bare: set[str], sick: set[str], spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Left out, it would be published by nobody and looked at by nobody, so the loop would ask for it at every tick."""
+    read_stores(spark, choose([Sick(names=NAMES, sick=frozenset(sick), bare=frozenset(bare))], Choice()), str(tmp_path))
+    table = read_datasets([Source(str(tmp_path))])
+    assert table["dataset"].to_pylist() == list(NAMES)
+    assert table["transactions"].to_pylist() == [0 if name in bare | sick else 1 for name in NAMES]
+    assert {row["dataset"] for row in table.to_pylist() if row["fault"]} == sick
+    rows = read_output(str(tmp_path), "transactions")["dataset"].to_pylist()
+    assert rows == [name for name in NAMES if name not in bare | sick]
+
+
+def test_parts_hold_whole_datasets_also_where_some_are_empty(tmp_path: Path) -> None:
+    log = _logs(Sick(names=NAMES, bare=frozenset(NAMES[::3])), NAMES)[0]
+    write_log(log, str(tmp_path), rows_per_part=10)
+    for file in sorted((tmp_path / "transactions").iterdir()):
+        datasets = pq.read_table(tmp_path / "datasets" / file.name).to_pylist()
+        assert pq.read_table(file)["dataset"].to_pylist() == [row["dataset"] for row in datasets if row["transactions"]]
 
 
 def test_tokens_are_kept_beside_the_log_for_whom_they_are_asked_of(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the daemon's ticks find, launch and say: something to do, nothing to do, broken input, a store or the ledger away."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets import sensors
+from retention_assets import evaluation_loop, sensors
+from retention_assets.clock import now
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.audit import Deed
 from retention_assets.policy.instants import Duration
@@ -44,7 +46,16 @@ def changed(lake: Lake, **settings: Any) -> Settings:
 
 # --- which there are, and which run from the start ---
 
-OFF = {"dataset_discovery", "evaluation_loop", "policy_files", "sweep_tick", "alert_on_failure", "alert_on_trouble", "daily_report", "daily_housekeeping"}
+OFF = {
+    "dataset_discovery",
+    "evaluation_loop",
+    "policy_files",
+    "sweep_tick",
+    "alert_on_failure",
+    "alert_on_trouble",
+    "daily_report",
+    "daily_housekeeping",
+}
 
 
 @pytest.mark.parametrize(
@@ -318,6 +329,22 @@ def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
     assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
 
 
+def test_a_cursor_of_a_clock_that_was_fast_does_not_silence_the_sweep(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lake.marks() > 0
+    with lake.opened() as ledger:
+        lease = ledger.leases.take("lake/a", "earlier")
+        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
+        assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
+    at = DUE - timedelta(days=1)
+    monkeypatch.setattr(sensors, "now", lambda: at)
+    found = tick(lake.settings, instance, "sweep_tick", (at + timedelta(days=365)).isoformat())
+    assert [request.run_config["datasets"] for request in found.run_requests] == [["lake/a"]]
+    # From now on it is an hour again.
+    assert tick(lake.settings, instance, "sweep_tick", found.cursor).run_requests == []
+
+
 @pytest.mark.parametrize("job", ["sweep", "cycle"])
 @pytest.mark.parametrize(
     ("status", "launches"),
@@ -343,6 +370,36 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
     found = tick(lake.settings, instance, "sweep_tick")
     assert bool(found.run_requests) == launches
     assert launches or found.skip_message == f"2 datasets have marks that are due; {job} {made.run_id} is at work."
+
+
+@pytest.mark.parametrize("name", ["sweep_tick", "evaluation_loop", "policy_files"])
+def test_a_run_that_says_nothing_for_long_is_still_waited_for_and_told_of(
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
+    lake.marks()
+    job = build_defs(lake.settings).resolve_job_def("cycle")
+    made = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+
+    def said_after(hours: int) -> str:
+        for module in (sensors, evaluation_loop):
+            monkeypatch.setattr(module, "now", lambda: now() + timedelta(hours=hours))
+        found = tick(lake.settings, instance, name)
+        assert found.run_requests == []
+        assert ("run monitoring" in capfd.readouterr().err) == ("run monitoring" in found.skip_message)
+        return str(found.skip_message)
+
+    assert said_after(5).endswith(f"{job.name} {made.run_id} is at work.")
+    assert "terminate the run in Dagster" in said_after(7)
+    # A word in its log is a sign of life.
+    with monkeypatch.context() as later:
+        later.setattr(time, "time", lambda: (now() + timedelta(hours=6)).timestamp())
+        instance.report_engine_event("still at it", made)
+    assert said_after(7).endswith(f"{job.name} {made.run_id} is at work.")
 
 
 def test_names_with_marks_of_globs_are_handed_over_as_themselves(

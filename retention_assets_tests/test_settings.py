@@ -268,7 +268,12 @@ BAD = [
     ("polices: x", "polices", None, "one of ledger, warehouse, policies"),
     ("spark: {mastr: yarn}", "spark.mastr", None, "one of master, conf"),
     ("clock: {max_ahed: 1d}", "clock.max_ahed", None, "one of max_ahead, max_skew"),
-    ("automation: {discovr: true}", "automation.discovr", None, "one of discover, policies, sweep, report, housekeeping, alerts, evaluate, everything, datasets_per_run"),
+    (
+        "automation: {discovr: true}",
+        "automation.discovr",
+        None,
+        "one of discover, policies, sweep, report, housekeeping, alerts, evaluate, everything, datasets_per_run",
+    ),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),
     # types; YAML's own words are not guessed at
@@ -306,6 +311,11 @@ BAD = [
     ("automation: {sweep: true}", "automation.sweep", "True", "a duration"),
     ("automation: {sweep: 0s}", "automation.sweep", "'0s'", "longer than 0s"),
     ("automation: {sweep: }", "automation.sweep", None, "a value"),
+    # the loop must not ask for a run that the clock guard refuses
+    ("automation: {evaluate: 5m, everything: 14d}", "automation", None, "shorter than clock.max_ahead"),
+    ("automation: {evaluate: 2h, everything: 335h}", "automation", None, "shorter than clock.max_ahead"),
+    ("automation: {evaluate: 5m}\nclock: {max_ahead: 7d}", "automation", None, "automation.everything and automation.evaluate"),
+    ("automation: {evaluate: 5m, everything: 28d}\nclock: {max_ahead: 1mo}", "automation", None, "clock.max_ahead"),  # February
     # stores: name and kind
     (LAKE.replace("name: lake", "name: a/b"), "stores[0].name", "'a/b'", "a name without /"),  # where would the store end?
     (LAKE.replace("name: lake", "name: 'a*'"), "stores[0].name", "'a*'", "a name without / *"),  # as a glob: other stores too
@@ -344,7 +354,12 @@ BAD = [
     (RECORDS % ROOTED.replace("id", '"i\\td"'), "stores[0].root.key", "'i\\td'", "1 to 63 printable"),
     (RECORDS % ROOTED.replace("unit", "a.b.c"), "stores[0].root.table", "'a.b.c'", "table or schema.table"),
     (RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 0d}}", "stores[0].ttl.document_ttl", "'0d'", "longer than 0s"),
-    (RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 9d, expires_in_max_days: 0}}", "stores[0].ttl.expires_in_max_days", "0", "1"),
+    (
+        RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 9d, expires_in_max_days: 0}}",
+        "stores[0].ttl.expires_in_max_days",
+        "0",
+        "1",
+    ),
     (RECORDS % "root: {table: t, key: id}", "stores[0].root.opened_at", None, "a value"),
     (RECORDS % f"{ROOTED}, children: [{{table: c}}]", "stores[0].children[0].key", None, "a value"),
     (RECORDS % f"{ROOTED}, children: [{{table: unit, key: id}}]", "stores[0].children", None, "tables other than the root's"),
@@ -378,6 +393,29 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, key: str, value: str | No
 )  # fmt: skip
 def test_a_message_says_what_to_do(tmp_path: Path, text: str, remedy: str) -> None:
     assert [problem.remedy for problem in problems(tmp_path, text)] == [remedy]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("automation: {evaluate: 5m, everything: 335h}", id="an hour shorter"),
+        pytest.param("automation: {everything: 1y}", id="no loop"),
+        pytest.param("clock: {max_ahead: 1d}", id="no loop either"),
+        pytest.param("automation: {evaluate: 5m, everything: 27d}\nclock: {max_ahead: 1mo}", id="shorter than February"),
+        pytest.param("automation: {evaluate: 5m, everything: 11mo}\nclock: {max_ahead: 1y}", id="months in a year"),
+    ],
+)
+def test_a_loop_that_the_clock_guard_lets_run_is_taken(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text).automation.everything
+
+
+def test_a_loop_that_the_clock_guard_would_refuse_says_what_to_change(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "automation: {evaluate: 5m, everything: 30d}")
+    assert problem.what == (
+        "judges everything anew after 30 days, which with the 5 minutes between two looks is not shorter than clock.max_ahead,"
+        " 14 days: where nothing changes for so long, the clock guard would refuse each of those runs"
+    )
+    assert problem.remedy == "Make automation.everything shorter, or clock.max_ahead longer."
 
 
 def test_every_mistake_of_a_file_is_reported_at_once_in_the_order_of_its_lines(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from retention_assets.ledger.bulk import append_rows, stream
 from retention_assets.ledger.columns import Present
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.leases import Lease, fence
+from retention_assets.ledger.looks import look_again
 from retention_assets.ledger.marks import Marks
 from retention_assets.ledger.reports import Counted, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
@@ -143,6 +144,8 @@ def _spare(doing: Writing, lease: Lease, reasons: Mapping[int, str], execution_d
             spared = moved(doing, act, "MARKED", "SPARED", where, {"why": reason})
             steps += [Step(row.id, "SPARED", why=reason) for row in spared]
             counted += [Counted(row.id, row.due_at, "spared", row.bytes) for row in spared]
+    if steps:
+        look_again(doing, [lease.dataset])
     if record(doing, act, steps) and execution_date:
         count(doing, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
@@ -199,6 +202,8 @@ def _settle(
                 steps.append(Step(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
                 counted.append(Counted(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
+    if any(step.status == "SPARED" for step in steps):
+        look_again(doing, [lease.dataset])
     if record(doing, act, steps) and execution_date:
         count(doing, execution_date, lease.dataset, counted)
     return Counter(settlements[step.mark].outcome for step in steps)

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.ledger.audit import Act, Deed
 from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.looks import look_again
 from retention_assets.ledger.reports import Counted, count_unmarked
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
 from retention_assets.ledger.steps import Step, by_id, moved, newest_of, record
@@ -110,4 +111,5 @@ def _take_back(doing: Writing, act: Act, conditions: Sequence[ColumnElement[bool
     taken = [row for where in conditions for row in moved(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
     if taken:
         count_unmarked(doing, ((row.dataset, Counted(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        look_again(doing, (row.dataset for row in taken))
     return record(doing, act, (Step(row.id, "UNMARKED", why=reason) for row in taken))

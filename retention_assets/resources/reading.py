@@ -111,7 +111,7 @@ def _read(share: _Share) -> Log:
 
 def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
     try:
-        return [sound_log(store.read(datasets))]
+        return [_of_all(store, datasets)]
     except Exception as fault:  # noqa: BLE001 - see above: what can't be read is refused by name
         if len(datasets) == 1:
             return [_refused(datasets, fault)]
@@ -126,9 +126,24 @@ def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
 
 def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
     try:
-        return sound_log(store.read(datasets))
+        return _of_all(store, datasets)
     except Exception:  # noqa: BLE001 - see above: it is asked for in pieces
         return None
+
+
+def _of_all(store: Store, datasets: Sequence[str]) -> Log:
+    """The log of all datasets that were asked for. One of which the store has no line is there as well, without transactions.
+
+    Left out, it would be published by nobody and looked at by nobody, and so be asked for again and again.
+    """
+    log = sound_log(store.read(datasets))
+    empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
+    if not empty:
+        return log
+    rows = [{"dataset": name, "transactions": 0} for name in empty]
+    every = pa.concat_tables([log.datasets, pa.Table.from_pylist(rows, DATASETS)])
+    # In the order that a sound log has, in which those without transactions stand anywhere.
+    return Log(log.transactions, every.sort_by("dataset"))
 
 
 def _refused(datasets: Sequence[str], fault: Exception) -> Log:

@@ -45,14 +45,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         """Where an asset's rows are: what this run, or the one that it re-executes, published; or else the newest there are."""
         name = asset.to_user_string()
         runs = (run.run_id, run.root_run_id, run.parent_run_id)
-        if mine := ledger.published.folders_by(name, [one for one in runs if one]):
+        mine = ledger.published.folders_by(name, [one for one in runs if one])
+        if mine and choice.all:
             return [Source(folder) for folder in mine]
         published = ledger.published.of(name)
-        chosen = set(choice.of(one.dataset for one in published))
-        folders: dict[str, set[str]] = {}
-        for one in published:
-            if one.dataset in chosen:
-                folders.setdefault(one.folder, set()).add(one.dataset)
+        # What was written down for more datasets than are asked for now is taken for these alone.
+        folders = _folders_of((one for one in published if one.folder in mine), choice) or _folders_of(published, choice)
         if not folders:
             raise dg.Failure(f"{name} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
@@ -87,3 +85,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
             return True
         written: datetime | None = info.mtime
         return written is not None and written < now() - _FOREIGN
+
+
+def _folders_of(published: Iterable[Publication], choice: Choice) -> dict[str, set[str]]:
+    """The folders of the chosen datasets, each with those of them that point at it."""
+    folder_of = {one.dataset: one.folder for one in published}
+    folders: dict[str, set[str]] = {}
+    for dataset in choice.of(folder_of):
+        folders.setdefault(folder_of[dataset], set()).add(dataset)
+    return folders
