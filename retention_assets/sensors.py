@@ -8,14 +8,16 @@ Does not belong here: the evaluation loop, the work of what is launched (jobs), 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
+import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.evaluation_loop import evaluating, evaluation_loop
+from retention_assets.in_force import Rules
 from retention_assets.looking import Listing, listing
 from retention_assets.names import Names
 from retention_assets.partitions import BY_STORE, is_fit
@@ -27,7 +29,7 @@ from retention_assets.policy.model import Datasets
 from retention_assets.policy.reach import reached
 from retention_assets.resources.retention import Retention
 from retention_assets.resources.running import Materials, materials_in
-from retention_assets.rulebook import files_of, foreseen_rulebook
+from retention_assets.rulebook import files_of, foreseen_rulebook, rules_digests
 from retention_assets.settings import Settings
 from retention_assets.ticks import KIND, at_work, on_its_way, some
 
@@ -145,15 +147,19 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     if run := evaluating(context.instance, materials):
         # It may have loaded the files already; once it is over, the book says what is left to do.
         return dg.SensorResult(skip_reason=f"The policy files changed; {at_work(context, run, now())}")
+    at, found = now(), listing(retention)
     with retention.ledger() as ledger:
-        decisions = foreseen_rulebook(ledger, retention.settings, now()).decisions
+        book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.looks.all()
+    decisions = book.decisions
     for decision in decisions:
         if decision.warning:
             context.log.warning(decision.warning)
     seen = seen.next(digest)
     cursor = json.dumps(asdict(seen))
     written = [decision.name for decision in decisions if decision.outcome is Outcome.WRITTEN]
-    datasets = _reached(touched(decisions), listing(retention)) if written else []
+    datasets = _reached(
+        touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
+    )
     if not datasets:
         words = f"{some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
         return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
@@ -163,13 +169,23 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     return dg.SensorResult(run_requests=[request], cursor=cursor)
 
 
-def _reached(scopes: Sequence[Datasets], found: Listing) -> list[str]:
-    """The datasets that some scope can reach, as globs.
+def _with_other_rules(rules: Rules, looks: pa.Table, found: Listing, at: datetime) -> set[str]:
+    """The datasets that were judged by other rules than would reach them now: by other holds, too, and in another order."""
+    before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
+    return {
+        name
+        for name, digest in zip(found.names, rules_digests(rules, found.names, at), strict=True)
+        if before.get(name, digest) != digest
+    }
+
+
+def _reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> list[str]:
+    """The datasets that some scope can reach, and some others, as globs.
 
     Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
     is judged again than one too few. For the same reason all of a store is named that could not be listed.
     """
-    chosen = {name for scope in scopes for name in reached(found.names, scope)}
+    chosen = {name for scope in scopes for name in reached(found.names, scope)} | set(others)
     away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
     return [escaped(name) for name in sorted(chosen)] + [f"{escaped(store)}/*" for store in sorted(away)]
 

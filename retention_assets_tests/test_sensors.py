@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from retention_assets import evaluation_loop, sensors
 from retention_assets.clock import now
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.audit import Deed
+from retention_assets.ledger.candidates import CANDIDATES
+from retention_assets.ledger.looks import LOOK_ROWS
 from retention_assets.policy.instants import Duration
+from retention_assets.rulebook import load_rulebook, rules_digests
 from retention_assets.settings import AutomationSettings, Settings
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 from retention_assets_tests.ticks import run, tick
@@ -197,6 +201,22 @@ def test_a_policy_that_moves_has_both_its_old_and_its_new_datasets_judged(lake: 
     lake.says("{name: p, datasets: {include: ['lake/b']}, select: {older_than: 30d}}")
     (request,) = policy_tick(lake, instance, first.cursor).run_requests
     assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
+
+
+def test_a_hold_in_a_file_has_the_datasets_judged_that_it_can_reach(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """The policy book knows nothing of holds in files: what they were is in the looks."""
+    lake.says(OLD)
+    loaded(lake)
+    names = ["lake/a", "lake/b"]
+    with lake.opened() as ledger:
+        digests = rules_digests(load_rulebook(ledger, lake.settings, "test").rules(names, MARKED), names, MARKED)
+        looks = {"dataset": names, "token": ["", ""], "rules": digests, "looked_at": [MARKED] * 2, "next_look": [None] * 2}
+        ledger.marks.mark(CANDIDATES.empty_table(), MARKED, "test", looks=pa.table(looks, schema=LOOK_ROWS))
+    first = policy_tick(lake, instance)
+    assert first.run_requests == []
+    lake.says(OLD, "{name: legal, datasets: ['lake/a'], reason: case 7}")
+    held = policy_tick(lake, instance, first.cursor)
+    assert [request.run_config for request in held.run_requests] == [{"datasets": ["lake/a"]}]
 
 
 def test_unchanged_files_launch_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
