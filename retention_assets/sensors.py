@@ -38,8 +38,8 @@ from retention_assets.ticks import KIND, at_work, on_its_way, some
 _LOOK = 60
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
-# How often is looked at what a sweep has only begun.
-_BEGUN = Duration(seconds=60 * 60)
+# How often is tried again what a sweep has left as it was.
+_AGAIN = Duration(seconds=60 * 60)
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
@@ -195,26 +195,38 @@ def _may_reach(glob: str, store: str) -> bool:
     return not slash or not is_literal(begin) or begin == store
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a tick last had swept: what there was to do then, as a digest, and when that was."""
+
+    digest: str
+    at: str
+
+    def is_fresh(self, digest: str, at: datetime) -> bool:
+        """Whether the same was asked for a moment ago. One that lies ahead is of a clock that was fast, and says nothing."""
+        return digest == self.digest and _AGAIN.before(at) < datetime.fromisoformat(self.at) <= at
+
+
 def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
     """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way.
 
-    What was begun before is looked at in the same run. Where that is all there is, it mostly waits for its store to expire it
-    by itself, so it has a run of its own once an hour. The cursor is when it had the last one.
+    What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
+    is tried again once an hour. The cursor is what was there to do at the last time.
     """
     at = now()
     with materials.retention.ledger() as ledger:
-        found, due = ledger.marks.datasets_to_sweep(at), ledger.marks.datasets_due(at)
+        found = ledger.marks.to_sweep(at)
     if not found:
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
     if run := on_its_way(context.instance, map(materials.names.of, _SWEEPING)):
         return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {at_work(context, run, at)}")
-    # One that lies ahead is of a clock that was fast, and says nothing.
-    if not due and context.cursor and _BEGUN.before(at) < datetime.fromisoformat(context.cursor) <= at:
-        words = f"On {len(found):,} datasets a sweep has begun, of which the rest is looked at once an hour."
+    digest = _digest_of(found)
+    if context.cursor and _Asked(**json.loads(context.cursor)).is_fresh(digest, at):
+        words = f"The last sweep has changed nothing on {some([one.dataset for one in found])}: tried again once an hour."
         return dg.SensorResult(skip_reason=words)
-    request = dg.RunRequest(run_config={"datasets": [escaped(name) for name in found]}, tags={KIND: "sweep"})
-    return dg.SensorResult(run_requests=[request], cursor=context.cursor if due else at.isoformat())
+    request = dg.RunRequest(run_config={"datasets": [escaped(one.dataset) for one in found]}, tags={KIND: "sweep"})
+    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(_Asked(digest, at.isoformat()))))
 
 
 def _digest_of(value: object) -> str:

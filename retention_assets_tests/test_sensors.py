@@ -17,6 +17,8 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.audit import Deed
 from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.ledger.looks import LOOK_ROWS
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
 from retention_assets.policy.instants import Duration
 from retention_assets.rulebook import load_rulebook, rules_digests
 from retention_assets.settings import AutomationSettings, Settings
@@ -326,15 +328,21 @@ def test_marks_in_their_grace_are_left_alone(lake: Lake, instance: dg.DagsterIns
     assert tick(lake.settings, instance, "sweep_tick").run_requests == []
 
 
-def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It mostly waits for its store to expire it, which takes a day, while a tick comes every few minutes."""
+def begun(lake: Lake) -> None:
+    """A sweep has begun on all marks of lake/a: it was killed, or its store is to expire them by itself."""
     assert lake.marks() > 0
     with lake.opened() as ledger:
         lease = ledger.leases.take("lake/a", "earlier")
         marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
         assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
+        ledger.leases.give_up(lease)
+
+
+def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It mostly waits for its store to expire it, which takes a day, while a tick comes every few minutes."""
+    begun(lake)
     at = DUE - timedelta(days=1)
     asked: list[Any] = []
     cursor = None
@@ -352,17 +360,38 @@ def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
 def test_a_cursor_of_a_clock_that_was_fast_does_not_silence_the_sweep(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert lake.marks() > 0
-    with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/a", "earlier")
-        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
-        assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
-    at = DUE - timedelta(days=1)
+    begun(lake)
+    at, ahead = DUE - timedelta(days=1), DUE + timedelta(days=365)
+    monkeypatch.setattr(sensors, "now", lambda: ahead)
+    cursor = tick(lake.settings, instance, "sweep_tick").cursor
     monkeypatch.setattr(sensors, "now", lambda: at)
-    found = tick(lake.settings, instance, "sweep_tick", (at + timedelta(days=365)).isoformat())
+    found = tick(lake.settings, instance, "sweep_tick", cursor)
     assert [request.run_config["datasets"] for request in found.run_requests] == [["lake/a"]]
     # From now on it is an hour again.
     assert tick(lake.settings, instance, "sweep_tick", found.cursor).run_requests == []
+
+
+def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_next_tick(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unsound log waits for somebody to mend it: a run and an alert every few minutes would help nobody."""
+    assert lake.marks() > 0
+    at = DUE
+    monkeypatch.setattr(sensors, "now", lambda: at)
+    first = tick(lake.settings, instance, "sweep_tick")
+    assert [request.run_config["datasets"] for request in first.run_requests] == [["lake/a", "lake/b"]]
+    at += timedelta(minutes=15)
+    refused = tick(lake.settings, instance, "sweep_tick", first.cursor)
+    assert refused.run_requests == []
+    assert refused.skip_message == "The last sweep has changed nothing on lake/a, lake/b: tried again once an hour."
+    with lake.opened() as ledger:
+        lease = ledger.leases.take("lake/a", "earlier")
+        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()[:1]
+        ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks)
+        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="busy") for mark in marks])
+        ledger.leases.give_up(lease)
+    failed = tick(lake.settings, instance, "sweep_tick", first.cursor)
+    assert [request.run_config["datasets"] for request in failed.run_requests] == [["lake/a", "lake/b"]]
 
 
 @pytest.mark.parametrize("job", ["sweep", "cycle"])

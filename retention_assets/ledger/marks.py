@@ -7,7 +7,7 @@ Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import (
@@ -20,7 +20,9 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    case,
     exists,
+    func,
     insert,
     literal,
     or_,
@@ -95,6 +97,15 @@ class Marked:
     act: int | None
 
 
+class ToSweep(NamedTuple):
+    """What a sweep has to do on a dataset: marks, those of them on which one has begun, and how often that has failed."""
+
+    dataset: str
+    marks: int
+    begun: int
+    attempts: int
+
+
 @dataclass(frozen=True)
 class Marks:
     """The marks of a ledger."""
@@ -164,16 +175,16 @@ class Marks:
 
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         """Datasets on which a sweep has something to do: marks that are due, or what an earlier sweep left half done."""
-        return self._datasets(or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+        return [one.dataset for one in self.to_sweep(as_of)]
 
-    def datasets_due(self, as_of: datetime) -> list[str]:
-        """Those of them that have marks on which no sweep has begun."""
-        return self._datasets((MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of))
-
-    def _datasets(self, which: ColumnElement[bool]) -> list[str]:
-        query = select(MARKS.c.dataset).where(text(OPEN), which).distinct().order_by(MARKS.c.dataset)
+    def to_sweep(self, as_of: datetime) -> list[ToSweep]:
+        """The same, with what there is to do on each."""
+        begun = MARKS.c.status == "SWEEPING"
+        due = or_(begun, MARKS.c.due_at <= as_of)
+        counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts))
+        query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+            return [ToSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
