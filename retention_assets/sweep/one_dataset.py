@@ -184,12 +184,8 @@ class OneDataset:
         expires = self._expiring(mine)
         spared = [Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items() if mark not in expires]
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
-        self._settle(
-            [
-                *spared,
-                *self._taken_back(targets, {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}),
-            ]
-        )
+        then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
+        self._settle([*spared, *self._taken_back(targets, then)])
 
     def _given_time(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
@@ -213,7 +209,8 @@ class OneDataset:
         for one in expiring(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
-                self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
+                if len(self.result.errors) < _MOST_SAID:
+                    self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
             else:
                 said.append(one if one.outcome is Outcome.ALREADY_GONE else then[one.mark])
         return said

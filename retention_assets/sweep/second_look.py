@@ -26,6 +26,8 @@ class SecondLook:
 
     ledger: Ledger
     _policies: dict[tuple[str, int], Policy] = field(default_factory=dict)
+    # Versions that were looked for, also those that are no policies of this language.
+    _asked: set[tuple[str, int]] = field(default_factory=set)
 
     def fault(self, log: Log, marks: pa.Table, log_is_complete: bool) -> str | None:
         """Why none of some marks of one dataset may go, if so; in words for people."""
@@ -35,10 +37,11 @@ class SecondLook:
         return self._in_latest_view(log, marks) or self._over_limits(log, marks, log_is_complete)
 
     def _know(self, marks: pa.Table) -> None:
-        versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
-        if not self._policies.keys() >= set(versions):
+        versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
+        if not self._asked >= versions:
             with self.ledger.database.reading() as connection:
                 self._policies = invariants.policies(connection)
+            self._asked |= versions
 
     def _in_latest_view(self, log: Log, marks: pa.Table) -> str | None:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}
