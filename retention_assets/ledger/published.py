@@ -54,17 +54,13 @@ class Published:
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def folders_by(self, asset: str, runs: Iterable[str]) -> list[str]:
-        """The folders that some runs published an asset in, as far as a dataset still points at them."""
-        query = select(PUBLISHED.c.folder).where(PUBLISHED.c.asset == asset, PUBLISHED.c.run.in_(set(runs))).distinct()
+    def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
+        """What some runs published of an asset, as far as nobody has published it anew since."""
+        query = select(*(PUBLISHED.c[name] for name in _COLUMNS)).where(
+            PUBLISHED.c.asset == asset, PUBLISHED.c.run.in_(set(runs))
+        )
         with self.database.reading() as connection:
-            return sorted(connection.execute(query).scalars())
-
-    def by(self, asset: str, run: str) -> list[str]:
-        """The datasets whose newest rows of an asset a run published."""
-        query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset, PUBLISHED.c.run == run)
-        with self.database.reading() as connection:
-            return list(connection.execute(query.order_by(PUBLISHED.c.dataset)).scalars())
+            return [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
 
     def folders(self) -> set[str]:
         """Every folder that something points at."""

@@ -45,12 +45,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         """Where an asset's rows are: what this run, or the one that it re-executes, published; or else the newest there are."""
         name = asset.to_user_string()
         runs = (run.run_id, run.root_run_id, run.parent_run_id)
-        mine = ledger.published.folders_by(name, [one for one in runs if one])
+        mine = ledger.published.by(name, [one for one in runs if one])
         if mine and choice.all:
-            return [Source(folder) for folder in mine]
-        published = ledger.published.of(name)
+            return [Source(folder) for folder in sorted({one.folder for one in mine})]
         # What was written down for more datasets than are asked for now is taken for these alone.
-        folders = _folders_of((one for one in published if one.folder in mine), choice) or _folders_of(published, choice)
+        folders = _folders_of(mine, choice) or _folders_of(ledger.published.of(name), choice)
         if not folders:
             raise dg.Failure(f"{name} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]

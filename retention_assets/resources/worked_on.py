@@ -24,7 +24,7 @@ def worked_on(run: Running, metadata: Metadata) -> list[str]:
         datasets = _swept(metadata["by_dataset"])
     else:
         with run.retention.ledger() as ledger:
-            datasets = ledger.published.by(run.key.to_user_string(), run.run.run_id)
+            datasets = [one.dataset for one in ledger.published.by(run.key.to_user_string(), [run.run.run_id])]
     if run.retention.settings.partition_by == BY_STORE:
         datasets = sorted({name.partition("/")[0] for name in datasets})
     keys = [name for name in datasets if is_fit(name)]
