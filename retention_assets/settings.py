@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -30,7 +29,7 @@ from retention_assets.environment import Expansion, expand
 from retention_assets.places import DatabaseUrl, LocalPath, Location, has_scheme, masked
 from retention_assets.policy.faults import dotted, empty_values, mapping_expected, problems_of
 from retention_assets.policy.instants import Duration
-from retention_assets.policy.lengths import Interval, Length
+from retention_assets.policy.lengths import Interval, Length, is_always_longer
 from retention_assets.problems import BadInput, Expected, Problem, shown
 from retention_assets.stores.kinds import FilesSettings, Part, Properties, StoreSettings
 from retention_assets.stores.plugins import kind_named, known_kinds
@@ -38,8 +37,6 @@ from retention_assets.stores.plugins import kind_named, known_kinds
 VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
 
-# Months are of several lengths: what is to be shorter than something else is so from each of these days on.
-_DAYS = [datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(4 * 366)]
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
 
 
@@ -132,7 +129,7 @@ class Settings(Part):
     def _the_loop_keeps_the_clock_known(self) -> Self:
         """Where nothing changes for long, the loop's own runs are all that the ledger sees of time."""
         loop, most = self.automation, self.clock.max_ahead
-        if loop.evaluate and any(loop.evaluate.after(loop.everything.after(day)) >= most.after(day) for day in _DAYS):
+        if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
             raise Expected(
                 f"judges everything anew after {loop.everything.words()}, which with the {loop.evaluate.words()} between"
                 f" two looks is not shorter than clock.max_ahead, {most.words()}: where nothing changes for so long, the clock"

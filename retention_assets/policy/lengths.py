@@ -1,16 +1,37 @@
 """Lengths of time as people write them in settings: `15m`, `7d`, `P2Y`.
 
-Belongs here: the types of such keys. policy/model.py has them as well, but would have to build every model of a policy first.
+Belongs here: the types of such keys, and whether one length is longer than others. policy/model.py has such types as well, but
+would have to build every model of a policy first.
 Does not belong here: what a duration is (instants.py).
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
 
 from retention_assets.policy.instants import EXPECTED_DURATION, Duration, parse_duration
 from retention_assets.problems import Expected
+
+# Months and years are of several lengths. Of the first of these years one has a 29th of February; from the last on, there is
+# none for eight.
+_DAYS = [
+    datetime(year, 3, 1, tzinfo=UTC) + timedelta(days=day)
+    for year, days in ((1999, 4 * 366), (2096, 366))
+    for day in range(days)
+]
+
+
+def is_always_longer(length: Duration, *others: Duration) -> bool:
+    """Whether a length is longer than some others one after the other, whatever the day on which they begin."""
+
+    def end(begin: datetime) -> datetime:
+        for other in others:
+            begin = other.after(begin)
+        return begin
+
+    return all(length.after(day) > end(day) for day in _DAYS)
 
 
 def _length(value: object) -> Duration:

@@ -8,7 +8,6 @@ Does not belong here: opening a store, or anything that needs a driver. A mistak
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -26,7 +25,7 @@ from pydantic import (
 
 from retention_assets.places import Location, StoreUrl, database_url, folder_of, has_scheme, located, without_scheme
 from retention_assets.policy.instants import Duration
-from retention_assets.policy.lengths import some_time
+from retention_assets.policy.lengths import is_always_longer, some_time
 from retention_assets.problems import Expected
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ class Ttl(Part):
     def _puts_off_beyond_what_is_looked_at(self) -> Self:
         """What is put off to a time within the same days would not be put off at all, and might even go earlier."""
         days = self.expires_in_max_days
-        if _least(self.document_ttl) <= timedelta(days=days):
+        if not is_always_longer(self.document_ttl, Duration(days=days)):
             raise Expected(
                 f"is {self.document_ttl} and not longer than expires_in_max_days, which is {days}: what is put off by it can"
                 " expire within the days that housekeeping looks ahead",
@@ -218,12 +217,6 @@ class Ttl(Part):
                 key="document_ttl",
             )
         return self
-
-
-def _least(length: Duration) -> timedelta:
-    """How long it is at least, as months differ: from here on there is no 29th of February for eight years."""
-    months = [datetime(2096 + (month > 12), (month - 1) % 12 + 1, 1, tzinfo=UTC) for month in range(3, 15)]
-    return min(length.after(month) - month for month in months)
 
 
 class RecordsSettings(StoreSettings):
