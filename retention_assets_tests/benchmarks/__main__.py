@@ -1,6 +1,6 @@
 """The command line of the benchmarks: sizes in, table on stdout, JSON in a file. Ends with 1 if two sides disagree.
 
-Belongs here: options. `--quick` takes about a minute; the default is a full run, for a machine that does nothing else.
+Belongs here: options. `--quick` takes some minutes; the default is a full run, for a machine that does nothing else.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m retention_assets_tests.benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="300,000 rows instead of 10,000,000: about a minute")
+    parser.add_argument("--quick", action="store_true", help="300,000 rows instead of 10,000,000: some minutes")
     parser.add_argument("--rows", type=_count, help="transactions; every section keeps its proportion to them")
     parser.add_argument("--datasets", type=_count, help="a thousandth of the rows when left out")
     parser.add_argument("--branches", type=_count, default=4, help="branches of a forked dataset (4)")

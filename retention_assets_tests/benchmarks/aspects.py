@@ -37,6 +37,7 @@ from retention_assets.stores.kinds import AspectsSettings
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender, Times
+from retention_assets_tests.benchmarks.others import do, tell_waits
 from retention_assets_tests.benchmarks.ours import MARKS, Judge
 from retention_assets_tests.stores.records_cycle import Cycle
 
@@ -80,7 +81,8 @@ class Hub:
         urns = max(self.rows // _PER_URN, 2)
         self.rows = urns * _PER_URN
         aspects, entities = (str(list(words)).replace('"', "'") for words in (ASPECTS, ENTITIES))
-        self.do(
+        do(
+            self.url,
             f"CREATE TABLE {self.table} (urn varchar(500) NOT NULL, aspect varchar(200) NOT NULL, version bigint NOT NULL, metadata"
             " text NOT NULL, systemmetadata text, createdon timestamp(6) NOT NULL, createdby varchar(255) NOT NULL, createdfor"
             " varchar(255))",
@@ -93,12 +95,6 @@ class Hub:
             f"VACUUM ANALYZE {self.table}",
         )
 
-    def do(self, *statements: str) -> None:
-        """Statements of somebody else."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
-
     @property
     def settings(self) -> dict[str, Any]:
         """As somebody writes them."""
@@ -110,7 +106,7 @@ class Hub:
 
     def by_statement(self) -> int:
         """Marks by one statement; how many."""
-        self.do("DROP TABLE IF EXISTS marked", _STATEMENT.format(table=self.table))
+        do(self.url, "DROP TABLE IF EXISTS marked", _STATEMENT.format(table=self.table))
         with psycopg.connect(self.url) as connection:
             row = connection.execute("SELECT count(*) FROM marked").fetchone()
         return row[0] if row else 0
@@ -242,16 +238,7 @@ def _latency(bench: "Bench", hub: Hub) -> None:
         ):
             with _sweep(hub, store, entity, ASPECTS[turn], batch, pause):
                 found.setdefault(name, []).extend(_written(hub, f"{turn}{name}", max(20, min(_WRITES, hub.rows // 1_000))))
-    seconds = {name: Times((sum(waits) / 1_000,), (1.0,), (0.0,)) for name, waits in found.items()}
-    notes = {
-        name: f"p50 {_at(waits, 0.5):.2f} ms, p95 {_at(waits, 0.95):.2f} ms, p99 {_at(waits, 0.99):.2f} ms"
-        for name, waits in found.items()
-    }
-    bench.report.add(
-        "aspects", "writers' transactions", seconds, {name: len(waits) for name, waits in found.items()}, notes=notes
-    )
-    for name, note in notes.items():
-        bench.say(f"aspects: {name}: {note}")
+    tell_waits(bench, "aspects", found)
     store.close()
 
 
@@ -282,7 +269,7 @@ def _sweep(hub: Hub, store: AspectsStore, entity: str | None, aspect: str, batch
 
 
 def _written(hub: Hub, by: str, writes: int) -> list[float]:
-    """A bounded number of new versions, each written as DataHub does; the milliseconds of each transaction."""
+    """A bounded number of new versions, each written as DataHub does; the seconds of each transaction."""
 
     def write(writer: int) -> list[float]:
         chance, waits = random.Random(f"{by}{writer}"), []
@@ -300,12 +287,8 @@ def _written(hub: Hub, by: str, writes: int) -> list[float]:
                     (f'{{"is": {number}}}', urn),
                 )
                 connection.commit()
-                waits.append((perf_counter() - began) * 1_000)
+                waits.append(perf_counter() - began)
         return waits
 
     with ThreadPoolExecutor(_WRITERS) as threads:
         return [wait for waits in threads.map(write, range(_WRITERS)) for wait in waits]
-
-
-def _at(waits: list[float], part: float) -> float:
-    return sorted(waits)[min(int(len(waits) * part), len(waits) - 1)]

@@ -24,7 +24,8 @@ from retention_assets.stores.protocol import Target
 from retention_assets.stores.records import RecordsStore
 from retention_assets.stores.records_log import lines_of, token_of
 from retention_assets_tests.benchmarks.ledger import postgresql
-from retention_assets_tests.benchmarks.measures import Contender, Times
+from retention_assets_tests.benchmarks.measures import Contender
+from retention_assets_tests.benchmarks.others import do, tell_waits
 from retention_assets_tests.stores.records_cycle import Cycle
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Depot:
     taken: int = 0
 
     def __post_init__(self) -> None:
-        self.do(
+        do(
+            self.url,
             "CREATE TABLE unit_of_work (id text PRIMARY KEY, started_at timestamptz NOT NULL, finished_at timestamptz,"
             " archived_at timestamptz, journey_type text)",
             "INSERT INTO unit_of_work SELECT 'uow-' || lpad(n::text, 12, '0'), timestamptz '2021-01-01' + n * interval '1 second',"
@@ -61,12 +63,6 @@ class Depot:
             f" FROM generate_series(1, {self.units}) n, generate_series(1, 2)",
             f"CREATE INDEX ON {name} (unit_of_work_id)",
         )
-
-    def do(self, *statements: str) -> None:
-        """Statements of somebody else."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -187,14 +183,7 @@ def _latency(bench: "Bench", shop: Depot, store: RecordsStore) -> None:
                     writers = [f"{turn}{name}{number}" for number in range(_WRITERS)]
                     waits = list(threads.map(partial(_written, shop, writes), writers))
                 found.setdefault(name, []).extend(one for some in waits for one in some)
-    seconds = {name: Times((sum(waits),), (1.0,), (0.0,)) for name, waits in found.items()}
-    notes = {
-        name: ", ".join(f"p{share} {1_000 * sorted(waits)[len(waits) * share // 100]:.2f} ms" for share in (50, 95, 99))
-        for name, waits in found.items()
-    }
-    bench.report.add(
-        "records", "writers' transactions", seconds, {name: len(waits) for name, waits in found.items()}, notes=notes
-    )
+    tell_waits(bench, "records", found)
 
 
 @contextmanager
@@ -205,7 +194,8 @@ def _sweep(shop: Depot, store: RecordsStore, every: float | None) -> Iterator[No
     def sweeps() -> None:
         end = min(shop.taken + shop.units // 20, shop.units)
         while shop.taken < end and not over.is_set():
-            _by_store(store, shop.next_ids(500), 500)
+            # In a small run a batch is smaller too: something has to be left for the whole cycle.
+            _by_store(store, shop.next_ids(min(500, shop.units // 20)), 500)
             over.wait(every or 0)
 
     with ThreadPoolExecutor(1) as threads:
