@@ -46,9 +46,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         name = asset.to_user_string()
         runs = (run.run_id, run.root_run_id, run.parent_run_id)
         mine = ledger.published.by(name, [one for one in runs if one])
-        if mine and choice.all:
+        if mine and len(choice.of(one.dataset for one in mine)) == len(mine):
             return [Source(folder) for folder in sorted({one.folder for one in mine})]
-        # What was written down for more datasets than are asked for now is taken for these alone.
+        # What was written down for more datasets than are asked for now is taken for these alone, name by name.
         folders = _folders_of(mine, choice) or _folders_of(ledger.published.of(name), choice)
         if not folders:
             raise dg.Failure(f"{name} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
