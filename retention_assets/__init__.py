@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from retention_assets.component import RetentionComponent as RetentionComponent
+    from retention_assets.dagster.component import RetentionComponent as RetentionComponent
 
 if not TYPE_CHECKING:
     # Dagster lists what this package has for it by these two. A command, which needs no Dagster, never asks.
@@ -15,6 +15,6 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name != "RetentionComponent":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from retention_assets.component import RetentionComponent
+        from retention_assets.dagster.component import RetentionComponent
 
         return RetentionComponent

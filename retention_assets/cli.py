@@ -13,19 +13,19 @@ import click
 
 from retention_assets import __version__
 from retention_assets.commands.audit import audit
-from retention_assets.commands.book import policies
 from retention_assets.commands.clock import clock
 from retention_assets.commands.demo import demo
+from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
-from retention_assets.commands.judging import compare, explain, preview, schema, validate
 from retention_assets.commands.marks import marks, unmark
+from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
 from retention_assets.commands.visibility import advance, as_of
-from retention_assets.problems import BadInput, Problem, Refused
+from retention_assets.errors import BadInput, Problem, Refused
 
 COMMANDS: tuple[click.Command, ...] = (
     demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,

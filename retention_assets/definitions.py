@@ -9,24 +9,24 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from retention_assets.acts import acts
-from retention_assets.alerts import Notify, Own, alerts, log_notice
-from retention_assets.assets.branch_views import branch_views
-from retention_assets.assets.candidate_marks import candidate_marks
-from retention_assets.assets.purge_report import purge_report
-from retention_assets.assets.retention_policies import retention_policies
-from retention_assets.assets.swept_transactions import swept_transactions
-from retention_assets.assets.transaction_log import transaction_log
-from retention_assets.checks import asset_checks
-from retention_assets.jobs import jobs
-from retention_assets.names import Names
-from retention_assets.resources.retention import Retention
-from retention_assets.resources.running import Materials
-from retention_assets.resources.spark import spark_conf
-from retention_assets.resources.warehouse import Warehouse
-from retention_assets.schedules import schedules
-from retention_assets.sensors import sensors
-from retention_assets.settings import Settings, load_settings
+from retention_assets.dagster.assets.branch_views import branch_views
+from retention_assets.dagster.assets.candidate_marks import candidate_marks
+from retention_assets.dagster.assets.purge_report import purge_report
+from retention_assets.dagster.assets.retention_policies import retention_policies
+from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.assets.transaction_log import transaction_log
+from retention_assets.dagster.automation.alerts import Notify, Own, alerts, log_notice
+from retention_assets.dagster.automation.schedules import schedules
+from retention_assets.dagster.automation.sensors import sensors
+from retention_assets.dagster.checks import asset_checks
+from retention_assets.dagster.jobs import jobs
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.operation_jobs import acts
+from retention_assets.dagster.step import Materials
+from retention_assets.environment import Retention
+from retention_assets.pipeline.spark import spark_conf
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.settings.model import Settings, load_settings
 
 DRAFTS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
 

@@ -89,15 +89,39 @@ IMPORTS: Mapping[str, set[str]] = {
     "alerts": {"names", "places", "sensors"},
     "act_jobs": {"names", "policy", "problems", "resources"},
     "housekeeping_job": {"act_jobs", "clock", "housekeeping", "policy", "problems", "resources", "rulebook"},
-    "acts": _INPUT | {"act_jobs", "by_hand", "housekeeping_job", "clock", "frames", "names", "partitions", "resources", "rulebook", "sweep"},
+    "acts": _INPUT
+    | {"act_jobs", "by_hand", "housekeeping_job", "clock", "frames", "names", "partitions", "resources", "rulebook", "sweep"},
     "definitions": _RUN | {"acts", "alerts"},
     "component": {"alerts", "definitions", "document", "problems", "settings"},
     "headless": {"definitions", "names", "policy", "settings"},
     "demo": _RUN | _SHOWN | {"day_report", "definitions", "headless", "report_page"},
     "ledger_tables": {"ledger", "policy", "tables"},
     "commands": _SHOWN
-    | {"by_hand", "clock", "demo", "document", "exchange", "frames", "in_force", "ledger", "ledger_tables", "policy", "problems"}
-    | {"day_report", "headless", "housekeeping", "plots", "report_page", "report_tables", "resources", "settings", "stores", "sweep"},
+    | {
+        "by_hand",
+        "clock",
+        "demo",
+        "document",
+        "exchange",
+        "frames",
+        "in_force",
+        "ledger",
+        "ledger_tables",
+        "policy",
+        "problems",
+    }
+    | {
+        "day_report",
+        "headless",
+        "housekeeping",
+        "plots",
+        "report_page",
+        "report_tables",
+        "resources",
+        "settings",
+        "stores",
+        "sweep",
+    },
     "cli": {"commands", "problems"},
 }
 

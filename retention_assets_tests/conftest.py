@@ -49,7 +49,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The session that the package itself would start, on two cores."""
-    from retention_assets.resources.spark import spark_session
+    from retention_assets.pipeline.spark import spark_session
 
     session = spark_session("local[2]", {"spark.driver.memory": "2g"})
     yield session

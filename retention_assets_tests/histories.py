@@ -28,7 +28,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from retention_assets.policy.instants import parse_duration, parse_instant, text_of
+from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 
 Row = dict[str, Any]
 

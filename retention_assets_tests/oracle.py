@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+from retention_assets.policy.durations import parse_instant
 from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matches
-from retention_assets.policy.instants import parse_instant
 from retention_assets.policy.model import Datasets, Hold, OlderThan, Policy, Selection, Window
 from retention_assets_tests.histories import History
 

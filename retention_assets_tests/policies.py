@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets_tests.histories import AS_OF, BRANCH_NAMES
 
 Mapping = dict[str, Any]

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from retention_assets.cli import COMMANDS
-from retention_assets.demo import page as page_module
+from retention_assets.demo import walkthrough as page_module
 from retention_assets.demo.environment import MARKER, build
-from retention_assets.demo.page import demo
+from retention_assets.demo.walkthrough import demo
 from retention_assets.exchange import read_log
 
 

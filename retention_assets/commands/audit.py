@@ -16,10 +16,10 @@ import click
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, progress, say
 from retention_assets.commands.sources import ledger_to_read, settings_here
-from retention_assets.problems import BadInput, Problem, Refused
+from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
-    from retention_assets.ledger.verification import Head, Verdict
+    from retention_assets.ledger.audit.verify import Head, Verdict
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
@@ -56,8 +56,8 @@ def verify(known: Path | None, saved: Path | None, format_: str) -> None:
 
 def _of_nothing(known: "Head | None") -> "Verdict":
     """What is to be said where there is no ledger: sound, unless somebody noted a row of one."""
-    from retention_assets.ledger.audit import GENESIS
-    from retention_assets.ledger.verification import Head, Verdict
+    from retention_assets.ledger.audit.chain import GENESIS
+    from retention_assets.ledger.audit.verify import Head, Verdict
 
     lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
     return Verdict(0, 0, Head(0, GENESIS), lost)
@@ -72,7 +72,7 @@ def _tell(verdict: "Verdict") -> None:
 
 
 def _head_of(file: Path) -> "Head":
-    from retention_assets.ledger.verification import Head
+    from retention_assets.ledger.audit.verify import Head
 
     try:
         said = json.loads(file.read_text("utf-8"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
 
 
 @click.command()
@@ -23,8 +23,8 @@ def demo(folder: Path, build_only: bool) -> None:
 
             click.echo(str(build(folder)))
             return
-        from retention_assets.demo.page import demo as show
-        from retention_assets.tables import console
+        from retention_assets.demo.walkthrough import demo as show
+        from retention_assets.render.terminal import console
 
         show(folder, console())
     except FileExistsError as fault:

@@ -21,15 +21,15 @@ from retention_assets.commands.sources import (
     ledger_to_read,
     settings_here,
 )
-from retention_assets.policy.instants import text_of
-from retention_assets.problems import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.policy.durations import text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from retention_assets.commands.lives import Life
     from retention_assets.frames.log import Log
     from retention_assets.ledger import Ledger
+    from retention_assets.ledger.marks.life import Life
     from retention_assets.policy.model import Hold
 
 # Transactions whose lives are in memory together.
@@ -80,7 +80,7 @@ def history(
 
 
 def _print(dataset: str, lives: "Iterator[Life]", most: int) -> None:
-    from retention_assets.ledger_tables import life_table
+    from retention_assets.render.ledger_tables import life_table
 
     first = [life.as_dict() for life in islice(lives, most)]
     print_tables([life_table(dataset, first, len(first) + sum(1 for _ in lives))])
@@ -140,9 +140,9 @@ class _Telling:
         """What the log says of the transactions that are visible."""
         import pyarrow as pa
 
-        from retention_assets.commands.readers import visible
-        from retention_assets.frames.branch_views import branch_views
+        from retention_assets.evaluation.reader_view import visible
         from retention_assets.frames.log import LOG
+        from retention_assets.frames.views.branch_views import branch_views
 
         rows = self.log.transactions if self.log else LOG.empty_table()
         views = branch_views(rows, self.as_of)
@@ -166,7 +166,7 @@ class _Telling:
         return found
 
     def _lives(self, rows: "Iterable[dict[str, Any]]") -> "Iterator[Life]":
-        from retention_assets.commands.lives import Life, told
+        from retention_assets.ledger.marks.life import Life, told
 
         left = iter(rows)
         while some := list(islice(left, _AT_ONCE)):

@@ -18,7 +18,7 @@ from retention_assets.commands.sources import (
     ledger_to_write,
     settings_here,
 )
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
     from retention_assets.policy.model import Hold
@@ -55,7 +55,7 @@ def hold(
         if not value:
             raise click.UsageError(f"A hold needs {option}. `retention hold --list` shows those in force.")
     settings = settings_here()
-    from retention_assets.by_hand import hold_of, unknown_stores
+    from retention_assets.operations.input import hold_of, unknown_stores
 
     placed = hold_of(name, datasets, transactions, reason, owner or actor, until, instant(None))
     for words in unknown_stores(placed, [store.name for store in settings.stores]):
@@ -94,7 +94,7 @@ def _list(format_: str) -> None:
     if format_ == "json":
         print_json(rows)
         return
-    from retention_assets.ledger_tables import hold_table
+    from retention_assets.render.ledger_tables import hold_table
 
     print_tables([hold_table(rows)])
 

@@ -13,11 +13,11 @@ import click
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
 from retention_assets.commands.sources import holds_of_files, instant, ledger_to_write, settings_here
-from retention_assets.problems import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, nearest
 
 if TYPE_CHECKING:
-    from retention_assets.housekeeping import Kept
-    from retention_assets.settings import Settings
+    from retention_assets.settings.model import Settings
+    from retention_assets.sweep.postpone_expiry import Kept
 
 
 @click.command()
@@ -31,8 +31,8 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
 
     How far ahead is looked, and for how long it is put off, the store's settings say (`ttl`). Then tell what expires tomorrow.
     """
-    from retention_assets.housekeeping import keep_house, troubles
-    from retention_assets.resources.retention import Retention
+    from retention_assets.environment import Retention
+    from retention_assets.sweep.postpone_expiry import keep_house, troubles
 
     settings = settings_here()
     names = _names(settings, name)
@@ -69,8 +69,8 @@ def _names(settings: "Settings", name: str | None) -> list[str]:
 
 
 def _print(found: "Sequence[Kept]", dry_run: bool) -> None:
-    from retention_assets.policy.instants import text_of
-    from retention_assets.tables import table
+    from retention_assets.policy.durations import text_of
+    from retention_assets.render.terminal import table
 
     rows = [
         (one.dataset, text_of(one.within), text_of(one.until), f"{one.postponed:,}", f"{one.left:,}")

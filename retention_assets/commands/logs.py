@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retention_assets.commands.output import progress, say
-from retention_assets.problems import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, nearest
 
 if TYPE_CHECKING:
     from retention_assets.frames.log import Log
-    from retention_assets.settings import Settings
+    from retention_assets.settings.model import Settings
 
 
 def log_of(path: Path | None, settings: "Settings", dataset: str | None = None) -> "Log":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from retention_assets.policy.instants import Duration
+    from retention_assets.policy.durations import Duration
 
 
 class Instant(click.ParamType[datetime]):
@@ -21,7 +21,7 @@ class Instant(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Read the instant, or fail with what was expected."""
-        from retention_assets.policy.instants import EXPECTED_INSTANT, LONGEST_YEARS, parse_instant
+        from retention_assets.policy.durations import EXPECTED_INSTANT, LONGEST_YEARS, parse_instant
 
         if isinstance(value, datetime):
             return value
@@ -43,7 +43,7 @@ class Length(click.ParamType["Duration"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Duration":
         """Read the duration, or fail with what was expected."""
-        from retention_assets.policy.instants import EXPECTED_DURATION, Duration, parse_duration
+        from retention_assets.policy.durations import EXPECTED_DURATION, Duration, parse_duration
 
         if isinstance(value, Duration):
             return value

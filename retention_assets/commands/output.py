@@ -40,7 +40,7 @@ def print_rows(rows: Iterable[object], head: Mapping[str, object] | None = None,
 
 def print_tables(tables: Iterable["Table"]) -> None:
     """Results for people."""
-    from retention_assets.tables import console
+    from retention_assets.render.terminal import console
 
     for made in tables:
         console().print(made)
@@ -71,6 +71,6 @@ def _plain(value: object) -> str:
     """Instants in their one text form; durations and what else there is as they are written."""
     from datetime import datetime
 
-    from retention_assets.policy.instants import text_of
+    from retention_assets.policy.durations import text_of
 
     return text_of(value) if isinstance(value, datetime) else str(value)

@@ -10,8 +10,8 @@ import click
 from retention_assets.commands.options import ACTOR, FORMAT, Length, Said
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import ledger_to_read, ledger_to_write, settings_here
-from retention_assets.policy.instants import Duration
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
+from retention_assets.policy.durations import Duration
 
 
 @click.command()
@@ -77,6 +77,6 @@ def _show(name: str | None, format_: str) -> None:
     if format_ == "json":
         print_json([vars(one) for one in found] if name is None else vars(found[0]))
         return
-    from retention_assets.ledger_tables import realm_table
+    from retention_assets.render.ledger_tables import realm_table
 
     print_tables([realm_table(found)])

@@ -14,12 +14,12 @@ from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import ledger_to_read, settings_here
-from retention_assets.problems import BadInput, Problem, Refused
+from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
-    from retention_assets.day_report import DayReport
     from retention_assets.ledger import Ledger
-    from retention_assets.plots.bars import Plot
+    from retention_assets.render.bars import Plot
+    from retention_assets.report import DayReport
 
 _SHOWN = 5
 
@@ -72,7 +72,7 @@ def report(
             # Plots are about all datasets, so they would not fit what is said of some.
             plots = _plots(ledger, found) if page and not globs else []
     if found and page:
-        from retention_assets.report_page import page_of
+        from retention_assets.render.html import page_of
 
         _write(page_of(found, plots), page)
     _show(found, format_, most)
@@ -82,7 +82,7 @@ def report(
 
 def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
     """What was freed up to the report's last day; what waits is known of the present only."""
-    from retention_assets.plots.of_marks import plots_of
+    from retention_assets.render.plots import plots_of
 
     as_of, day = now(), found.last or found.execution_date
     plots = plots_of(ledger.outlook, day, as_of)
@@ -118,7 +118,7 @@ def _report(
     ledger: "Ledger", days: Sequence[date], day: date | None, first: date | None, last: date | None, globs: Sequence[str]
 ) -> "DayReport":
     """The report of the days that were named, `days` being those that have one, newest first."""
-    from retention_assets.day_report import day_report, days_report
+    from retention_assets.report import day_report, days_report
 
     datasets = globs or ("*",)
     if first or last:
@@ -133,10 +133,10 @@ def _report(
 
 def _show(found: "DayReport | None", format_: str, most: int) -> None:
     if format_ == "json":
-        from retention_assets.day_report import as_json
+        from retention_assets.report import as_json
 
         print_json(found.as_dict() if found else as_json(None, ()))
     elif found:
-        from retention_assets.report_tables import report_tables
+        from retention_assets.render.report_tables import report_tables
 
         print_tables(report_tables(found, most))

@@ -13,12 +13,12 @@ import click
 from retention_assets.commands.options import AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
 from retention_assets.commands.sources import instant, ledger_to_read, policies_of, settings_here
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
-    from retention_assets.headless import Ran
-    from retention_assets.settings import Settings
-    from retention_assets.sweep.rehearsal import Rehearsal
+    from retention_assets.dagster.headless import Ran
+    from retention_assets.settings.model import Settings
+    from retention_assets.sweep.dry_run import Rehearsal
 
 # What is shown of each asset, in the order of the work.
 _SHOWN = {
@@ -59,7 +59,7 @@ def run(
     if dry_run:
         _dry(settings, at, globs, format_)
         return
-    from retention_assets.headless import run_job
+    from retention_assets.dagster.headless import run_job
 
     ran = run_job(settings, "evaluate" if mark_only else "cycle", at, globs, log_level)
     if format_ == "json":
@@ -77,7 +77,7 @@ def _as_dict(ran: "Ran") -> dict[str, Any]:
 
 
 def _print(ran: "Ran") -> None:
-    from retention_assets.tables import size_of, table
+    from retention_assets.render.terminal import size_of, table
 
     rows: list[tuple[str, str, str]] = []
     for asset, shown in _SHOWN.items():
@@ -89,9 +89,9 @@ def _print(ran: "Ran") -> None:
 
 
 def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: str) -> None:
+    from retention_assets.environment import Retention
     from retention_assets.policy.globs import matches
-    from retention_assets.resources.retention import Retention
-    from retention_assets.sweep.rehearsal import Rehearsal, rehearse
+    from retention_assets.sweep.dry_run import Rehearsal, rehearse
 
     found = Rehearsal((), (), ())
     with ledger_to_read(settings) as ledger:
@@ -111,7 +111,7 @@ def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: s
 
 
 def _print_dry(found: "Rehearsal", most: int = 50) -> None:
-    from retention_assets.tables import size_of, table
+    from retention_assets.render.terminal import size_of, table
 
     total = size_of(sum(one.bytes or 0 for one in found.deleted))
     rows = [

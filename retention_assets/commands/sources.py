@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retention_assets.commands.output import say
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
+    from retention_assets.evaluation.rules_in_force import Rules
     from retention_assets.frames.log import Log
-    from retention_assets.in_force import Rules
     from retention_assets.ledger import Ledger
     from retention_assets.policy.language import Policies
     from retention_assets.policy.model import Hold
-    from retention_assets.settings import Settings
+    from retention_assets.settings.model import Settings
 
 
 def settings_here() -> "Settings":
     """The settings that hold where the program runs."""
-    from retention_assets.settings import load_settings
+    from retention_assets.settings.model import load_settings
 
     return load_settings()
 
@@ -65,7 +65,7 @@ def holds_of_files(settings: "Settings") -> tuple["Hold", ...]:
 
 def rules_of(policies: "Policies", log: "Log", settings: "Settings") -> "Rules":
     """The rules in force for the datasets of a log."""
-    from retention_assets.in_force import rules_for
+    from retention_assets.evaluation.rules_in_force import rules_for
 
     rules = rules_for(policies, log.datasets["dataset"].to_pylist(), settings)
     if rules.guessed:

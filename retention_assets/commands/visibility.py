@@ -15,13 +15,13 @@ from retention_assets.commands.logs import log_of, only
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, Instant, Length
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import instant, ledger_to_read, ledger_to_write, settings_here
-from retention_assets.policy.instants import Duration, text_of
-from retention_assets.problems import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.policy.durations import Duration, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from retention_assets.commands.readers import Seen
+    from retention_assets.evaluation.reader_view import Seen
     from retention_assets.ledger import Ledger
 
 
@@ -38,7 +38,7 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     It is raised to as_of less the retention, but never past the newest transaction: a fast clock can't hide what is current.
     It only rises; a lower value changes nothing.
     """
-    from retention_assets.by_hand import newest_close
+    from retention_assets.operations.input import newest_close
 
     settings = settings_here()
     rows = only(log_of(log_path, settings, dataset), dataset).transactions
@@ -66,7 +66,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     A view is made of the transactions that the branch holds today and that were committed by T. What was swept since is
     flagged. Before the visibility mark nothing is shown, save where the view is the current one, which is always visible.
     """
-    from retention_assets.commands.readers import seen_by_branches
+    from retention_assets.evaluation.reader_view import seen_by_branches
 
     settings = settings_here()
     rows = only(log_of(log_path, settings, dataset), dataset).transactions
@@ -89,7 +89,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     if format_ == "json":
         print_json({"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": views})
     else:
-        from retention_assets.ledger_tables import as_of_tables
+        from retention_assets.render.ledger_tables import as_of_tables
 
         print_tables(as_of_tables(dataset, at, views))
     if gone:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 
 # The day on which the demonstration begins.
 AS_OF = datetime(2026, 6, 1, tzinfo=UTC)

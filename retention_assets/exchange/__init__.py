@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange.json_lines import datasets_of_json, read_json
 from retention_assets.exchange.keys import KEYS
 from retention_assets.exchange.parquet import read_parquet
-from retention_assets.frames.added_deletes import with_moved_heads
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.problems import BadInput, Problem
+from retention_assets.frames.views.added_deletes import with_moved_heads
 
 __all__ = ["ADDED", "KEYS", "datasets_in", "is_log", "joined_lines", "read_file", "read_lines", "read_log", "reading_order"]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from retention_assets.errors import BadInput, Problem, nearest, shown
 from retention_assets.exchange.keys import KEYS, TIMES
 from retention_assets.frames.log import LINES
-from retention_assets.problems import BadInput, Problem, nearest, shown
 
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
 _SMALL = 65536

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.exchange.keys import KEYS, TIMES
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
-from retention_assets.problems import BadInput, Problem, nearest
 
 
 def read_parquet(file: Path) -> pa.Table:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, joined
-from retention_assets.frames.forest import topological
 from retention_assets.frames.log import ATTRIBUTES, DATASETS, LINES, LOG, NAME, Log
+from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]

@@ -1,7 +1,7 @@
 """The database of a ledger as the nouns of the ledger see it: a state to read, and transactions that leave an audit.
 
 Belongs here: the shape of a transaction: the work first, the acts appended to the chain last, all of it again if it was undone.
-Does not belong here: what differs between databases (connection.py, bulk.py), and any table but the audit's.
+Does not belong here: what differs between databases (sql/ledger_connection.py, sql/bulk.py), and any table but the audit's.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
-from retention_assets.ledger.audit import Act, append
-from retention_assets.ledger.bulk import stage
-from retention_assets.ledger.connection import reading, with_retries, writing
+from retention_assets.ledger.audit.chain import Act, append
+from retention_assets.sql.bulk import stage
+from retention_assets.sql.ledger_connection import reading, with_retries, writing
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from datetime import datetime
 from sqlalchemy import insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from retention_assets.ledger.audit import Act, Deed, new_id
-from retention_assets.ledger.columns import Present
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed, new_id
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.schema import HOLDS
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets.problems import Refused
+from retention_assets.sql.columns import Present
 
 
 @dataclass(frozen=True)

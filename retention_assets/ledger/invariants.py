@@ -2,7 +2,7 @@
 
 Belongs here: one question per invariant, for all datasets or for some. Each answers with the datasets in which it does not
 hold, one row for each, and reads only. Nothing of what writes the ledger is used to check it.
-Does not belong here: hashes and seals (verification.py), and what logs and verdicts say (findings.py).
+Does not belong here: hashes and seals (ledger/audit/verify.py), and what logs and verdicts say (dagster/check_queries.py).
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
 
-from retention_assets.ledger.audit import Deed
+from retention_assets.ledger.audit.chain import Deed
 from retention_assets.ledger.schema import (
     AUDIT,
     CLOCK,
@@ -31,9 +31,9 @@ from retention_assets.ledger.schema import (
     VISIBILITY,
 )
 from retention_assets.policy.book import item_of
-from retention_assets.policy.instants import parse_duration, parse_instant, text_of
+from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
-from retention_assets.policy.purging import realm_of
+from retention_assets.policy.purge import realm_of
 
 # Well below what either database takes as parameters of one statement.
 _NAMES = 10_000

@@ -10,13 +10,13 @@ from datetime import datetime
 
 from sqlalchemy import select, update
 
-from retention_assets.ledger.audit import Act, Deed
-from retention_assets.ledger.columns import Present
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.schema import LEASES
-from retention_assets.ledger.upserts import insert_or_skip
-from retention_assets.policy.instants import text_of
-from retention_assets.problems import Refused
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import Present
+from retention_assets.sql.upserts import insert_or_skip
 
 SECONDS = 120.0
 

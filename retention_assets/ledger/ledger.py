@@ -11,27 +11,27 @@ from typing import Self
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from retention_assets.ledger.audit import as_line, rows
-from retention_assets.ledger.book import PolicyBook
-from retention_assets.ledger.clock import ClockGuard
-from retention_assets.ledger.connection import connect, file_of, reading, unreachable, with_retries, writing
+from retention_assets.ledger.audit.chain import as_line, rows
+from retention_assets.ledger.audit.verify import Head, Verdict, verify
+from retention_assets.ledger.clock_guard import ClockGuard
 from retention_assets.ledger.database import Database
+from retention_assets.ledger.evaluations import Looks
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
-from retention_assets.ledger.looks import Looks
-from retention_assets.ledger.marks import Marks
-from retention_assets.ledger.outlook import Outlook
-from retention_assets.ledger.postponed import Postponed
-from retention_assets.ledger.published import Published
+from retention_assets.ledger.marks.history import Story
+from retention_assets.ledger.marks.marking import Marks
+from retention_assets.ledger.marks.pending import Outlook
+from retention_assets.ledger.marks.unmarking import Unmarking
+from retention_assets.ledger.policy_book import PolicyBook
+from retention_assets.ledger.postponements import Postponed
+from retention_assets.ledger.publications import Published
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import REVISION
-from retention_assets.ledger.story import Story
 from retention_assets.ledger.sweeps import Sweeps
-from retention_assets.ledger.unmarking import Unmarking
-from retention_assets.ledger.verification import Head, Verdict, verify
 from retention_assets.ledger.visibility import Visibility
-from retention_assets.places import Url
+from retention_assets.settings.urls import Url
+from retention_assets.sql.ledger_connection import connect, file_of, reading, unreachable, with_retries, writing
 
 
 class Ledger:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from retention_assets.ledger.audit import Act, Deed
-from retention_assets.ledger.columns import Present
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.schema import REALMS
-from retention_assets.ledger.upserts import insert_or_skip, insert_or_update
-from retention_assets.policy.instants import Duration, parse_duration
-from retention_assets.problems import Refused
+from retention_assets.policy.durations import Duration, parse_duration
+from retention_assets.sql.columns import Present
+from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 # What a realm is that nobody has said anything about.
 INITIAL = "ACTIVE"

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text, true, update
 
-from retention_assets.ledger.audit import Act, Deed
-from retention_assets.ledger.columns import Present
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
-from retention_assets.ledger.upserts import insert_or_skip
-from retention_assets.problems import Refused
+from retention_assets.sql.columns import Present
+from retention_assets.sql.upserts import insert_or_skip
 
 COUNTERS = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free", "bytes_freed")
 _DAY = timedelta(days=1)

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from retention_assets.ledger.columns import Instant, Name
+from retention_assets.sql.columns import Instant, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
 REVISION = "0003"

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from sqlalchemy import case, insert, select, update
 
-from retention_assets.ledger.audit import Act, Deed, new_id
-from retention_assets.ledger.bulk import append_rows, stream
-from retention_assets.ledger.columns import Present
+from retention_assets.ledger.audit.chain import Act, Deed, new_id
 from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.evaluations import look_again
 from retention_assets.ledger.leases import Lease, fence
-from retention_assets.ledger.looks import look_again
-from retention_assets.ledger.marks import Marks
+from retention_assets.ledger.marks.marking import Marks
+from retention_assets.ledger.marks.steps import Step, by_id, moved, record
 from retention_assets.ledger.reports import Counted, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
-from retention_assets.ledger.steps import Step, by_id, moved, record
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.bulk import append_rows, stream
+from retention_assets.sql.columns import Present
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(

@@ -9,12 +9,12 @@ from datetime import datetime
 
 from sqlalchemy import select, update
 
-from retention_assets.ledger.audit import Act, Deed
-from retention_assets.ledger.columns import Present
+from retention_assets.ledger.audit.chain import Act, Deed
 from retention_assets.ledger.database import Database, Writing
 from retention_assets.ledger.schema import VISIBILITY
-from retention_assets.ledger.upserts import insert_or_skip, inserted
-from retention_assets.policy.instants import Duration, text_of
+from retention_assets.policy.durations import Duration, text_of
+from retention_assets.sql.columns import Present
+from retention_assets.sql.upserts import insert_or_skip, inserted
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from enum import StrEnum
 
 from pydantic import ValidationError
 
+from retention_assets.errors import BadInput, Problem
 from retention_assets.policy.datahub import PREFIX, AspectEntry, escaped
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Policy, Selection
-from retention_assets.problems import BadInput, Problem
 
 EVERYWHERE = Datasets(include=("*",))
 

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from retention_assets.document import Document
-from retention_assets.policy.faults import problems_of
-from retention_assets.policy.instants import Duration
+from retention_assets.errors import BadInput, Expected, Problem
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.errors import problems_of
 from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, OlderThan, Policy, Selection, Value
-from retention_assets.problems import BadInput, Expected, Problem
+from retention_assets.settings.yaml import Document
 
 ALL = "*"
 PREFIX = "datahub:"

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from retention_assets.policy.instants import (
+from retention_assets.errors import Expected
+from retention_assets.policy.durations import (
     EXPECTED_DURATION,
     EXPECTED_INSTANT,
     Duration,
@@ -19,8 +20,8 @@ from retention_assets.policy.instants import (
     parse_instant,
     text_of,
 )
-from retention_assets.policy.where import Condition, parse_condition
-from retention_assets.problems import Expected
+from retention_assets.policy.where.parse import parse_condition
+from retention_assets.policy.where.tree import Condition
 
 BRANCHED = ("SNAPSHOT", "APPEND", "UPDATE", "DELETE")
 INDEPENDENT = ("RECORD", "OBJECT")

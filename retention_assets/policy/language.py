@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from retention_assets.document import Document, read_document, yaml_files
+from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
-from retention_assets.policy.faults import empty_values, mapping_expected, problems_of
+from retention_assets.policy.errors import empty_values, mapping_expected, problems_of
 from retention_assets.policy.fields import Several
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.model import Datasets, Hold, Policy, Value
-from retention_assets.problems import BadInput, Problem, nearest
+from retention_assets.settings.yaml import Document, read_document, yaml_files
 
 V = TypeVar("V", Policy, Hold)
 

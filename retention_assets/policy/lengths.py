@@ -2,7 +2,7 @@
 
 Belongs here: the types of such keys, and whether one length is longer than others. policy/model.py has such types as well, but
 would have to build every model of a policy first.
-Does not belong here: what a duration is (instants.py).
+Does not belong here: what a duration is (durations.py).
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
 
-from retention_assets.policy.instants import EXPECTED_DURATION, Duration, parse_duration
-from retention_assets.problems import Expected
+from retention_assets.errors import Expected
+from retention_assets.policy.durations import EXPECTED_DURATION, Duration, parse_duration
 
 # Months and years are of several lengths. Of the first of these years one has a 29th of February; from the last on, there is
 # none for eight.

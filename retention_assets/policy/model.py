@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from retention_assets.errors import Expected, shown
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.fields import (
     DURATION_JSON,
     MOST,
@@ -29,8 +31,6 @@ from retention_assets.policy.fields import (
     fraction,
     shorthand,
 )
-from retention_assets.policy.instants import Duration
-from retention_assets.problems import Expected, shown
 
 
 class Value(BaseModel):

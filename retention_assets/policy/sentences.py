@@ -6,7 +6,7 @@ so a test walks the model and fails when one is missing.
 
 from collections.abc import Iterator, Sequence
 
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Beyond, Branches, Datasets, Hold, Limits, OlderThan, Policy, Selection, Window
 
 _CLOCKS = {

@@ -23,10 +23,10 @@ from pydantic import (
     model_validator,
 )
 
-from retention_assets.places import Location, StoreUrl, database_url, folder_of, has_scheme, located, without_scheme
-from retention_assets.policy.instants import Duration
+from retention_assets.errors import Expected
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.lengths import is_always_longer, some_time
-from retention_assets.problems import Expected
+from retention_assets.settings.urls import Location, StoreUrl, database_url, folder_of, has_scheme, located, without_scheme
 
 if TYPE_CHECKING:
     from retention_assets.stores.protocol import Store
@@ -238,25 +238,25 @@ class RecordsSettings(StoreSettings):
 
 
 def _files(settings: FilesSettings) -> "Store":
-    from retention_assets.stores.files import FilesStore
+    from retention_assets.stores.files.store import FilesStore
 
     return FilesStore(settings)
 
 
 def _iceberg(settings: IcebergSettings) -> "Store":
-    from retention_assets.stores.iceberg import IcebergStore
+    from retention_assets.stores.iceberg.store import IcebergStore
 
     return IcebergStore(settings)
 
 
 def _records(settings: RecordsSettings) -> "Store":
-    from retention_assets.stores.records import RecordsStore
+    from retention_assets.stores.records.store import RecordsStore
 
     return RecordsStore(settings)
 
 
 def _aspects(settings: AspectsSettings) -> "Store":
-    from retention_assets.stores.aspects import AspectsStore
+    from retention_assets.stores.aspects.store import AspectsStore
 
     return AspectsStore(settings)
 

@@ -12,7 +12,7 @@ put itself in its place.
 
 from importlib.metadata import EntryPoint, entry_points
 
-from retention_assets.problems import Expected, nearest
+from retention_assets.errors import Expected, nearest
 from retention_assets.stores.kinds import BUILT_IN, StoreKind, StoreSettings
 
 GROUP = "retention_assets.stores"

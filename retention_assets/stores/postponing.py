@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from retention_assets.policy.instants import Duration
+from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Store, Swept, Target
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from retention_assets.policy.instants import Duration
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import Target
 

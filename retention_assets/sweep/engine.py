@@ -2,7 +2,7 @@
 
 Belongs here: who is swept in which order, and what is done when a part fails. One failing dataset never stops the others, nor
 does a store that is away; a ledger that is gone stops everything, for nothing may be deleted that can't be written down.
-Does not belong here: the sweep of one dataset (one_dataset.py), deleting (stores), showing progress (tell).
+Does not belong here: the sweep of one dataset (dataset_sweep.py), deleting (stores), showing progress (tell).
 """
 
 import threading
@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from retention_assets.errors import Refused
+from retention_assets.evaluation.rulebook import Rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.policy.instants import Duration
-from retention_assets.problems import Refused
-from retention_assets.rulebook import Rulebook
+from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.batches import pause
-from retention_assets.sweep.door import Door
-from retention_assets.sweep.fresh import Look, Reading, StoreFailed, asked, read
+from retention_assets.sweep.dataset_sweep import OneDataset, Result, Tell, Terms
+from retention_assets.sweep.independent_check import SecondLook
 from retention_assets.sweep.lease import held
-from retention_assets.sweep.one_dataset import OneDataset, Result, Tell, Terms
-from retention_assets.sweep.second_look import SecondLook
+from retention_assets.sweep.read import Look, Reading, StoreFailed, asked, read
+from retention_assets.sweep.recheck import Door
 
 
 @dataclass

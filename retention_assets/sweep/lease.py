@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import SECONDS, Lease
-from retention_assets.problems import Refused
 
 # Several beats fit into the life of a lease, so that one that comes late does no harm.
 _BEATS = 4

@@ -24,22 +24,22 @@ import psycopg
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from retention_assets.frames.candidate_marks import columns_for
+from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.read_logs import Chosen, read_stores
+from retention_assets.pipeline.stage import Source, run_stage
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.model import Policy
-from retention_assets.resources.reading import Chosen, read_stores
-from retention_assets.resources.stage import Source, run_stage
-from retention_assets.stores.aspects import AspectsStore
-from retention_assets.stores.aspects_log import ROWS
-from retention_assets.stores.aspects_names import key_of
+from retention_assets.stores.aspects.log import ROWS
+from retention_assets.stores.aspects.names import key_of
+from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.kinds import AspectsSettings
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender, Times
 from retention_assets_tests.benchmarks.others import do, tell_waits
 from retention_assets_tests.benchmarks.ours import MARKS, Judge
-from retention_assets_tests.stores.records_cycle import Cycle
+from retention_assets_tests.stores.records.cycle import Cycle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

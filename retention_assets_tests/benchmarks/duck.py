@@ -20,7 +20,7 @@ from pathlib import Path
 
 import duckdb
 
-from retention_assets.policy.instants import micros
+from retention_assets.policy.durations import micros
 from retention_assets_tests.benchmarks.environments import AS_OF
 from retention_assets_tests.benchmarks.policies import (
     FAILED_DAYS,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.log import ATTRIBUTES, DATASETS, INSTANT, LOG, Log
-from retention_assets.policy.instants import micros
-from retention_assets.resources.stage import ROWS_PER_PART, write_log
+from retention_assets.pipeline.stage import ROWS_PER_PART, write_log
+from retention_assets.policy.durations import micros
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

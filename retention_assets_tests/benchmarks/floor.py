@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from retention_assets.resources.stage import write_part
+from retention_assets.pipeline.stage import write_part
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.types import LongType, NestedField
 
-from retention_assets.frames.candidate_marks import candidate_marks
 from retention_assets.frames.log import DATASETS, INSTANT, LOG, Log
-from retention_assets.policy.instants import micros
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Policy
 from retention_assets_tests.benchmarks.environments import AS_OF
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.candidates import prepare
-from retention_assets.ledger.connection import connect
-from retention_assets.ledger.marks import MARK_ROWS
+from retention_assets.ledger.marks.candidates import prepare
+from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets.sql.ledger_connection import connect
 from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.ledger.acts import LATER, T0, many
 

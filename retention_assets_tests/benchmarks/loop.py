@@ -21,8 +21,8 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.definitions import build_defs
-from retention_assets.policy.instants import text_of
-from retention_assets.settings import load_settings
+from retention_assets.policy.durations import text_of
+from retention_assets.settings.model import load_settings
 from retention_assets_tests.benchmarks.measures import Times, worked
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ feature branches alone, judged by those branches. They need three scopes (all br
 
 from datetime import datetime
 
-from retention_assets.policy.instants import micros
+from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Policy
 from retention_assets_tests.benchmarks.environments import AS_OF
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 import retention_assets
 from retention_assets.frames.log import Log
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets_tests.benchmarks.environments import AS_OF
 from retention_assets_tests.benchmarks.policies import DOCUMENTS
 

@@ -21,12 +21,12 @@ import psycopg
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import Target
-from retention_assets.stores.records import RecordsStore
-from retention_assets.stores.records_log import lines_of, token_of
+from retention_assets.stores.records.log import lines_of, token_of
+from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender
 from retention_assets_tests.benchmarks.others import do, tell_waits
-from retention_assets_tests.stores.records_cycle import Cycle
+from retention_assets_tests.stores.records.cycle import Cycle
 
 if TYPE_CHECKING:
     from retention_assets_tests.benchmarks.sections import Bench

@@ -18,8 +18,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.instants import text_of
-from retention_assets.stores.files import FilesStore
+from retention_assets.policy.durations import text_of
+from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
 from retention_assets_tests.benchmarks.measures import timed

@@ -26,13 +26,13 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.instants import micros
-from retention_assets.stores.iceberg import IcebergStore
-from retention_assets.stores.iceberg_commit import expire
+from retention_assets.policy.durations import micros
+from retention_assets.stores.iceberg.commit import expire
+from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.environments import AS_OF
 from retention_assets_tests.benchmarks.measures import timed
-from retention_assets_tests.stores.iceberg_tables import Warehouse, entry_of, place, reaches, written
+from retention_assets_tests.stores.iceberg.tables import Warehouse, entry_of, place, reaches, written
 
 THREADS, BATCH = 8, 500
 DATASET = "ice/db.t"

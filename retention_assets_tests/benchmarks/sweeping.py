@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from retention_assets.frames.soundness import sound_log
-from retention_assets.resources.reading import Chosen, read_stores
-from retention_assets.resources.stage import read_output
+from retention_assets.pipeline.read_logs import Chosen, read_stores
+from retention_assets.pipeline.stage import read_output
 from retention_assets_tests.benchmarks import iceberg
 from retention_assets_tests.benchmarks.measures import Contender
 from retention_assets_tests.benchmarks.sweep_files import Tree, Whole, by_loop, by_store, lake

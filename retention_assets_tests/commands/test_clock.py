@@ -2,9 +2,9 @@
 
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.instants import parse_instant
-from retention_assets.problems import Refused
+from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.acts import LATER, T0, candidates
 

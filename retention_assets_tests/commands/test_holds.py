@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.ledger import Ledger
-from retention_assets.policy.instants import text_of
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.acts import LATER, T0

@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
-from retention_assets_tests.stores.records_worlds import Units
+from retention_assets_tests.stores.records.worlds import Units
 
 AS_OF = ("--as-of", "2023-05-17T10:00:00Z")
 

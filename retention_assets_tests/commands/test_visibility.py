@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retention_assets.ledger import Ledger
-from retention_assets.policy.instants import parse_duration, parse_instant, text_of
+from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.acts import T0, candidates, planned, swept

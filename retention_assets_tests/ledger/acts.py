@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlalchemy import text
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.candidates import CANDIDATES
 from retention_assets.ledger.leases import Lease
+from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.sweeps import Plan, Settlement
 from retention_assets.outcomes import Outcome
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import Outcome, as_loaded
-from retention_assets.policy.instants import Duration
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import LATER, T0, candidates
 
 DAY = timedelta(days=1)

@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.reasons import Reason
+from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.invariants import Invariant, Violation

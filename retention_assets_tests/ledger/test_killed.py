@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.reports import Opening
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, statuses
 
 NAMES = [f"T{number}" for number in range(12)]

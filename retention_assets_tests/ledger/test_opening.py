@@ -10,12 +10,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
 from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.reports import Opening
 from retention_assets.ledger.schema import METADATA, REVISION
-from retention_assets.places import Url
-from retention_assets.problems import Refused
+from retention_assets.settings.urls import Url
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates
 
 LATER_RELEASE = """
@@ -84,7 +84,9 @@ def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path
 
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:
     open_ledger(url, later).close()
-    with pytest.raises(Refused, match=rf"has schema 9999, and this release knows schemas up to {REVISION}.*nothing was changed"):
+    with pytest.raises(
+        Refused, match=rf"has schema 9999, and this release knows schemas up to {REVISION}.*nothing was changed"
+    ):
         open_ledger(url)
     with open_ledger(url, later) as newer:
         assert newer.verify().faults == ()

@@ -4,11 +4,11 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import T0, many, planned
 
 SIDE = 20

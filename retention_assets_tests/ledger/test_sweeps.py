@@ -6,12 +6,12 @@ from datetime import date, timedelta
 
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.reports import Opening
 from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.problems import Refused
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
 
 TODAY = date(2026, 1, 8)

@@ -17,11 +17,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from retention_assets.dagster.headless import run_job
 from retention_assets.demo.environment import build
 from retention_assets.demo.lake import AS_OF
-from retention_assets.headless import run_job
 from retention_assets.ledger import open_ledger
-from retention_assets.settings import Settings, load_settings
+from retention_assets.settings.model import Settings, load_settings
 from retention_assets_tests.screens.browser import HEIGHT, WIDTH, Page, browser, chromium
 
 PROGRAM = chromium()

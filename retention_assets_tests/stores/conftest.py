@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from retention_assets.stores import remote_removal
-from retention_assets_tests.stores.files_worlds import S3
-from retention_assets_tests.stores.records_worlds import Units
+from retention_assets.stores.files import delete_remote
+from retention_assets_tests.stores.files.worlds import S3
+from retention_assets_tests.stores.records.worlds import Units
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     """The server, empty and well, which fails where a test tells it to, and the environment in which drivers find it."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(remote_removal, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(delete_remote, "WAITS", (0.0, 0.0))
     s3_server.empty()
     yield s3_server
     s3_server.faults.clear()

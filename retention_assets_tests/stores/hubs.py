@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from retention_assets.policy.instants import parse_duration
+from retention_assets.policy.durations import parse_duration
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects_worlds import Table
+from retention_assets_tests.stores.aspects.worlds import Table
 from retention_assets_tests.sweep.lakes import Lake
 
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.frames.candidate_marks import candidate_marks
-from retention_assets.frames.new_marks import new_marks
+from retention_assets.environment import Retention
+from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.candidates import CANDIDATES
-from retention_assets.resources.known import write_known
-from retention_assets.resources.retention import Retention
-from retention_assets.rulebook import load_rulebook
-from retention_assets.settings import Settings, load_settings
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.pipeline.already_marked import write_known
+from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
+from retention_assets.sweep.dataset_sweep import Result
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.one_dataset import Result
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"

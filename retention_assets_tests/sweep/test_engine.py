@@ -13,12 +13,12 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.instants import Duration
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
-from retention_assets.stores.files_log import FilesLog
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
-from retention_assets.stores.recording import RecordingStore
-from retention_assets.sweep.one_dataset import Result
+from retention_assets.sweep.dataset_sweep import Result
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 # Five old views; S6 is the latest one.

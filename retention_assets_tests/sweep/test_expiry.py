@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Abilities, Store, Swept, Target
-from retention_assets.stores.recording import RecordingStore
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.instants import parse_instant
+from retention_assets.policy.durations import parse_instant
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests import oracle
 from retention_assets_tests.histories import History, random_history, to_lines

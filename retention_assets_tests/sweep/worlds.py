@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from retention_assets.frames.candidate_marks import candidate_marks
-from retention_assets.frames.new_marks import new_marks
+from retention_assets.environment import Retention
+from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.candidates import CANDIDATES
-from retention_assets.resources.retention import Retention
-from retention_assets.rulebook import load_rulebook
-from retention_assets.settings import Settings, load_settings
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.histories import AS_OF, history, to_lines
-from retention_assets_tests.stores.iceberg_tables import Warehouse, append, content, head, reachable, reaches, replace
+from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, head, reachable, reaches, replace
 
 MARKED = AS_OF + timedelta(days=3 * 365)
 DUE = MARKED + timedelta(days=7)

@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from retention_assets.problems import Refused
+from retention_assets.errors import Refused
 
 FOLDER = Path(__file__).parent
 # Any number that no other program is likely to lock in the same PostgreSQL database.

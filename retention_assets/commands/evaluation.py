@@ -1,0 +1,141 @@
+"""The commands that judge: what policies say, and what they would decide about a log. Nothing is written, nothing deleted.
+
+Belongs here: `validate`, `schema`, `preview`, `compare` and `explain`. None of them needs a ledger or Dagster.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retention_assets.commands.logs import log_of, refuse_unsound
+from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES
+from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.sources import instant, policies_of, rules_of, settings_here
+from retention_assets.errors import BadInput
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@FORMAT
+def validate(paths: tuple[Path, ...], format_: str) -> None:
+    """Check policy files and print each policy as a sentence.
+
+    PATHS are files or folders; the folder of the settings when left out.
+    """
+    from retention_assets.policy import datahub
+    from retention_assets.policy.sentences import hold_sentence, sentence
+
+    settings = settings_here()
+    try:
+        policies = policies_of(paths, settings)
+    except BadInput as fault:
+        if format_ == "json":
+            print_json({"valid": False, "problems": [problem.as_dict() for problem in fault.problems]})
+        raise
+    said = [(policy.name, sentence(policy)) for policy in policies.policies]
+    said += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
+    held = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    if format_ == "json":
+        print_json(
+            {
+                "valid": True,
+                "policies": [{"name": name, "sentence": words} for name, words in said],
+                "holds": [{"name": name, "sentence": words} for name, words in held],
+            }
+        )
+        return
+    for name, words in said + held:
+        click.echo(f"{name}\n  {words}\n")
+    if not said:
+        click.echo("No policy is in force: nothing will be marked and nothing deleted.")
+    say(f"{len(said)} polic{'y' if len(said) == 1 else 'ies'} and {len(held)} hold{'' if len(held) == 1 else 's'} are valid.")
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of policy files, for editors."""
+    from retention_assets.policy.schema import policy_schema
+
+    click.echo(policy_schema(), nl=False)
+
+
+@click.command()
+@LOG
+@POLICIES
+@AS_OF
+@FORMAT
+@click.option("--most", default=20, show_default=True, help="How many marks the table lists.")
+def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, most: int) -> None:
+    """Show what policies would decide about a log. Nothing is written, nothing deleted."""
+    from retention_assets.evaluation.preview import as_json, preview
+
+    settings = settings_here()
+    policies = policies_of(policy_paths, settings)
+    log = log_of(log_path, settings)
+    with progress(f"judging {len(log.transactions):,} transactions"):
+        result = preview(log, rules_of(policies, log, settings), instant(as_of))
+    if format_ == "json":
+        for piece in as_json(result):
+            click.echo(piece, nl=False)
+    else:
+        from retention_assets.render.terminal import preview_tables
+
+        print_tables(preview_tables(result, most))
+    refuse_unsound(log)
+
+
+@click.command()
+@LOG
+@click.option(
+    "--policies", "policy_paths", type=click.Path(path_type=Path), multiple=True, required=True,
+    help="Given twice: the policies in force, then those to compare them with.",
+)  # fmt: skip
+@AS_OF
+@FORMAT
+@click.option("--transactions", "each", is_flag=True, help="List every transaction, not only sums (JSON).")
+def compare(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, each: bool) -> None:
+    """Show what another set of policies would newly mark and no longer mark."""
+    from retention_assets.evaluation.preview import compare
+
+    if len(policy_paths) != 2:
+        raise click.UsageError("--policies has to be given exactly twice: before and after.")
+    settings = settings_here()
+    before, after = (policies_of((path,), settings) for path in policy_paths)
+    log = log_of(log_path, settings)
+    with progress(f"judging {len(log.transactions):,} transactions twice"):
+        changes, rows = compare(log, rules_of(before, log, settings), rules_of(after, log, settings), instant(as_of))
+    if format_ == "json":
+        found: dict[str, Any] = {"changes": [vars(change) for change in changes]}
+        print_json({**found, "transactions": rows.to_pylist()} if each else found)
+    else:
+        from retention_assets.render.terminal import compare_tables
+
+        print_tables(compare_tables(changes))
+    refuse_unsound(log)
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("transaction")
+@LOG
+@POLICIES
+@AS_OF
+@FORMAT
+def explain(
+    dataset: str, transaction: str, log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str
+) -> None:
+    """Explain the verdict of one TRANSACTION of DATASET, line by line."""
+    from retention_assets.evaluation.explain import explain
+
+    settings = settings_here()
+    policies = policies_of(policy_paths, settings)
+    log = log_of(log_path, settings, dataset)
+    told = explain(log, rules_of(policies, log, settings), dataset, transaction, instant(as_of))
+    if format_ == "json":
+        print_json(told.as_dict())
+    else:
+        from retention_assets.render.terminal import console, explanation
+
+        console().print(explanation(told))

@@ -1,0 +1,113 @@
+"""Drafts: an asset as its module writes it down, before an environment has given it its names.
+
+Belongs here: what all assets have in common, and how a draft becomes Dagster's asset: key, partitions, resource, and what the
+pages say of it.
+Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to say (settings/dagster.py).
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partitions import partitions_of
+from retention_assets.dagster.run_config import AsOf, Datasets
+from retention_assets.dagster.step import Metadata, Running, materials_in
+from retention_assets.settings.dagster import Catalog
+
+Work = Callable[[Running], Metadata]
+# Where the package is found, and so the paths that a repository has for its modules.
+_ROOT = Path(__file__).parents[2]
+# Assets hand nothing to an IO manager. It is a type where one is expected that is made of types.
+_NOTHING: Any = dg.Nothing
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An asset without a prefix. Its name and what it tells people are those of the function that does the work."""
+
+    work: Work
+    form: type[AsOf] | type[Datasets] | None
+    kinds: frozenset[str]
+    deps: tuple[str, ...]
+    partitioned: bool
+    sweeps: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, the last part of its key."""
+        return self.work.__name__
+
+    def asset(self, names: Names, catalog: Catalog) -> dg.AssetsDefinition:
+        """The asset of an environment."""
+        with warnings.catch_warnings():
+            # Dagster says of each asset that backfill policies and code references may still change. A release of Dagster is
+            # chosen in pyproject.toml; whoever loads definitions can do nothing about it.
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            return self._asset(names, catalog)
+
+    def _asset(self, names: Names, catalog: Catalog) -> dg.AssetsDefinition:
+        form = self.form
+
+        @dg.asset(
+            key=names.key(self.name),
+            deps=[names.key(name) for name in self.deps],
+            description=inspect.getdoc(self.work),
+            group_name=catalog.group,
+            owners=list(catalog.owners),
+            tags=dict(catalog.tags),
+            kinds=set(self.kinds),
+            metadata=_written_in(self.work, catalog.source),
+            config_schema=form.to_config_schema().config_type if form else None,
+            required_resource_keys={names.materials},
+            partitions_def=partitions_of(names) if self.partitioned else None,
+            backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
+            pool=names.sweeps if self.sweeps else None,
+            dagster_type=_NOTHING,
+        )
+        def asset(context: dg.AssetExecutionContext) -> Iterator[Any]:
+            config = form(**context.op_execution_context.op_config) if form else None
+            metadata = self.work(materials_in(context.resources, names).of_asset(context, config))
+            if not _is_of_many(context):
+                yield dg.MaterializeResult(metadata=metadata)
+                return
+            # Dagster writes the metadata of a result once for each partition, and what it says is about all of them together:
+            # it has an event of its own, the last one.
+            yield dg.MaterializeResult()
+            yield dg.AssetMaterialization(asset_key=context.asset_key, metadata=metadata)
+
+        return asset
+
+
+def draft(
+    form: type[AsOf] | type[Datasets] | None = None,
+    *,
+    kinds: Collection[str],
+    deps: Sequence[str] = (),
+    partitioned: bool = True,
+    sweeps: bool = False,
+) -> Callable[[Work], Draft]:
+    """Make a draft of a function that does an asset's work: what a launch asks for, what the asset builds on, what it is."""
+    return lambda work: Draft(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps)
+
+
+def _is_of_many(context: dg.AssetExecutionContext) -> bool:
+    op = context.op_execution_context
+    return op.has_partition_key_range and len(op.partition_keys) > 1
+
+
+def _written_in(work: Work, source: str | None) -> dict[str, Any]:
+    """Where the code is: a link below a repository's address, or the file on this disk for whoever develops with it."""
+    code = inspect.unwrap(work).__code__
+    file, line = Path(code.co_filename), code.co_firstlineno
+    reference = (
+        dg.UrlCodeReference(url=f"{source}/{file.relative_to(_ROOT).as_posix()}#L{line}", label=file.name)
+        if source
+        else dg.LocalFileCodeReference(file_path=str(file), line_number=line, label=file.name)
+    )
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}

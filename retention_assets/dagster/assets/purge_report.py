@@ -1,0 +1,51 @@
+"""The asset `purge_report`: the report of the day, in numbers, as a table and as a page."""
+
+import dagster as dg
+
+from retention_assets.dagster.asset_factory import draft
+from retention_assets.dagster.run_config import AsOf
+from retention_assets.dagster.step import Metadata, Running
+from retention_assets.ledger.reports import COUNTERS
+from retention_assets.pipeline.stage import write_text
+from retention_assets.render.dagster_report import shown_plot, shown_strip
+from retention_assets.render.html import page_of
+from retention_assets.render.plots import plots_of
+from retention_assets.report import day_report
+
+_MOST_SHOWN = 1000
+
+
+def materialize(run: Running) -> Metadata:
+    """Put the day's numbers together, and write the page."""
+    day = run.as_of.date()
+    with run.retention.ledger() as ledger:
+        report = day_report(ledger, day)
+        plots = plots_of(ledger.outlook, day, run.as_of)
+    total = report.total
+    page = f"{run.folder}/{day.isoformat()}.html"
+    write_text(page_of(report, plots.both), page)
+    columns = [dg.TableColumn("dataset"), *(dg.TableColumn(name, "int") for name in COUNTERS), dg.TableColumn("finished")]
+    records = [
+        dg.TableRecord({"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"})
+        for line in report.lines[:_MOST_SHOWN]
+    ]
+    return {
+        "execution_date": day.isoformat(),
+        "finished": total.finished_at is not None,
+        "freed": shown_strip(plots.days),
+        "datasets": len(report.lines),
+        **total.counters,
+        "freed_by_day_and_policy": shown_plot(plots.freed),
+        "marks_by_age": shown_plot(plots.ages),
+        "page": dg.MetadataValue.path(page),
+        "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
+    }
+
+
+@draft(AsOf, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def purge_report(run: Running) -> Metadata:
+    """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
+
+    The numbers are the ledger's. The page is one file without links to elsewhere, to be kept or sent.
+    """
+    return materialize(run)

@@ -1,0 +1,34 @@
+"""The asset `retention_policies`: the policy files, loaded into the policy book."""
+
+from retention_assets.dagster.asset_factory import draft
+from retention_assets.dagster.step import Metadata, Running
+from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.policy.book import Outcome
+from retention_assets.render.dagster_policies import shown_policies
+
+
+def materialize(run: Running) -> Metadata:
+    """Load the files into the book, and say what became of each entry."""
+    with run.retention.ledger() as ledger:
+        decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
+        orphaned, in_force = ledger.book.orphaned(), ledger.book.in_force()
+    for decision in decisions:
+        if decision.warning:
+            run.log.warning(decision.warning)
+    counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in Outcome}
+    return {
+        **counts,
+        "orphaned_marks": sum(one.marks for one in orphaned),
+        "in_force": len(in_force),
+        "policies": shown_policies(decisions, in_force),
+    }
+
+
+@draft(kinds={"yaml"}, partitioned=False)
+def retention_policies(run: Running) -> Metadata:
+    """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
+
+    A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
+    stays as that person left it, and the difference is reported.
+    """
+    return materialize(run)

@@ -1,0 +1,80 @@
+"""The asset `transaction_log`: the sound logs of all stores, clustered by dataset, as Parquet."""
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.dagster.asset_factory import draft
+from retention_assets.dagster.run_config import Datasets
+from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.store_warnings import tell_remarks
+from retention_assets.frames.log import SUMMED
+from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, Chosen, choose, read_stores
+from retention_assets.pipeline.read_tokens import write_tokens
+from retention_assets.pipeline.stage import Source, read_datasets, read_output
+from retention_assets.pipeline.warehouse import FOLDER
+from retention_assets.render.dagster_logs import LOG_COLUMNS, shown_log
+
+MOST_REFUSED_SHOWN = 1000
+_COLUMNS = ("dataset", "fault", "transaction")
+
+
+def materialize(run: Running) -> Metadata:
+    """Read the chosen datasets from their stores into this run's folder, and publish it."""
+    stores = run.retention.stores()
+    if not stores:
+        raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
+    tell_remarks(stores.values(), run.log)
+    chosen = choose(stores.values(), run.choice)
+    away = {one.store.name: one.fault for one in chosen if one.fault}
+    if len(away) == len(stores):
+        raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
+    found = [name for one in chosen for name in one.datasets]
+    unknown = run.choice.unknown(found)
+    if not found:
+        about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.choice.globs)
+        raise dg.Failure(f"No store has a dataset of {about}.")
+    write_tokens(chosen, run.folder)
+    parts = read_stores(run.spark, chosen, run.folder)
+    datasets = read_datasets([Source(run.folder)])
+    with run.retention.ledger() as ledger:
+        # A dataset that is refused is published as well: nobody may go on judging what its log said before.
+        publications = run.warehouse.publications(run.key, run.run.run_id, datasets["dataset"].to_pylist())
+        ledger.published.publish(publications, run.actor)
+    refused = datasets.filter(pc.is_valid(datasets["fault"]))
+    return {
+        "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
+        "dagster/column_schema": LOG_COLUMNS,
+        "datasets": len(datasets),
+        "refused": len(refused),
+        "stores_away": len(away),
+        "unknown_partitions": len(unknown),
+        **shown_log(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist()),
+        "refused_datasets": _table(refused, chosen, unknown),
+        "parts": parts,
+        FOLDER: run.folder,
+    }
+
+
+@draft(Datasets, kinds={"pyspark", "parquet"})
+def transaction_log(run: Running) -> Metadata:
+    """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
+
+    A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
+    datasets go on.
+    """
+    return materialize(run)
+
+
+def _table(refused: pa.Table, chosen: list[Chosen], unknown: list[str]) -> dg.MetadataValue:
+    """Whatever was asked for and could not be read, each with the reason."""
+    rows = [
+        {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
+        for row in refused.slice(0, MOST_REFUSED_SHOWN).to_pylist()
+    ]
+    rows += [{"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""} for one in chosen if one.fault]
+    gone = "no store has it (any more)"
+    rows += [{"dataset": name, "fault": gone, "transaction": ""} for name in unknown[:MOST_REFUSED_SHOWN]]
+    return dg.MetadataValue.table(
+        [dg.TableRecord(row) for row in rows], dg.TableSchema([dg.TableColumn(name) for name in _COLUMNS])
+    )

@@ -1,0 +1,1 @@
+"""What Dagster's daemon launches by itself: schedules, sensors and alerts."""

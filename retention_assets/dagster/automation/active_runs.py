@@ -1,0 +1,69 @@
+"""Ticks: what the daemon's looks have in common.
+
+Belongs here: how a run is told apart that a tick launched, whether one like it is on its way already, what is said of one that
+may never end, and lists in sentences.
+Does not belong here: what a tick looks for (sensors.py, evaluation_sensor.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+KIND = "retention/kind"
+_NAMED = 5
+# A run that says nothing for so long may be one whose machine is gone: nobody is left to say that it is over.
+_SILENT = timedelta(hours=6)
+_GOING_ON = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def on_its_way(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord | None:
+    """A run of some jobs that is queued or at work, if there is one."""
+    for job in jobs:
+        for run in instance.get_run_records(dg.RunsFilter(job_name=job, statuses=_GOING_ON), limit=1):
+            return run
+    return None
+
+
+def making(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | None:
+    """A run that materializes an asset and is queued or at work, if there is one."""
+    for run in instance.get_run_records(dg.RunsFilter(statuses=_GOING_ON)):
+        if asset in (run.dagster_run.asset_selection or ()):
+            return run
+    return None
+
+
+def at_work(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: datetime) -> str:
+    """The sentence for a run that a tick waits for, and what to do about one that has said nothing for long.
+
+    Nothing is launched beside it all the same: a run that is silent may be deep in its work.
+    """
+    words = f"{run.dagster_run.job_name} {run.dagster_run.run_id} is at work."
+    newest = _newest_word(context.instance, run)
+    if newest > at - _SILENT:
+        return words
+    silent = (
+        f"{words} It has said nothing since {newest:%Y-%m-%d %H:%M} UTC, and until it ends nothing is launched beside it. If"
+        " its machine is gone, terminate the run in Dagster; with run monitoring turned on, Dagster ends such runs by itself."
+    )
+    context.log.warning(silent)
+    return silent
+
+
+def _newest_word(instance: dg.DagsterInstance, run: dg.RunRecord) -> datetime:
+    """When a run last changed its state or logged anything."""
+    seconds = [run.create_timestamp.timestamp(), run.update_timestamp.timestamp(), run.start_time or 0]
+    events = instance.get_records_for_run(run.dagster_run.run_id, limit=1, ascending=False).records
+    return datetime.fromtimestamp(max(*seconds, *(event.timestamp for event in events)), UTC)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of some names, and how many there are besides."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

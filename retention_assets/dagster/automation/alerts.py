@@ -1,0 +1,139 @@
+"""Alerts: telling somebody that a run failed, or that it succeeded and left something which a person has to look at.
+
+Belongs here: what counts as trouble, the words for it, and the two sensors that watch the runs of an environment's jobs and
+assets. Other runs of the code location are other people's.
+Does not belong here: how people are reached. `build_defs(settings, notify=…)` takes whatever does that; it is called once for
+each run. One that raises fails the tick, where the UI shows it; the run is what it was.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import dagster as dg
+
+from retention_assets.dagster.automation.sensors import running_if
+from retention_assets.dagster.naming import Names
+from retention_assets.settings.urls import masked
+
+_LOG = logging.getLogger("retention_assets.dagster.automation.alerts")
+_FAILED = "Tells that a run failed, and at which step."
+_LEFT_SOMETHING = "Tells that a run succeeded with checks that failed, or with something that could not be swept."
+_MOST = 20
+_WORD = re.compile(r"\S+")
+# What a sweep leaves behind, by the name of the number in its metadata.
+_LEFT = {
+    "refused": "datasets were refused",
+    "failed": "transactions could not be deleted, which the next sweep tries again",
+}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What somebody is told of a run. It holds no link: only who sends it knows where the UI is."""
+
+    title: str
+    text: str
+    run_id: str
+
+
+Notify = Callable[[Notice], object]
+
+
+@dataclass(frozen=True)
+class Own:
+    """By what the runs of an environment are told from those of others in its code location."""
+
+    names: Names
+    jobs: frozenset[str]
+    assets: frozenset[dg.AssetKey]
+
+    def has(self, instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+        """Whether a run is one of its jobs, or makes or checks one of its assets, be it in a job of somebody else."""
+        return run.job_name in self.jobs or not self.assets.isdisjoint(_about(instance, run))
+
+
+def log_notice(notice: Notice) -> None:
+    """The notifier where nobody has given another one."""
+    _LOG.warning("%s\n%s", notice.title, notice.text)
+
+
+def alerts(notify: Notify, is_on: bool, own: Own) -> list[dg.SensorDefinition]:
+    """The sensors, telling by a notifier."""
+
+    @dg.run_failure_sensor(name=own.names.of("alert_on_failure"), description=_FAILED, default_status=running_if(is_on))
+    def on_failure(context: dg.RunFailureSensorContext) -> None:
+        run = context.dagster_run
+        if own.has(context.instance, run):
+            troubles = [*_failures(context), *_troubles(context.instance, run.run_id, own)]
+            notify(_notice(f"{run.job_name} failed", troubles, run.run_id))
+
+    @dg.run_status_sensor(
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        name=own.names.of("alert_on_trouble"),
+        description=_LEFT_SOMETHING,
+        default_status=running_if(is_on),
+    )
+    def on_trouble(context: dg.RunStatusSensorContext) -> None:
+        run = context.dagster_run
+        # No need to ask whose the run is: whatever there is to tell is about an asset.
+        if troubles := list(_troubles(context.instance, run.run_id, own)):
+            notify(_notice(f"{run.job_name} succeeded, with something to look at", troubles, run.run_id))
+
+    return [on_failure, on_trouble]
+
+
+def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
+    more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
+    # What a store or a database raised may quote the address that it was given. Word by word, for a text is no URL.
+    text = _WORD.sub(lambda word: masked(word[0]), "\n".join([*troubles[:_MOST], *more]))
+    return Notice(title, text, run_id)
+
+
+def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
+    """The steps that failed, each with the error at the bottom of it; or why no step even began."""
+    events = context.get_step_failure_events()
+    for event in events:
+        failed = event.step_failure_data
+        error = failed.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        # A step that refused says why in one sentence; of anything else there is the error.
+        words = failed.user_failure_data.description if failed.user_failure_data else None
+        yield f"{event.step_key}: {words or (error.message.strip() if error else 'no error was given')}"
+    if not events:
+        yield context.failure_event.message or "No step failed; the run itself did."
+
+
+def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.AssetKey]:
+    """The assets that a run was to make or to check, as it was launched, or else as its events have it."""
+    checks = run.asset_check_selection or ()
+    if run.asset_selection or checks:
+        return {*(run.asset_selection or ()), *(key.asset_key for key in checks)}
+    wanted = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION}
+    planned = (entry.dagster_event and entry.dagster_event.asset_key for entry in instance.all_logs(run.run_id, of_type=wanted))
+    return {key for key in planned if key}
+
+
+def _troubles(instance: dg.DagsterInstance, run_id: str, own: Own) -> Iterator[str]:
+    """Checks that failed, and what the sweep says that it refused or could not delete."""
+    wanted = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
+    swept: dict[str, str | None] = {}
+    for entry in instance.all_logs(run_id, of_type=wanted):
+        check, made = entry.asset_check_evaluation, entry.asset_materialization
+        if check is not None and not check.passed and check.asset_key in own.assets:
+            yield f"The check {check.check_name} of {check.asset_key.to_user_string()} failed."
+        if made is not None and made.asset_key == own.names.key("swept_transactions"):
+            # A run over many partitions says the same for each of them.
+            swept[made.asset_key.to_user_string()] = _swept(made)
+    yield from filter(None, swept.values())
+
+
+def _swept(made: dg.AssetMaterialization) -> str | None:
+    said = [
+        f"{made.metadata[name].value} {words}"
+        for name, words in _LEFT.items()
+        if name in made.metadata and made.metadata[name].value
+    ]
+    return f"The sweep: {'; '.join(said)}." if said else None

@@ -1,0 +1,57 @@
+"""The evaluation loop: judges anew what can have changed since it was last judged, and nothing else.
+
+Belongs here: one tick, from what the stores say now to one run over a list of datasets. There is no cursor: everything that a
+tick has to know is in the ledger, so that a loop that was stopped, moved or restored goes on where the verdicts are.
+Does not belong here: what can have changed (evaluation/changes.py), and judging (jobs).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import dagster as dg
+
+from retention_assets.clock import now
+from retention_assets.dagster.automation.active_runs import KIND, at_work, making, on_its_way
+from retention_assets.dagster.step import Materials
+from retention_assets.evaluation.changes import Why, as_globs, due, listing_with_tokens
+from retention_assets.evaluation.rulebook import foreseen_rulebook, rules_digests
+
+EVALUATING = ("evaluate", "cycle")
+
+
+def evaluating(instance: dg.DagsterInstance, materials: Materials) -> dg.RunRecord | None:
+    """A run that judges and is queued or at work, if there is one."""
+    names = materials.names
+    return on_its_way(instance, map(names.of, EVALUATING)) or making(instance, names.key("candidate_marks"))
+
+
+def evaluation_loop(context: dg.SensorEvaluationContext, materials: Materials) -> dg.SensorResult:
+    """Judges the datasets anew whose log, refs, policies or holds are others than when they were last judged, in which time
+    alone changes a verdict, or that nobody has looked at for long. A tick that finds none launches nothing.
+
+    Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
+    """
+    settings, at = materials.retention.settings, now()
+    if run := evaluating(context.instance, materials):
+        return dg.SensorResult(skip_reason=at_work(context, run, at))
+    present = listing_with_tokens(materials.retention)
+    for name, fault in sorted(present.away.items()):
+        context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
+    with materials.retention.ledger() as ledger:
+        rules = foreseen_rulebook(ledger, settings, at).rules(present.names, at)
+        looks = ledger.looks.all()
+    what = settings.automation
+    skew = settings.clock.max_skew.after(at) - at
+    found = due(present, rules_digests(rules, present.names, at), looks, at, what.everything, skew)
+    waiting = f"; {len(present.away):,} stores away" if present.away else ""
+    if not found:
+        return dg.SensorResult(skip_reason=f"Nothing can have changed among {len(present.names):,} datasets{waiting}.")
+    context.log.info(f"{_counted(found)}{waiting}.")
+    chosen = list(found)[: what.datasets_per_run]
+    request = dg.RunRequest(run_config={"datasets": as_globs(chosen, present)}, tags={KIND: "evaluate"})
+    return dg.SensorResult(run_requests=[request])
+
+
+def _counted(found: Mapping[str, Why]) -> str:
+    """How many datasets there are to look at, for which reason."""
+    return ", ".join(f"{number:,} {why}" for why, number in Counter(found.values()).most_common())

@@ -1,0 +1,303 @@
+"""The checks themselves: each a question to a step of a run, and what it found.
+
+Belongs here: which checks there are and of which asset, and joining what they compare: the folders of the run, the ledger, the
+naive latest views. A check that is asked outside the run that made something looks at all that is published.
+Does not belong here: Dagster's words for any of it (checks.py), and the comparing of rows (ledger/invariants.py,
+frames/views/latest_views.py).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.dagster.step import Running
+from retention_assets.frames.log import NAME
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks
+from retention_assets.ledger import Ledger
+from retention_assets.ledger import invariants as hold
+from retention_assets.ledger.invariants import Invariant, Violation
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.publications import Publication
+from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, run_stage
+
+MOST_SHOWN = 1000
+_VERDICTS, _MARKS, _NEEDED = "candidate_marks", "marks", "needed_marks"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a check found: violations in all, and the first datasets that have any."""
+
+    expected: str
+    violations: int
+    datasets: int
+    shown: tuple[Violation, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is nothing to say."""
+        return not self.violations
+
+    @property
+    def actual(self) -> str:
+        """What is the case, in a sentence."""
+        if self.passed:
+            return "It is so."
+        first = "; ".join(f"{one.dataset}: {one.what}" if one.dataset else one.what for one in self.shown[:3])
+        return f"{self.violations} violations in {self.datasets} datasets. {first}{' …' if self.datasets > 3 else ''}"
+
+
+def found(expected: str, violations: Iterable[Violation]) -> Found:
+    """Violations counted; no more of them are kept than are shown."""
+    times, shown, lines = 0, list[Violation](), 0
+    for one in violations:
+        times, lines = times + one.times, lines + 1
+        if len(shown) < MOST_SHOWN:
+            shown.append(one)
+    return Found(expected, times, lines, tuple(shown))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of an asset. One that is not blocking warns and stops nothing."""
+
+    look: Callable[[Running], Found]
+    blocking: bool = True
+
+    @property
+    def name(self) -> str:
+        """By which people and other tools know it."""
+        return self.look.__name__
+
+    @property
+    def description(self) -> str:
+        """What it would mean if it failed."""
+        return " ".join((self.look.__doc__ or "").split())
+
+
+# --- what was read ----------------------------------------------------------------------------------------------------
+
+
+def log_is_sound(run: Running) -> Found:
+    """Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or swept."""
+    with run.retention.ledger() as ledger:
+        datasets = read_datasets(run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice))
+    refused = datasets.filter(pc.is_valid(datasets["fault"])).to_pylist()
+    faults = (
+        Violation(row["dataset"], f"{row['fault']} ({row['fault_transaction']})" if row["fault_transaction"] else row["fault"])
+        for row in refused
+    )
+    return found("Every log is sound.", faults)
+
+
+# --- what was judged and marked ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdicts that a check looks at, and the log that they were made of."""
+
+    publications: tuple[Publication, ...]
+    verdicts: tuple[Source, ...]
+    log: tuple[Source, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Their datasets."""
+        return frozenset(one.dataset for one in self.publications)
+
+
+def judged(run: Running, ledger: Ledger) -> Judged:
+    """What this run judged, or else the newest there is, without datasets whose log was read anew since."""
+    key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
+    sources = {one.folder: one.datasets for one in run.warehouse.sources(ledger, key, run.run, run.choice)}
+    with ledger.database.reading() as connection:
+        newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
+    publications = tuple(
+        one
+        for one in ledger.published.of(key.to_user_string())
+        if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
+    )
+    by_folder: dict[str, set[str]] = {}
+    for one in publications:
+        by_folder.setdefault(one.folder, set()).add(one.dataset)
+    verdicts = tuple(Source(folder, frozenset(names)) for folder, names in sorted(by_folder.items()))
+    logs = run.warehouse.sources(ledger, log, run.run, run.choice)
+    return Judged(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
+
+
+def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
+    """What of some sources is about some datasets; a folder that this run wrote is small enough to be read whole."""
+    for source in sources:
+        mine = None if source.datasets is None else source.datasets & names
+        if mine is None or mine:
+            yield Source(source.folder, mine)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The naive latest views of a part against its marks, as a value that travels to tasks."""
+
+    verdicts: tuple[Source, ...]
+    allowed: frozenset[tuple[str, int]]
+
+    def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
+        """The marks of one part that its readers need."""
+        names = set(datasets["dataset"].to_pylist())
+        marks = pa.concat_tables([CANDIDATES.empty_table(), *self._marks(names)])
+        return {_NEEDED: needed_marks(transactions, marks, self.allowed)}
+
+    def _marks(self, names: set[str]) -> Iterator[pa.Table]:
+        for source in self.verdicts:
+            if mine := sorted(names & (source.datasets or frozenset())):
+                yield parquet(f"{source.folder}/{_MARKS}").to_table(filter=pc.field("dataset").isin(mine)).cast(CANDIDATES)
+
+
+def latest_view_is_never_marked(run: Running) -> Found:
+    """Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A policy
+    with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.
+    """
+    with run.retention.ledger() as ledger:
+        looked = judged(run, ledger)
+        with ledger.database.reading() as connection:
+            allowed = hold.may_mark_latest_views(connection)
+    target = f"{run.folder}/checks"
+    run_stage(run.spark, looked.log, target, (_NEEDED,), Needed(looked.verdicts, allowed), COLUMNS)
+    rows = read_output(target, _NEEDED).cast(NEEDED).sort_by("dataset").to_pylist()
+    needed = (
+        Violation(
+            row["dataset"],
+            f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it",
+            row["marks"],
+        )
+        for row in rows
+    )
+    return found("No mark in the latest view of a live branch, unless its policy may select there.", needed)
+
+
+def verdicts_sum_to_the_log(run: Running) -> Found:
+    """Every transaction of a log has exactly one verdict: one that was overlooked could be one that has to stay."""
+    with run.retention.ledger() as ledger:
+        looked = judged(run, ledger)
+    verdicts = _verdicts(looked)
+    log = {row["dataset"]: row["transactions"] for row in read_datasets(looked.log).to_pylist()}
+    off = (
+        Violation(name, f"{verdicts.get(name, 0)} verdicts for {log.get(name, 0)} transactions")
+        for name in sorted(looked.names)
+        if verdicts.get(name, 0) != log.get(name, 0)
+    )
+    return found("As many verdicts as transactions, in every dataset.", off)
+
+
+def limits_are_respected(run: Running) -> Found:
+    """No policy newly marked more of a dataset at a time than its limits allow."""
+    with run.retention.ledger() as ledger:
+        looked = judged(run, ledger)
+        sizes = dict.fromkeys(looked.names, 0) | _verdicts(looked)
+        with ledger.database.reading() as connection:
+            actors = {f"run {one.run}" for one in looked.publications}
+            return found("New marks within the limits of their policy.", hold.over_limits(connection, actors, sizes))
+
+
+def _verdicts(looked: Judged) -> dict[str, int]:
+    """How many verdicts there are of each dataset, without more than a batch of them in memory."""
+    counts: dict[str, int] = {}
+    for source in looked.verdicts:
+        rows = parquet(f"{source.folder}/{_VERDICTS}", pa.schema([("dataset", NAME)]))
+        for batch in rows.to_batches():
+            for pair in pc.value_counts(batch["dataset"].cast(pa.string())).to_pylist():
+                if pair["values"] in (source.datasets or ()):
+                    counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
+    return counts
+
+
+# --- what the ledger says ---------------------------------------------------------------------------------------------
+
+_EXPECTED: Mapping[str, tuple[str, Invariant]] = {
+    "mark_times_are_monotonic": (
+        "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
+        hold.mark_times,
+    ),
+    "marks_have_a_policy_and_a_reason": (
+        "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
+        partial(hold.policies_and_reasons, reasons=frozenset(Reason.__members__)),
+    ),
+    "nothing_is_swept_before_it_is_due": (
+        "Whatever is swept was in a plan that was made when its grace was over.",
+        hold.swept_before_due,
+    ),
+    "nothing_is_swept_without_a_mark": (
+        "Whatever is swept was marked, and the record says that its deletion began before it was done.",
+        hold.swept_without_mark,
+    ),
+}
+
+
+def before_a_sweep(ledger: Ledger, datasets: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """What the ledger itself can say about datasets that are about to be swept, by the names of the checks."""
+    with ledger.database.reading() as connection:
+        for name, (expected, invariant) in _EXPECTED.items():
+            yield name, found(expected, invariant(connection, datasets))
+
+
+def mark_times_are_monotonic(run: Running) -> Found:
+    """The times of the record are in order: mark times never go back, a mark is due when its grace is over, and visibility
+    marks only rise. A time that was moved could end a grace in which somebody was to object.
+    """
+    return _of_ledger(run, *_EXPECTED["mark_times_are_monotonic"])
+
+
+def marks_have_a_policy_and_a_reason(run: Running) -> Found:
+    """For every open mark somebody can say by which version of which policy it was made, and why."""
+    return _of_ledger(run, *_EXPECTED["marks_have_a_policy_and_a_reason"])
+
+
+def nothing_is_swept_before_it_is_due(run: Running) -> Found:
+    """Nothing was deleted in its grace."""
+    return _of_ledger(run, *_EXPECTED["nothing_is_swept_before_it_is_due"])
+
+
+def nothing_is_swept_without_a_mark(run: Running) -> Found:
+    """Nothing was deleted that was not marked, planned and begun."""
+    return _of_ledger(run, *_EXPECTED["nothing_is_swept_without_a_mark"])
+
+
+def the_record_is_intact(run: Running) -> Found:
+    """The audit and everything it covers still says what was written. `retention audit verify` says the same in a terminal."""
+    with run.retention.ledger() as ledger:
+        faults = ledger.verify().faults
+    return found("Every row of the record as it was written.", (Violation("", fault) for fault in faults))
+
+
+def report_adds_up(run: Running) -> Found:
+    """What a day was to delete has ended in one way or is still open, and nothing is counted below zero."""
+    expected = "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day."
+    return _of_ledger(run, expected, hold.reports_add_up)
+
+
+def _of_ledger(run: Running, expected: str, invariant: Invariant) -> Found:
+    with run.retention.ledger() as ledger:
+        names = None
+        if not run.choice.all:
+            asset = run.sibling("candidate_marks").to_user_string()
+            names = run.choice.of(ledger.published.datasets(asset))
+        with ledger.database.reading() as connection:
+            return found(expected, invariant(connection, names))
+
+
+CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "transaction_log": (Check(log_is_sound, blocking=False),),
+    "candidate_marks": (
+        Check(latest_view_is_never_marked),
+        Check(mark_times_are_monotonic),
+        Check(marks_have_a_policy_and_a_reason),
+        Check(verdicts_sum_to_the_log),
+        Check(limits_are_respected),
+    ),
+    "swept_transactions": (Check(nothing_is_swept_before_it_is_due), Check(nothing_is_swept_without_a_mark)),
+    "purge_report": (Check(the_record_is_intact), Check(report_adds_up)),
+}

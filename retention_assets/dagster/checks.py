@@ -1,0 +1,96 @@
+"""Asset checks: what Dagster evaluates after each asset, and before the asset that builds on it.
+
+Belongs here: Dagster's words for what a check found, as checks of assets and as events of the jobs that work through lists.
+A check is of an asset, never of a dataset: its partitions would cost events with the square of their number, so the offending
+datasets are a table in its metadata. A failed blocking check stops whatever follows; the datasets at fault are left out or
+refused by what made them, and the check is the alarm.
+Does not belong here: what a check looks at (check_queries.py).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.dagster.check_queries import CHECKS, Check, Found
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partitions import choice_of
+from retention_assets.dagster.run_config import Judging
+from retention_assets.dagster.step import Materials, Running, materials_in
+
+_COLUMNS = (dg.TableColumn("dataset"), dg.TableColumn("violations", "int"), dg.TableColumn("what"))
+
+
+def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
+    """The checks of an environment's assets."""
+    return [_asset_check(names, names.key(asset), check) for asset, checks in CHECKS.items() for check in checks]
+
+
+def evaluations(run: Running) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks of the asset that a step of a job made, evaluated; then a Failure if one failed that nothing may follow.
+
+    To be yielded: what a step only logs is lost when it fails.
+    """
+    failed = []
+    for check in CHECKS.get(run.key.path[-1], ()):
+        found = check.look(run)
+        yield dg.AssetCheckEvaluation(
+            asset_key=run.key,
+            check_name=check.name,
+            passed=found.passed,
+            metadata=_metadata(found),
+            severity=_severity(check),
+            description=found.actual,
+            blocking=check.blocking,
+        )
+        if check.blocking and not found.passed:
+            failed.append(f"{check.name} failed. {found.actual}")
+    if failed:
+        raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
+
+
+def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=asset,
+        name=check.name,
+        description=check.description,
+        blocking=check.blocking,
+        required_resource_keys={names.materials},
+    )
+    def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        found = check.look(_running(context, asset, materials_in(context.op_execution_context.resources, names)))
+        return dg.AssetCheckResult(
+            passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
+        )
+
+    return asset_check
+
+
+def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, materials: Materials) -> Running:
+    """The run as the asset's own step has it. Launched alone a check has no partition, and looks at all that is published."""
+    config = Judging()
+    run = materials.of_op(context.op_execution_context, asset, config)
+    # A check's context answers what an asset's does; the two have no type in common.
+    choice = choice_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
+    return replace(run, choice=choice)
+
+
+def _severity(check: Check) -> dg.AssetCheckSeverity:
+    return dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
+
+
+def _metadata(found: Found) -> dict[str, Any]:
+    return {
+        "expected": found.expected,
+        "actual": found.actual,
+        "violations": found.violations,
+        "datasets": found.datasets,
+        "offending_datasets": _table((one.dataset, one.times, one.what) for one in found.shown),
+    }
+
+
+def _table(rows: Iterable[tuple[str, int, str]]) -> dg.MetadataValue:
+    names = [column.name for column in _COLUMNS]
+    records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows]
+    return dg.MetadataValue.table(records, dg.TableSchema(list(_COLUMNS)))

@@ -1,0 +1,107 @@
+"""`RetentionComponent`: this environment as a component of somebody's Dagster project, from a few lines of YAML.
+
+Belongs here: the attributes of the component, and finding settings by them. Dagster finds the class as
+`retention_assets.RetentionComponent`; loading it needs no Java and opens no store.
+Does not belong here: what the definitions are (definitions.py), and the keys of the settings (settings/model.py).
+"""
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import dagster as dg
+from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
+
+from retention_assets.dagster.automation.alerts import Notify, log_notice
+from retention_assets.definitions import embedded_defs
+from retention_assets.errors import BadInput, Problem
+from retention_assets.settings.model import FILE, Settings, load_settings, settings_of
+from retention_assets.settings.yaml import Document
+
+_EXAMPLE_SETTINGS = """\
+# Relative paths are meant from this folder; ${NAME} is an environment variable.
+ledger: sqlite:///.retention/ledger.db
+warehouse: .retention/warehouse
+policies: policies
+# Nothing is looked at before a store is named here, and nothing is deleted by itself before `automation` says so.
+stores: []
+"""
+_EXAMPLE_POLICIES = """\
+# No policy, no mark. A policy, and what it means: retention validate
+policies: []
+"""
+
+
+class RetentionScaffolder(Scaffolder[Any]):
+    """Starts an instance of the component with settings that load, and a folder for policies."""
+
+    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+        """Write its files into the new folder."""
+        scaffold_component(request, {"config": FILE} if request.scaffold_format == "yaml" else None)
+        if request.append:
+            # Beside another component, in whose folder there may be settings already.
+            return
+        (request.target_path / FILE).write_text(_EXAMPLE_SETTINGS, "utf-8")
+        (request.target_path / "policies").mkdir()
+        (request.target_path / "policies" / "policies.yaml").write_text(_EXAMPLE_POLICIES, "utf-8")
+
+
+@dg.scaffold_with(RetentionScaffolder)
+class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Retention for versioned data: judges histories by policy, marks what may go, sweeps it after its grace, and reports."""
+
+    config: Annotated[
+        str | None,
+        dg.Resolver.default(description="The settings file, from this folder. Left out, and without settings: retention.yaml."),
+    ] = None
+    settings: Annotated[
+        dict[str, Any] | None,
+        dg.Resolver.default(description="The keys of the settings file, here. Relative paths are meant from this folder."),
+    ] = None
+    key_prefix: Annotated[
+        str | list[str] | None,
+        dg.Resolver.default(description="Before every name, so that nothing clashes; what the settings say when left out."),
+    ] = None
+    notify: Annotated[
+        str | None,
+        dg.Resolver.default(description="The dotted name of a callable that is told of runs which need a person."),
+    ] = None
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """What dg lists of it."""
+        kinds = ("asset", "asset_check", "job", "resource", "schedule", "sensor")
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["retention", "spark"], produces=kinds)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions; whose steps run where is for the project to say, so they bring no executor."""
+        return embedded_defs(self._settings(context.path), self._notify(), self.key_prefix or ())
+
+    def _settings(self, folder: Path) -> Settings:
+        """What the file or the attributes say."""
+        # A component that stands beside others in one file is known by the path of that file.
+        folder = folder if folder.is_dir() else folder.parent
+        if self.settings is None:
+            return load_settings(folder / (self.config or FILE))
+        if self.config is not None:
+            raise BadInput(
+                Problem("stands beside config", key="settings", expected="one of them: the keys here, or a file that has them")
+            )
+        return settings_of(Document(str(folder / "defs.yaml"), self.settings, {}))
+
+    def _notify(self) -> Notify:
+        if self.notify is None:
+            return log_notice
+        module, _, name = self.notify.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as fault:
+            raise self._no_notifier(f"can't be imported: {fault}") from None
+        if not callable(found):
+            raise self._no_notifier("can't be called")
+        notify: Notify = found
+        return notify
+
+    def _no_notifier(self, what: str) -> BadInput:
+        expected = "the dotted name of a callable, such as my_project.alerts.tell"
+        return BadInput(Problem(what, key="notify", value=f"'{self.notify}'", expected=expected))

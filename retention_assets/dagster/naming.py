@@ -1,0 +1,58 @@
+"""Names: under which names an environment's assets, jobs and all that launches them are known to Dagster.
+
+Belongs here: the prefix that keeps them apart from the names of another project, or of another environment in one code
+location, and how a name is made of it. Without a prefix every name is the bare word. Whatever Dagster calls by a name asks
+here, so that no two parts of one environment can miss each other.
+Does not belong here: what has those names.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from retention_assets.errors import BadInput, Problem
+from retention_assets.settings.dagster import WORD, WORDS
+
+# As Dagster itself joins the parts of a key where it needs a word.
+_JOINT = "__"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names below some prefix."""
+
+    prefix: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in self.prefix:
+            if not WORD.fullmatch(part):
+                raise BadInput(Problem("can't be part of a name", key="key_prefix", value=f"'{part}'", expected=WORDS))
+
+    @classmethod
+    def below(cls, prefix: str | Sequence[str]) -> "Names":
+        """The names below a prefix as people write it: `team/retention`, or its parts."""
+        return cls(tuple(prefix.split("/") if isinstance(prefix, str) and prefix else prefix))
+
+    def key(self, asset: str) -> dg.AssetKey:
+        """The key of an asset."""
+        return dg.AssetKey([*self.prefix, asset])
+
+    def of(self, word: str) -> str:
+        """The name of anything else: a job, an op, a sensor, a schedule, a pool, a resource, the partitions."""
+        return _JOINT.join((*self.prefix, word))
+
+    @property
+    def materials(self) -> str:
+        """The resource that every step and every tick asks for."""
+        return self.of("materials")
+
+    @property
+    def datasets(self) -> str:
+        """The dynamic partitions, under either setting: their keys are names of datasets, or of stores."""
+        return self.of("datasets")
+
+    @property
+    def sweeps(self) -> str:
+        """The pool of whatever sweeps. A courtesy to people who look at Dagster; the lock is the lease in the ledger."""
+        return self.of("sweeps")

@@ -1,0 +1,48 @@
+"""Telling people how a sweep goes: a bar where somebody looks at a terminal, lines in the log elsewhere.
+
+Belongs here: the two ways of telling. Does not belong here: the sweep.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from retention_assets.outcomes import Outcome
+from retention_assets.sweep.dataset_sweep import Result, Tell
+
+_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+
+
+@contextmanager
+def telling(log: Callable[[str], object]) -> Iterator[Tell]:
+    """What an engine calls after each batch and at the end of each dataset."""
+    if not sys.stderr.isatty():
+
+        def lines(result: Result) -> None:
+            log(_line(result))
+
+        yield lines
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bars: dict[str, object] = {}
+
+        def tell(result: Result) -> None:
+            # One bar at a time: datasets are swept one after the other.
+            if result.dataset not in bars:
+                for known in progress.task_ids:
+                    progress.remove_task(known)
+                bars.clear()
+                bars[result.dataset] = progress.add_task(result.dataset, total=result.planned)
+            done = sum(result.outcomes[outcome] for outcome in _GOES)
+            progress.update(progress.task_ids[0], completed=done, total=max(done, result.planned))
+
+        yield tell
+
+
+def _line(result: Result) -> str:
+    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in _GOES)
+    words = f" {result.refused}" if result.refused else ""
+    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed.{words}"

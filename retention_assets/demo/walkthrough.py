@@ -1,0 +1,180 @@
+"""The demonstration from start to end: build, then run the whole cycle on three days, and tell what happened and why.
+
+Belongs here: the order of the acts and the words between them. The work is done by the same jobs that a real environment runs.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+from rich.console import Console
+from rich.markup import escape
+
+from retention_assets.dagster.headless import Ran, run_job
+from retention_assets.demo import ice, lake
+from retention_assets.demo.databases import rows_in
+from retention_assets.demo.environment import HOME, build, bytes_in
+from retention_assets.demo.lake import AS_OF
+from retention_assets.errors import Refused
+from retention_assets.evaluation.explain import explain
+from retention_assets.evaluation.rules_in_force import rules_for
+from retention_assets.exchange import read_log
+from retention_assets.ledger import open_ledger
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.language import load_policies
+from retention_assets.render.terminal import explanation, size_of, table
+from retention_assets.report import day_report
+from retention_assets.settings.model import Settings, load_settings
+
+GRACE = AS_OF + timedelta(days=2)
+SWEEP = AS_OF + timedelta(days=8)
+ANN = "ann"
+
+
+def demo(folder: Path, console: Console) -> None:
+    """Build the environment, live through nine days of it, and explain what was found."""
+    settings_file = build(folder)
+    settings = load_settings(settings_file)
+    os.environ["DAGSTER_HOME"] = str((folder / HOME).resolve())
+    # Two of Dagster's programs that open a fresh home at once crash; whoever opens the UI finds one that is no longer fresh.
+    dg.DagsterInstance.get().dispose()
+    before = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
+    read_back, rows = ice.rows_of(folder), rows_in(folder)
+    _environment(folder, console, before)
+    _mark(settings, console)
+    rescued = _grace(folder, settings, console)
+    _sweep(folder, settings, console, before, rows)
+    _safe(folder, settings, console, rescued, read_back)
+    _why(settings, console)
+    _on(settings_file, console)
+
+
+def _title(console: Console, number: int, words: str, day: datetime | None = None) -> None:
+    when = f" [dim]{day:%A, %-d %B %Y}[/]" if day else ""
+    console.print(f"\n[bold]{number}. {escape(words)}[/]{when}\n")
+
+
+def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> None:
+    _title(console, 1, "An environment")
+    sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
+    console.print(f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for")
+    console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work.")
+    console.print("retention.yaml says where things are, the files in policies/ what may go.")
+
+
+def _mark(settings: Settings, console: Console) -> None:
+    _title(console, 2, "Mark", AS_OF)
+    console.print("The job `cycle` runs in Dagster, on Spark: it reads every history, judges each transaction, and marks …\n")
+    ran = _run(settings, AS_OF)
+    _verdicts(ran, console)
+    console.print(
+        f"\n{ran.number('candidate_marks', 'newly_marked'):,} transactions are marked. [bold]Nothing is deleted yet[/]: a mark"
+        " waits out its grace, seven days here."
+    )
+    for words in ran.troubles:
+        console.print(f"One history is not sound, so nothing of it is touched: {escape(words)}")
+
+
+def _verdicts(ran: Ran, console: Console) -> None:
+    rows = [
+        (row["verdict"], row["policy"], f"{row['transactions']:,}", size_of(row["bytes"]))
+        for row in ran.said["candidate_marks"]["by_policy"]
+    ]
+    console.print(
+        table("What was decided", ("verdict", "policy", "transactions", "bytes"), rows, right=("transactions", "bytes"))
+    )
+
+
+def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
+    """What people do while there is time; the marks that must therefore survive, and in whose words."""
+    _title(console, 3, "Grace", GRACE)
+    console.print("While there is time, people change their minds:\n")
+    with open_ledger(settings.ledger) as ledger:
+        ledger.unmark.transactions("lake/raw.events", ["S7"], ANN, "the March numbers are being checked again")
+        snapshots = sorted(int(name) for name in ledger.marks.table(["ice/shop.orders"])["transaction"].to_pylist())
+    console.print(f"  • {ANN} takes a mark back: `retention unmark lake/raw.events S7 --reason …`")
+    lake.add_branch(folder, "lake/raw.clicks", "backfill", "S9")
+    console.print("  • Somebody makes the branch backfill on transaction S9 of lake/raw.clicks, which is marked.")
+    ice.add_branch(folder, "shop.orders", "dispute", snapshots[0])
+    console.print(f"  • Somebody makes the branch dispute on snapshot {snapshots[0]} of ice/shop.orders, which is marked.")
+    return {"lake/raw.clicks S9": "backfill", f"ice/shop.orders {snapshots[0]}": "dispute"}
+
+
+def _sweep(
+    folder: Path, settings: Settings, console: Console, before: Mapping[str, int], rows_before: Mapping[str, int]
+) -> None:
+    _title(console, 4, "Sweep", SWEEP)
+    console.print("The grace is over. The job runs again; before each dataset it looks at the store anew …\n")
+    ran = _run(settings, SWEEP)
+    rows = [
+        (row["dataset"], row["deleted"], row["spared"], size_of(row["bytes_freed"]))
+        for row in ran.said["swept_transactions"]["by_dataset"]
+    ]
+    columns = ("dataset", "deleted", "spared at the door", "bytes freed")
+    console.print(table("What was swept", columns, rows, right=columns[1:]))
+    after = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
+    for name, size in before.items():
+        console.print(f"{name}: {size_of(size)} before, {size_of(after[name])} after")
+    for name, count in rows_in(folder).items():
+        console.print(f"table {name}: {rows_before[name]:,} rows before, {count:,} after")
+    with open_ledger(settings.ledger) as ledger:
+        total = day_report(ledger, SWEEP.date()).total
+        verified = ledger.verify()
+    counts = ", ".join(
+        f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in ("to_delete", "deleted", "spared", "failed")
+    )
+    console.print(f"\nThe day's report: {counts}. {size_of(total.counters['bytes_freed'])} freed.")
+    console.print(f"The record: {verified.rows} rows, each with the hash of the row before; {len(verified.faults)} faults.")
+
+
+def _safe(folder: Path, settings: Settings, console: Console, rescued: Mapping[str, str], read_back: Mapping[str, int]) -> None:
+    _title(console, 5, "What was not swept")
+    with open_ledger(settings.ledger) as ledger:
+        spared = ledger.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
+    rows = [(row["dataset"], row["transaction"], row["why"]) for row in spared]
+    console.print(table("Marked, and spared at the door", ("dataset", "transaction", "why"), rows))
+    now = ice.rows_of(folder)
+    lost = {name for name, count in read_back.items() if now.get(name) != count}
+    unsaved = set(rescued) - {f"{row['dataset']} {row['transaction']}" for row in spared}
+    if lost or unsaved or not (folder / "data" / "raw.events" / "S7").is_dir():
+        raise Refused(
+            f"The demonstration went wrong: {', '.join(sorted(lost | unsaved)) or 'lake/raw.events S7'} is not as it was."
+        )
+    console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
+    console.print(
+        "lake/raw.events S7 is still there. Its policy still selects it, so it was marked again, with a new grace: to keep it"
+    )
+    console.print("for good, place a hold.")
+
+
+def _why(settings: Settings, console: Console) -> None:
+    _title(console, 6, "Why")
+    console.print("Every verdict can be asked for its reasons. Here is one that surprises at first:\n")
+    log = read_log(Path(str(settings.store("lake").log)))  # type: ignore[union-attr]  # the demonstration's own store
+    rules = rules_for(load_policies(settings.policies), log.datasets["dataset"].to_pylist(), settings)
+    console.print(explanation(explain(log, rules, "lake/demo.shared_branch", "T1", AS_OF)))
+
+
+def _on(settings_file: Path, console: Console) -> None:
+    _title(console, 7, "Go on")
+    later = text_of(SWEEP + timedelta(days=1))
+    for command, words in (
+        ("retention history lake/raw.clicks", "what became of each transaction, and when"),
+        ("retention report", "the day's report; --html writes it as a page"),
+        ("retention marks --due --as-of " + text_of(SWEEP + timedelta(days=7)), "what the next sweep will look at"),
+        (f"retention run --dry-run --as-of {text_of(SWEEP + timedelta(days=7))}", "what it would delete, without deleting"),
+        ("retention audit verify", "the record, computed again"),
+        (f"retention explain lake/raw.models S3 --as-of {later}", "a tag that pins a view"),
+    ):
+        console.print(f"  {escape(f'RETENTION_CONFIG={settings_file} {command}')}\n      {words}", soft_wrap=True)
+    console.print("  make dev\n      the Dagster UI on this environment, with the runs that you have just seen", soft_wrap=True)
+
+
+def _run(settings: Settings, as_of: datetime) -> Ran:
+    ran = run_job(settings, "cycle", as_of, log_level="error")
+    failed = [words for words in ran.troubles if "was refused" not in words]
+    if failed:
+        raise Refused("\n".join(failed))
+    return ran

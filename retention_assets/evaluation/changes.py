@@ -1,0 +1,117 @@
+"""Looking: what there is now in the stores, and which of it can have changed since it was last judged.
+
+Belongs here: asking every store for names and tokens, and holding them, the rules and the time against the last looks.
+Does not belong here: judging, and who launches it (dagster/automation/evaluation_sensor.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import pyarrow as pa
+
+from retention_assets.environment import Retention
+from retention_assets.frames.arrays import NEVER, as_micros
+from retention_assets.policy.datahub import escaped
+from retention_assets.policy.durations import Duration, micros
+from retention_assets.stores.protocol import Store
+from retention_assets.sweep.read import said
+
+
+class Why(StrEnum):
+    """Why a dataset is looked at, in words that go on a list."""
+
+    NEW = "never looked at"
+    UNTOLD = "with no token from its store"
+    LOG = "with another log"
+    RULES = "with other rules"
+    TIME = "for which it is time"
+    LONG_AGO = "not looked at for long"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The datasets that the stores list, and why a store could not be asked, by its name."""
+
+    names: tuple[str, ...]
+    away: dict[str, str]
+    # By dataset a text that is another one when its log is.
+    tokens: Mapping[str, str] = field(default_factory=dict)
+
+
+def listing(retention: Retention) -> Listing:
+    """What there is now. A store that is away hides its own datasets and no others."""
+    return _asked(retention, lambda store: (store.datasets(), {}))
+
+
+def listing_with_tokens(retention: Retention) -> Listing:
+    """The same, with what each log is now. A store whose logs can't be asked about is away."""
+
+    def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
+        names = store.datasets()
+        return names, store.tokens(names)
+
+    return _asked(retention, ask)
+
+
+def _asked(retention: Retention, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
+    found, tokens, away = list[str](), dict[str, str](), dict[str, str]()
+    for one in retention.settings.stores:
+        try:
+            mine, their_tokens = ask(retention.stores([one.name])[one.name])
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
+            away[one.name] = said(fault)
+        else:
+            found += mine
+            tokens.update(their_tokens)
+    return Listing(tuple(found), away, tokens)
+
+
+def due(
+    present: Listing, rules: Sequence[str], looks: pa.Table, now: datetime, everything: Duration, max_skew: timedelta
+) -> dict[str, Why]:
+    """The datasets that can be judged otherwise now, the one longest unseen first. `rules`: what can reach each, as a digest.
+
+    A look that lies in the future by more than clocks differ says nothing of the present.
+    """
+    names, tokens, digests = (looks[name].to_pylist() for name in ("dataset", "token", "rules"))
+    looked_at, next_look = (as_micros(looks[name]).tolist() for name in ("looked_at", "next_look"))
+    known = dict(zip(names, zip(tokens, digests, looked_at, next_look, strict=True), strict=True))
+    present_time, oldest, newest = micros(now), micros(everything.before(now)), micros(now + max_skew)
+
+    def why(name: str, digest: str) -> Why | None:
+        if name not in known:
+            return Why.NEW
+        token, before, looked, then = known[name]
+        if token is None or name not in present.tokens:
+            return Why.UNTOLD
+        if token != present.tokens[name]:
+            return Why.LOG
+        if digest != before:
+            return Why.RULES
+        if NEVER < then <= present_time:
+            return Why.TIME
+        return None if oldest < looked <= newest else Why.LONG_AGO
+
+    found = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := why(name, digest))}
+    return dict(sorted(found.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
+
+
+def as_globs(names: Sequence[str], present: Listing) -> list[str]:
+    """Some of what is present, as a run takes it: a store of which all is meant by its name, and everything as `*`."""
+    if len(names) == len(present.names) and not present.away:
+        return ["*"]
+    mine, there = _by_store(names), _by_store(present.names)
+    globs: list[str] = []
+    for store, chosen in sorted(mine.items()):
+        is_whole = len(chosen) == len(there[store]) > 1
+        globs += [f"{escaped(store)}/*"] if is_whole else [escaped(name) for name in sorted(chosen)]
+    return globs
+
+
+def _by_store(names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.partition("/")[0], []).append(name)
+    return found

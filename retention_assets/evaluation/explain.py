@@ -1,0 +1,233 @@
+"""Explain one transaction: each branch and its view there, each policy with each of its lines, and what protects it.
+
+Belongs here: the slow and complete answer about one row, computed by the same frames that judge millions. Nothing is decided
+anew here; if this page and a verdict disagree, one of them is wrong, and a test compares them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel
+
+from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.evaluation.rules_in_force import Rules
+from retention_assets.frames.arrays import NEVER, Ints
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts import selectors as policy_rules
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.views.forest import preorder
+from retention_assets.frames.views.history import History
+from retention_assets.frames.views.protection import protection
+from retention_assets.frames.views.scope import FAR, Scope, Scopes
+from retention_assets.policy.durations import from_micros, micros, text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.sentences import sentence
+from retention_assets.policy.table_windows import OwnWindows, own_windows
+
+MOST_BRANCHES = 50
+
+
+@dataclass(frozen=True)
+class BranchView:
+    """The transaction as one branch sees it."""
+
+    branch: str
+    view: int | None
+    newer: int | None
+    left_latest_view_at: str | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a policy, asked about the transaction."""
+
+    key: str
+    holds: bool
+    words: str
+    value: str | None = None
+    branches: str | None = None
+
+
+@dataclass(frozen=True)
+class PolicyAnswer:
+    """One policy's answer."""
+
+    policy: str
+    sentence: str
+    selects: bool
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything there is to say about one transaction."""
+
+    dataset: str
+    transaction: str
+    as_of: str
+    type: str
+    status: str
+    closed_at: str | None
+    bytes: int | None
+    verdict: str
+    policy: str | None
+    also: tuple[str, ...]
+    summary: str
+    reasons: tuple[dict[str, str | None], ...]
+    branches: tuple[BranchView, ...]
+    more_branches: int
+    tags: tuple[str, ...]
+    policies: tuple[PolicyAnswer, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--format json`."""
+        return asdict(self)
+
+
+def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datetime) -> Explanation:
+    """Explain a transaction, or say why that cannot be done."""
+    described = _dataset(log, dataset)
+    own = own_windows(described)
+    rows = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)).combine_chunks()
+    one = Log(rows, log.datasets)
+    at = pc.index(rows["transaction"], transaction).as_py()
+    if at < 0:
+        known = rows["transaction"].to_pylist()[:100_000]
+        guess = nearest(transaction, known)
+        remedy = f"Did you mean {guess}?" if guess else None
+        raise BadInput(Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=remedy))
+    about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
+    mark = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of).slice(at, 1).to_pylist()[0]
+    history = History(rows, micros(as_of))
+    scopes = Scopes(history)
+    position = at if history.order is None else int(history.positions[at])
+    row = rows.slice(at, 1).to_pylist()[0]
+    holders = _holders(history, position).tolist()
+    reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
+    views = tuple(_branch_view(history, rank, position) for rank in holders[:MOST_BRANCHES])
+    return Explanation(
+        dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
+        closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
+        verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
+        summary=_summary(mark, views), reasons=reasons, branches=views,
+        more_branches=max(0, len(holders) - MOST_BRANCHES),
+        tags=tuple(_tags(scopes, position)),
+        policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
+    )  # fmt: skip
+
+
+def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
+    """The verdict as one thought, for somebody who meets these words for the first time."""
+    verdict, policy = mark["verdict"], mark["policy"]
+    if verdict == "open":
+        return "It is still being written, so no policy looks at it."
+    if verdict == "keep":
+        return "No policy selects it, so it stays."
+    if verdict == "mark":
+        return f"Policy '{policy}' selects it and nothing protects it: it will be marked, and swept when its grace is over."
+    latest = [view.branch for view in views if view.view == 0]
+    behind = [view.branch for view in views if view.view]
+    if latest and behind and any(reason["code"] == "LATEST_VIEW" for reason in mark["reasons"]):
+        return (
+            f"Policy '{policy}' selects it, and for branch '{behind[0]}' alone it could go. But branch '{latest[0]}' shares it"
+            " and still reads it in its latest view. A shared transaction takes the most protective answer of all its"
+            " branches, so it is spared."
+        )
+    return f"Policy '{policy}' selects it, but something protects it: it is spared."
+
+
+def _dataset(log: Log, dataset: str) -> dict[str, str]:
+    """The attributes of a dataset that was read and is sound."""
+    at = pc.index(log.datasets["dataset"], dataset).as_py()
+    if at < 0:
+        guess = nearest(dataset, log.datasets["dataset"].to_pylist()[:100_000])
+        raise BadInput(Problem(f"dataset '{dataset}' is not in the log", remedy=f"Did you mean {guess}?" if guess else None))
+    row = log.datasets.slice(at, 1).to_pylist()[0]
+    if row["fault"]:
+        raise Refused(f"{dataset} is refused: {row['fault']} (transaction {row['fault_transaction']}). Mend its log first.")
+    return dict(row["attributes"] or ())
+
+
+def _holders(history: History, position: int) -> Ints:
+    """The ranks of the branches that hold a position, found by subtree and not by trying each."""
+    if history.independent[position]:
+        return np.array([], dtype=np.int64)
+    at = position
+    if not history.committed[position]:
+        at = int(history.anchors[np.searchsorted(history.loose, position)])
+    refs = history.branches
+    if at < 0:
+        dataset = np.searchsorted(history.starts, position, side="right") - 1
+        return np.sort(refs.rank[refs.dataset == dataset])
+    begin, end = preorder(history.chains)
+    heads = begin[refs.position]
+    return np.sort(refs.rank[(heads >= begin[at]) & (heads < end[at])])
+
+
+def _branch_view(history: History, rank: int, position: int) -> BranchView:
+    name = history.branches.names[rank]
+    scope = Scope(history, history.branches.rank == rank)
+    if not scope.held[position]:
+        return BranchView(name, None, None, None, "in no view: only committed transactions are")
+    view, newer, left = int(scope.view[position]), int(scope.newer[position]), int(scope.superseded_at[position])
+    left_at = None if left == NEVER else text_of(from_micros(left))
+    words = "in the latest view, which protects it"
+    if view:
+        words = (
+            f"{view} view{'s' if view > 1 else ''} behind the latest one, which it left at {left_at}; nothing protects it here"
+        )
+    words += f" ({newer} newer data transaction{'' if newer == 1 else 's'})"
+    words += ", and an open transaction follows" if scope.open_after[position] else ""
+    return BranchView(name, view, newer, left_at, words)
+
+
+def _tags(scopes: Scopes, position: int) -> Iterator[str]:
+    tag = int(protection(scopes).tag[position])
+    if tag < FAR:
+        yield scopes.history.tags.names[tag]
+
+
+def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime, own: OwnWindows | None) -> PolicyAnswer:
+    """Each line that the policy writes down, and each unwritten one that keeps the transaction from being selected."""
+    answers: dict[tuple[str, str | None], Line] = {}
+    said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
+    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
+        if line.asked is not None and not line.asked[position]:
+            continue
+        refused = bool(line.refused[position])
+        # Of a window that stands elsewhere, the numbers are what a reader needs to see.
+        value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
+        if value is None and not refused:
+            continue
+        said = Line(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
+        known = answers.setdefault((line.key, line.branches), said)
+        if known.holds and refused:
+            answers[line.key, line.branches] = said
+    lines = tuple(answers.values())
+    return PolicyAnswer(policy.name, sentence(policy), all(line.holds for line in lines), lines)
+
+
+def _written(policy: Policy, line: policy_rules.Line) -> str | None:
+    """What the policy says at a line's key, None where it says nothing."""
+    window = next((window for window in policy.branches.windows if window.match == line.branches), None)
+    part: BaseModel | None = window if line.branches is not None else policy
+    for name in line.key.split(".")[:-1]:
+        part = None if part is None or name not in part.model_fields_set else getattr(part, name)
+    name = line.key.split(".")[-1]
+    if part is None or name not in part.model_fields_set:
+        return None
+    return " ".join(
+        f"{key}: {value}" if key else str(value) for key, value in _flat(part.model_dump(mode="json", exclude_none=True)[name])
+    )
+
+
+def _flat(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else [("", value)]

@@ -1,0 +1,138 @@
+"""Preview: what policies would decide about a log, without a ledger, a store or Dagster. Nothing is written, nothing deleted.
+
+Belongs here: the verdicts about a log, their exchange as JSON, and the difference between two sets of
+policies. How a result looks on a terminal belongs to render/terminal.py; why one transaction has its verdict belongs to explain.py.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.rules_in_force import Rules
+from retention_assets.frames.arrays import integers, joined
+from retention_assets.frames.log import SUMMED, Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.decisions import VERDICTS
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.policy.durations import text_of
+
+_LINES_AT_ONCE = 65_536
+_CHANGED = pa.schema([(name, pa.string()) for name in ("dataset", "transaction", "policy")])
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The verdicts about a log at an instant."""
+
+    as_of: datetime
+    log: Log
+    marks: pa.Table
+
+    @property
+    def refused(self) -> dict[str, dict[str, str | None]]:
+        """The datasets that are not sound: their fault and where it is."""
+        unsound = self.log.datasets.filter(pc.is_valid(self.log.datasets["fault"]))
+        return {
+            row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]}
+            for row in unsound.select(["dataset", "fault", "fault_transaction"]).to_pylist()
+        }
+
+
+def preview(log: Log, rules: Rules, as_of: datetime) -> Preview:
+    """Judge every transaction of a log."""
+    return Preview(as_of, log, candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
+
+
+def as_json(result: Preview) -> Iterator[str]:
+    """The result as one JSON object, in pieces: a log of millions is never one string."""
+    refused = result.refused
+    datasets = {name: {"refused": refused.get(name)} for name in result.log.datasets["dataset"].to_pylist()}
+    yield f'{{"as_of":{json.dumps(text_of(result.as_of))},"datasets":{_compact(datasets)},"transactions":['
+    for start in range(0, len(result.marks), _LINES_AT_ONCE):
+        lines = _lines(result.marks.slice(start, _LINES_AT_ONCE))
+        yield ("," if start else "") + ",".join(lines.to_pylist())
+    yield "]}\n"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _lines(marks: pa.Table) -> pa.Array:
+    """Rows of verdicts as JSON objects, joined column by column instead of row by row."""
+    policy = _quoted(marks["policy"]).fill_null("null")
+    also, reasons = _joined_lists(joined(marks["also"]), _quoted), _joined_lists(joined(marks["reasons"]), _reasons)
+    return pc.binary_join_element_wise(
+        '{"dataset":', _quoted(marks["dataset"]), ',"transaction":', _quoted(marks["transaction"]),
+        ',"verdict":', _quoted(marks["verdict"]), ',"policy":', policy,
+        ',"also":[', also, '],"reasons":[', reasons, "]}", "",
+    )  # fmt: skip
+
+
+def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Strings as JSON. Only what needs an escape is touched; of a dictionary column only the words are."""
+    array = joined(column)
+    if pa.types.is_dictionary(array.type):
+        return _quoted(array.dictionary).take(array.indices)
+    plain = pc.binary_join_element_wise('"', array, '"', "")
+    special = pc.match_substring_regex(array, r'[\x00-\x1f"\\]')
+    if not pc.any(special).as_py():
+        return plain
+    escaped = [_compact(text) for text in array.filter(special).to_pylist()]
+    return pc.replace_with_mask(plain, special.fill_null(False), pa.array(escaped, pa.string()))
+
+
+def _joined_lists(lists: pa.ListArray, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Each list's entries rendered and joined by commas."""
+    offsets = lists.offsets.to_numpy()
+    entries = render(lists.flatten())
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), entries), ",")
+
+
+def _reasons(entries: pa.StructArray) -> pa.Array:
+    """Reasons with their sentences; each distinct pair of code and witness is put into words once."""
+    code, witness = entries.field("code"), entries.field("witness")
+    width = len(witness.dictionary) + 1
+    pairs = integers(code.indices, 0).astype(np.int64) * width + integers(witness.indices, -1) + 1
+    distinct, which = np.unique(pairs, return_inverse=True)
+    names, witnesses = code.dictionary.to_pylist(), [None, *witness.dictionary.to_pylist()]
+    words = []
+    for pair in distinct.tolist():
+        name, about = names[pair // width], witnesses[pair % width]
+        words.append(_compact({"code": name, "witness": about, "text": Reason[name].text(about)}))
+    return pa.array(words, pa.string()).take(pa.array(which))
+
+
+@dataclass(frozen=True)
+class Change:
+    """How many transactions of a dataset a change of policies would newly mark, or no longer mark."""
+
+    dataset: str
+    policy: str
+    change: str
+    transactions: int
+    bytes: int
+
+
+def compare(log: Log, before: Rules, after: Rules, as_of: datetime) -> tuple[list[Change], pa.Table]:
+    """What another set of policies would change: per dataset and policy, and transaction by transaction."""
+    old, new = preview(log, before, as_of).marks, preview(log, after, as_of).marks
+    was, is_ = (pc.equal(joined(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
+    newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))
+    parts = []
+    for marks, changed, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
+        part = marks.select(["dataset", "transaction", "policy"]).cast(_CHANGED)
+        sized = part.append_column("bytes", log.transactions["bytes"].cast(SUMMED)).filter(changed)
+        parts.append(sized.append_column("change", pa.repeat(change, len(sized))))
+    rows = pa.concat_tables(parts)
+    grouped = rows.group_by(["dataset", "policy", "change"]).aggregate([("transaction", "count"), ("bytes", "sum")])
+    changes = [
+        Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], int(row["bytes_sum"] or 0))
+        for row in grouped.sort_by([("dataset", "ascending"), ("change", "ascending"), ("policy", "ascending")]).to_pylist()
+    ]
+    return changes, rows

@@ -1,0 +1,96 @@
+"""What readers of a history see: the view of a branch at an instant, and what of a history is visible at all.
+
+Belongs here: pure functions of the rows of one sound dataset. Views as policies count them are the frames' own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, as_micros, flags, integers, joined
+from retention_assets.policy.durations import micros
+from retention_assets.policy.fields import BRANCHED
+
+
+@dataclass(frozen=True)
+class SeenRow:
+    """A transaction that a reader sees."""
+
+    transaction: str
+    type: str
+    closed_at: datetime
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the readers of a branch see at an instant, oldest first; and whether it is the view that is current now."""
+
+    branch: str
+    current: bool
+    rows: tuple[SeenRow, ...]
+
+
+def seen_by_branches(rows: pa.Table, at: datetime, branch: str | None = None) -> list[Seen]:
+    """What the readers of each live branch, or of one, see at an instant, by the names of the branches."""
+    lists = joined(rows["heads"])
+    heads = zip(pc.list_flatten(lists).to_pylist(), pc.list_parent_indices(lists).to_pylist(), strict=True)
+    paths = _Paths(rows, at)
+    return [paths.seen(name, head) for name, head in sorted(heads) if branch in (None, name)]
+
+
+class _Paths:
+    """The rows of a dataset as one walks them from a head towards the root."""
+
+    def __init__(self, rows: pa.Table, at: datetime) -> None:
+        self.rows = rows
+        committed = _is(rows["status"], "COMMITTED") & np.isin(rows["type"].cast(pa.string()).to_numpy(False), BRANCHED)
+        there = committed & (as_micros(rows["closed_at"]) <= micros(at))
+        # Plain lists: the walk asks for one row at a time.
+        self.parent: list[int] = integers(rows["parent_ordinal"], -1).tolist()
+        self.committed, self.there = committed.tolist(), there.tolist()
+        self.snapshot = _is(rows["type"], "SNAPSHOT").tolist()
+
+    def seen(self, branch: str, head: int) -> Seen:
+        """The view that was current on a branch: what was committed by then, back to the newest SNAPSHOT among it."""
+        view: list[int] = []
+        current = True
+        for row in self._path(head):
+            if self.there[row]:
+                view.append(row)
+                if self.snapshot[row]:
+                    break
+            elif self.committed[row]:
+                current = False
+        columns = self.rows.select(["transaction", "type", "closed_at", "bytes"]).take(pa.array(view[::-1], pa.int64()))
+        return Seen(branch, current, tuple(SeenRow(**row) for row in columns.to_pylist()))
+
+    def _path(self, head: int) -> Iterator[int]:
+        row = head
+        while row >= 0:
+            yield row
+            row = self.parent[row]
+
+
+def visible(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
+    """Which transactions of a dataset somebody can still read who keeps to its visibility mark, given its `branch_views`.
+
+    One in a view: if the view is current on some live branch at an instant not before the mark. One that a tag pins. One that
+    is OPEN. One in no view (ABORTED, on no branch, a RECORD or OBJECT): if it closed, or was opened
+    and never closed, at the mark or later.
+    """
+    mark = micros(visible_from)
+    in_view = flags(pc.is_valid(views["view"]))
+    current = in_view & flags(pc.equal(views["view"], 0))
+    since = in_view & (as_micros(views["superseded_at"]) > mark)
+    loose = ~in_view & (as_micros(pc.coalesce(rows["closed_at"], rows["opened_at"])) >= mark)
+    found: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | _is(rows["status"], "OPEN")
+    return found
+
+
+def _is(column: pa.ChunkedArray, word: str) -> Bools:
+    return flags(pc.equal(column.cast(pa.string()), word))

@@ -1,0 +1,212 @@
+"""Verdicts: for every transaction mark, spare, keep or open, with the policy that has the credit and every reason.
+
+Belongs here: how selections, protection, holds and limits join into a verdict (design section 5). Datasets that the same
+policies are about are judged together. Few combinations of facts occur, however many rows there are: rows are numbered by
+their combination, each combination is decided once, in plain Python that reads like the rules, and the decision is spread.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, flags, keys_of
+from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
+from retention_assets.frames.log import LOG
+from retention_assets.frames.verdicts import limits
+from retention_assets.frames.verdicts.combinations import combinations
+from retention_assets.frames.verdicts.decisions import decide
+from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, Judged, Watch, next_looks
+from retention_assets.frames.verdicts.selectors import unmet
+from retention_assets.frames.verdicts.table_windows import Own, own_of
+from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, Spread
+from retention_assets.frames.views.history import OPEN, History
+from retention_assets.frames.views.protection import protection
+from retention_assets.frames.views.scope import FAR, Scopes
+from retention_assets.policy.durations import micros
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.where.tree import columns_of
+
+# Decisions are spread over as many rows at a time as a cache holds, however long a dataset is.
+_ROWS_AT_ONCE = 1 << 18
+_ALWAYS = (
+    "dataset",
+    "transaction",
+    "ordinal",
+    "parent_ordinal",
+    "type",
+    "status",
+    "closed_at",
+    "heads",
+    "tags",
+    "tag_expiries",
+)
+
+
+def columns_for(policies: Sequence[Policy]) -> list[str]:
+    """The columns of a log that the verdicts of some policies depend on: no others need to be read."""
+    wanted = set(_ALWAYS)
+    for policy in policies:
+        select = policy.select
+        lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
+        for line in lines:
+            if line is not None:
+                wanted |= {"opened": {"opened_at"}, "closed_or_opened": {"opened_at"}, "archived": {"archived_at"}}.get(
+                    line.of, set()
+                )
+        wanted |= {"opened_at"} if select.terminal_only is False else set()
+        wanted |= {"file_names"} if select.superseded else set()
+        wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
+        wanted |= {"attributes"} if select.unreferenced else set()
+        wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
+        if select.where:
+            wanted |= columns_of(select.where)
+    return [name for name in LOG.names if name in wanted]
+
+
+def candidate_marks(
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None = None,
+) -> pa.Table:
+    """The verdict of every transaction of a sound log, in the order of the log.
+
+    `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
+    not count towards limits.
+    """
+    return _tables(log, datasets, policies, holds, as_of, known, with_looks=False)[0]
+
+
+def verdicts_and_looks(
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None = None,
+) -> tuple[pa.Table, pa.Table]:
+    """The same, and for each dataset with a transaction when to look again (`NEXT_LOOKS`)."""
+    return _tables(log, datasets, policies, holds, as_of, known, with_looks=True)
+
+
+def _tables(
+    log: pa.Table,
+    datasets: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    known: pa.Table | None,
+    *,
+    with_looks: bool,
+) -> tuple[pa.Table, pa.Table]:
+    if not len(log):
+        return CANDIDATE_MARKS.empty_table(), NEXT_LOOKS.empty_table()
+    log = in_one_piece(log)
+    bounds = bounds_of(log)
+    chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
+    groups, member = np.unique(chosen, axis=0, return_inverse=True)
+    fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
+    own = own_of(datasets) if any(policy.select.from_table for policy in policies) else {}
+    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    held = chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
+    parts: list[pa.Table] = []
+    looks = [NEXT_LOOKS.empty_table()]
+    for number, group in enumerate(groups):
+        mine = np.flatnonzero(member.reshape(-1) == number)
+        part = log if len(groups) == 1 else slices(log, bounds, mine)
+        about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
+        mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
+        judged, rows = _judged(part, about, live, held[mine], as_of, mine_fresh, own, watch=with_looks)
+        parts.append(rows)
+        if with_looks:
+            looks.append(next_looks(judged))
+    when = pa.concat_tables(looks)
+    if len(parts) == 1:
+        return parts[0], when
+    together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return together.take(pa.array(back_in_order(bounds, member.reshape(-1)))), when
+
+
+def _fresh(log: pa.Table, known: pa.Table) -> Bools:
+    """Rows that are not marked or swept yet."""
+    return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
+
+
+def _judged(
+    log: pa.Table,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    held: Bools,
+    as_of: datetime,
+    fresh: Bools | None,
+    own: Own,
+    *,
+    watch: bool,
+) -> tuple[Judged, pa.Table]:
+    """What is found of datasets that the same policies are about, and their verdicts. `watch`: with what turns by time."""
+    history = History(log, micros(as_of))
+    scopes = Scopes(history)
+    watches = [Watch() for _ in policies]
+    lines = [unmet(policy, scopes, as_of, own, seen if watch else None) for policy, seen in zip(policies, watches, strict=True)]
+    found = protection(scopes)
+    latest, pinned = found.branch, found.tag
+    hold = _held(history, holds, held)
+    free = (pinned == FAR) & (hold < 0)
+    over = np.zeros((len(history.starts), len(policies)), dtype=bool)
+    countable: list[Bools | None] = [None] * len(policies)
+    for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
+        if policy.limits:
+            may = np.ones(len(history), dtype=bool) if policy.latest_view else latest == FAR
+            countable[number] = may = may if fresh is None else may & history.column(fresh)
+            over[:, number] = limits.over(policy.limits, history, may & free & (line == 0))
+    facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
+    flags = np.zeros(len(history), dtype=np.int8)
+    for bit, fact in enumerate(facts_of_rows):
+        flags |= fact.view(np.int8) << np.int8(bit)
+    facts, combination = combinations(history, lines, over, flags)
+    decisions = [decide(fact, policies) for fact in facts]
+    spread = Spread(decisions, policies, holds, history)
+    judged = Judged(
+        history,
+        as_of,
+        policies,
+        lines,
+        watches,
+        holds,
+        held,
+        facts,
+        decisions,
+        combination,
+        over,
+        countable,
+        free,
+        pinned < FAR,
+    )
+    combination = history.in_log_order(combination)
+    witnesses: list[npt.NDArray[Any]] = [history.in_log_order(column) for column in (latest, pinned, hold)]
+    parts = []
+    for begin in range(0, len(history), _ROWS_AT_ONCE):
+        here = slice(begin, begin + _ROWS_AT_ONCE)
+        parts.append(spread.rows(log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
+    return judged, pa.concat_tables(parts)
+
+
+def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
+    """For each row the first hold that keeps it, -1 if none."""
+    first = np.full(len(history), -1, dtype=np.int32)
+    for number, hold in enumerate(holds):
+        rows = history.per_dataset(held[:, number]) & (first < 0)
+        if hold.transactions is not None and rows.any():
+            at = np.flatnonzero(rows)
+            ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()
+            rows[at] = matching(ids, hold.transactions)
+        first[rows] = number
+    return first

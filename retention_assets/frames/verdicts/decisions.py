@@ -1,0 +1,67 @@
+"""From facts to a verdict, one combination at a time, in plain Python that reads like the rules of design section 5.
+
+Belongs here: who may mark, who gets the credit, what spares, and the reasons for all of it. Few combinations of facts occur in
+a log, however long it is, so nothing here has to be fast, and everything here has to be obvious.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from retention_assets.frames.verdicts.reasons import REASONS, Reason
+from retention_assets.policy.model import Policy
+from retention_assets.policy.purge import realm_of
+
+VERDICTS = ("mark", "spare", "keep", "open")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one combination of facts comes to. `row` names the kind of witness that differs from row to row."""
+
+    verdict: str
+    policy: int
+    also: tuple[int, ...]
+    reasons: tuple[tuple[Reason, int], ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One combination: the first unmet line of each policy (0: selects), who may, and what protects."""
+
+    unmet: tuple[int, ...]
+    over: tuple[bool, ...]
+    latest: bool
+    pinned: bool
+    held: bool
+    open: bool
+
+
+def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
+    """One combination of facts to its verdict. The rules of design section 5, in their order."""
+    if facts.open:
+        return Decision("open", -1, (), ((Reason.OPEN, -1),))
+    selecting = [number for number, line in enumerate(facts.unmet) if line == 0]
+    if not selecting:
+        unmet_lines = [(REASONS[line] or Reason.NO_POLICY, number) for number, line in enumerate(facts.unmet)]
+        return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
+    allowed = [number for number in selecting if policies[number].latest_view or not facts.latest]
+    within = [number for number in allowed if not facts.over[number]]
+    # A realm that is purged goes whole: only a hold keeps anything of it.
+    purging = [number for number in within if realm_of(policies[number].name) is not None]
+    credit = (purging or within or selecting)[0]
+    also = tuple(number for number in selecting if number != credit)
+    if within and not facts.held and (purging or not facts.pinned):
+        reasons = [(Reason.PURGING if purging else Reason.SELECTED, credit)]
+        if facts.latest:
+            reasons.append((Reason.LATEST_VIEW_ALLOWED, -1))
+        return Decision("mark", credit, also, tuple(reasons))
+    sparing: list[tuple[Reason, int]] = []
+    if not allowed:
+        sparing.append((Reason.LATEST_VIEW, -1))
+    if facts.pinned:
+        sparing.append((Reason.TAG, -1))
+    if facts.held:
+        sparing.append((Reason.HOLD, -1))
+    if not within:
+        sparing += [(Reason.LIMIT, number) for number in allowed]
+    return Decision("spare", credit, also, tuple(sparing))

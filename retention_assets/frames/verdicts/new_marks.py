@@ -1,0 +1,46 @@
+"""From verdicts to what is to be marked: who, by which version of which policy, why, with what grace.
+
+Belongs here: that projection. Whether something is marked already is the ledger's to know.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import joined
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.policy.model import Policy
+
+
+def new_marks(verdicts: pa.Table, sizes: pa.ChunkedArray, policies: Sequence[Policy], versions: Mapping[str, int]) -> pa.Table:
+    """One row per transaction whose verdict is `mark`. A policy of no version can't be named in a mark, and is a fault."""
+    is_mark = pc.equal(joined(verdicts["verdict"]).cast(pa.string()), "mark")
+    rows = verdicts.filter(is_mark)
+    names = joined(rows["policy"]).cast(pa.string())
+    about = pa.array([policy.name for policy in policies], pa.string())
+    place = pc.index_in(names, value_set=about)
+    numbers = pa.array([versions[policy.name] for policy in policies], pa.int32())
+    graces = pa.array([str(policy.grace) for policy in policies], pa.string())
+    return pa.table(
+        {
+            "dataset": rows["dataset"].cast(pa.string()),
+            "transaction": rows["transaction"],
+            "policy": names,
+            "policy_version": numbers.take(place),
+            "reason": _code(rows),
+            "grace": graces.take(place),
+            "bytes": sizes.filter(is_mark),
+        }
+    )
+
+
+def _code(rows: pa.Table) -> pa.Array:
+    """Why the policy may: the last reason of a mark says more than that it selects."""
+    lists = joined(rows["reasons"])
+    ends = lists.offsets.to_numpy()[1:] - 1
+    codes = joined(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))
+    return pc.if_else(pc.equal(codes, Reason.LATEST_VIEW_ALLOWED.name), codes, pa.scalar(Reason.SELECTED.name)).cast(
+        pa.string()
+    )

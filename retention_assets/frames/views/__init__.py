@@ -1,0 +1,1 @@
+"""What its branches say about each transaction: chains, views, latest views, protection."""

@@ -1,0 +1,188 @@
+"""A batch of whole datasets as arrays in chain order.
+
+Belongs here: what a log says of itself, before any branch is looked at: types, times, what is committed, where SNAPSHOTs
+stand, and the branches and live tags with the rows that they point at. Each column is computed when first asked for.
+What branches say about a transaction is scope.py's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, joined
+from retention_assets.frames.views.forest import Chains, chains
+from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
+
+TYPES = (*BRANCHED, *INDEPENDENT)
+SNAPSHOT, DELETE, RECORD = TYPES.index("SNAPSHOT"), TYPES.index("DELETE"), TYPES.index("RECORD")
+OPEN, COMMITTED = STATUSES.index("OPEN"), STATUSES.index("COMMITTED")
+
+S = TypeVar("S", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Refs:
+    """Branches or live tags: the position that each points at, its dataset, and its name as a rank in the names' order."""
+
+    position: Ints
+    dataset: Ints
+    rank: Ints
+    names: Sequence[str]
+
+
+class History:
+    """Whole datasets of a sound log, in chain order. Rows of a dataset stay together; `order` leads back to the log."""
+
+    def __init__(self, log: pa.Table, as_of: int) -> None:
+        self.log = log
+        dataset = joined(log["dataset"])
+        index = integers(dataset.indices, -1)
+        self.starts = np.flatnonzero(np.append(True, index[1:] != index[:-1])) if len(index) else np.array([], dtype=np.int64)
+        self.names: list[str] = dataset.dictionary.take(pa.array(index[self.starts])).to_pylist()
+        self.sizes = np.diff(np.append(self.starts, len(index)))
+        parent = integers(log["parent_ordinal"], -1).astype(np.int64)
+        parent += np.where(parent >= 0, np.repeat(self.starts, self.sizes), 0)
+        heads, tags = _refs(log, "heads", None), _refs(log, "tags", as_of)
+        ends = np.zeros(len(parent), dtype=bool)
+        ends[heads[0]] = True
+        ends[tags[0]] = True
+        self.chains: Chains = chains(parent, ends)
+        self.order = self.chains.order
+        self.branches, self.tags = self._placed(*heads), self._placed(*tags)
+        self.type: Small = self.column(codes(log["type"], TYPES))
+        self.status: Small = self.column(codes(log["status"], STATUSES))
+        self.independent: Bools = self.type >= len(BRANCHED)
+        self.committed: Bools = (self.status == COMMITTED) & ~self.independent
+        self._parent = parent
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+    def column(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
+        """A column of the log, in chain order."""
+        return values if self.order is None else values[self.order]
+
+    def in_log_order(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
+        """A column in chain order, back in the order of the log."""
+        if self.order is None:
+            return values
+        back = np.empty_like(values)
+        back[self.order] = values
+        return back
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The row of the log at each position: the order of transactions."""
+        return np.arange(len(self), dtype=np.int64) if self.order is None else self.order
+
+    @cached_property
+    def positions(self) -> Ints:
+        """The position of each row of the log."""
+        if self.order is None:
+            return self.rows
+        positions = np.empty(len(self.order), dtype=np.int64)
+        positions[self.order] = np.arange(len(self.order))
+        return positions
+
+    def per_dataset(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
+        """A value of each dataset, given to each of its rows."""
+        return np.repeat(values, self.sizes)
+
+    def time(self, name: str) -> Ints:
+        """A timestamp column in microseconds; NEVER where it is missing."""
+        return self.column(as_micros(self.log[name]))
+
+    @cached_property
+    def closed(self) -> Ints:
+        """Closing times. An OPEN transaction has none, whatever its row says."""
+        return np.where(self.status == OPEN, NEVER, self.time("closed_at"))
+
+    @cached_property
+    def data(self) -> Bools:
+        """Data transactions: COMMITTED and not DELETE."""
+        data: Bools = self.committed & (self.type != DELETE)
+        return data
+
+    @cached_property
+    def snapshots(self) -> Bools:
+        """COMMITTED SNAPSHOTs: each begins a view."""
+        snapshots: Bools = self.committed & (self.type == SNAPSHOT)
+        return snapshots
+
+    @cached_property
+    def loose(self) -> Ints:
+        """Positions of OPEN and ABORTED transactions of branched histories."""
+        return np.flatnonzero(~self.committed & ~self.independent)
+
+    @cached_property
+    def anchors(self) -> Ints:
+        """For each loose position that of its nearest committed ancestor, or -1: it lies on that one's branches."""
+        parent = self._parent
+        if self.order is not None:
+            parent = parent[self.order]
+            parent = np.where(parent < 0, -1, self.positions[parent])
+        up = np.arange(len(parent), dtype=np.int64)
+        up[self.loose] = parent[self.loose]
+        at = up[self.loose]
+        while True:
+            above = np.where(at < 0, -1, up[at])
+            if np.array_equal(above, at):
+                return at
+            up[self.loose] = above
+            at = above
+
+    @cached_property
+    def snapshots_so_far(self) -> Counts:
+        """COMMITTED SNAPSHOTs at or before each position of the batch."""
+        return np.cumsum(self.snapshots, dtype=np.int32)
+
+    @cached_property
+    def snapshot_positions(self) -> Ints:
+        """Where the COMMITTED SNAPSHOTs stand."""
+        return np.flatnonzero(self.snapshots)
+
+    @cached_property
+    def snapshots_in_chain(self) -> Counts:
+        """COMMITTED SNAPSHOTs of each chain."""
+        return in_chain(self.snapshots_so_far, self.snapshots, self.chains)
+
+    @cached_property
+    def snapshots_after(self) -> Counts:
+        """COMMITTED SNAPSHOTs after each position in its chain."""
+        return self.chains.spread(self.snapshots_so_far[self.chains.last]) - self.snapshots_so_far
+
+    @cached_property
+    def last_committed(self) -> Ints:
+        """The newest committed position at or before each one in the batch; it may lie before the chain."""
+        return np.maximum.accumulate(np.where(self.committed, np.arange(len(self)), -1))
+
+    def _placed(self, rows: Ints, rank: Ints, names: Sequence[str]) -> Refs:
+        position = rows if self.order is None else self.positions[rows]
+        return Refs(position, np.searchsorted(self.starts, rows, side="right") - 1, rank, names)
+
+
+def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Sequence[str]]:
+    """The row, the rank of the name, and the names of what a list column points with; tags only while they live."""
+    lists = joined(log[column])
+    rows = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    encoded = pc.list_flatten(lists).dictionary_encode()
+    index = integers(encoded.indices, -1).astype(np.int64)
+    if as_of is not None:
+        expires = as_micros(pc.list_flatten(joined(log["tag_expiries"])))
+        live = (expires == NEVER) | (expires > as_of)
+        rows, index = rows[live], index[live]
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rows, rank[index], encoded.dictionary.take(pa.array(order)).to_pylist()
+
+
+def in_chain(so_far: Counts, flag: Bools, forest: Chains) -> Counts:
+    """How many flagged rows each chain has, from their running count."""
+    return so_far[forest.last] - so_far[forest.first] + flag[forest.first]

@@ -1,0 +1,239 @@
+"""What a set of branches says about each transaction: branch, view and age of a view (design section 4).
+
+Belongs here: the columns of one `Scope`, each a minimum or maximum over the branches that hold a transaction, computed when
+first asked for and over the whole batch; and `Scopes`, which computes each distinct set of branches once. Cost is linear in
+transactions for any number of branches: inside a chain a column is a prefix sum, between chains it is a fold.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints
+from retention_assets.frames.views.forest import Chains
+from retention_assets.frames.views.history import OPEN, History, Refs, in_chain
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Branches, Window
+
+# A rank or a count that stands for none.
+FAR = np.int32(np.iinfo(np.int32).max)
+
+
+class Scope:
+    """What a set of branches says about each transaction. Columns are in chain order, -1 or NEVER where they say nothing."""
+
+    def __init__(self, history: History, chosen: Bools) -> None:
+        self.history = history
+        refs = history.branches
+        self.refs = Refs(refs.position[chosen], refs.dataset[chosen], refs.rank[chosen], refs.names)
+        self._chain = history.chains.at(self.refs.position)
+
+    @cached_property
+    def _heads(self) -> Ints:
+        """Heads at or below the end of each chain."""
+        forest = self.history.chains
+        here = np.bincount(self._chain, minlength=len(forest.first))
+        return forest.fold(here, lambda _, value: value, np.add).astype(np.int64)
+
+    @cached_property
+    def _heads_in_dataset(self) -> Ints:
+        return np.bincount(self.refs.dataset, minlength=len(self.history.starts))
+
+    @cached_property
+    def branches(self) -> Counts:
+        """How many of the branches hold each transaction."""
+        history = self.history
+        count = history.chains.spread(self._heads.astype(np.int32))
+        if len(history.loose):
+            at = history.anchors
+            rootless = np.searchsorted(history.starts, history.loose, side="right") - 1
+            count[history.loose] = np.where(at < 0, self._heads_in_dataset[rootless], count[at])
+        count[history.independent] = 0
+        return count
+
+    @cached_property
+    def held(self) -> Bools:
+        """Committed, and on one of the branches: only these are in views."""
+        return self.history.committed & (self.branches > 0)
+
+    @cached_property
+    def view(self) -> Counts:
+        """The newest view index over the branches; 0 is the latest view of one of them."""
+        history = self.history
+        total = history.snapshots_in_chain
+        best = _fewest(history.chains, self._chain, total)
+        return np.where(self.held, history.snapshots_after + history.chains.spread(best), -1).astype(np.int32)
+
+    @cached_property
+    def newer(self) -> Counts:
+        """The fewest newer data transactions on any of the branches."""
+        history = self.history
+        so_far = np.cumsum(history.data, dtype=np.int32)
+        best = _fewest(history.chains, self._chain, in_chain(so_far, history.data, history.chains))
+        after = history.chains.spread(so_far[history.chains.last] + best) - so_far
+        return np.where(self.held, after, -1).astype(np.int32)
+
+    @cached_property
+    def latest(self) -> Ints:
+        """The rank of a branch whose latest view holds each transaction, FAR if there is none."""
+        return in_latest_view(self.history, self.refs)
+
+    @cached_property
+    def superseded_at(self) -> Ints:
+        """When each left the latest view of the last branch that had it there; NEVER while it is in one."""
+        history, forest = self.history, self.history.chains
+        closed, total = history.closed, history.snapshots_in_chain
+        first_close = closed[_next_snapshot(history, forest.first - 1, total)]
+        alive = self._heads > 0
+        below = forest.fold(
+            np.full(len(forest.first), NEVER),
+            lambda at, value: np.where(alive[at], np.where(total[at] > 0, first_close[at], value), NEVER),
+            np.maximum,
+        )
+        following = closed[_next_snapshot(history, np.arange(len(history)), history.snapshots_after)]
+        inside = np.where(history.snapshots_after > 0, following, forest.spread(below))
+        return np.where(self.view > 0, inside, NEVER)
+
+    @cached_property
+    def view_closed_at(self) -> Ints:
+        """When the newest view that holds each transaction got its newest transaction; the latest over the branches."""
+        history, forest = self.history, self.history.chains
+        closed, total, last = history.closed, history.snapshots_in_chain, forest.last
+        committed_so_far = np.cumsum(history.committed, dtype=np.int32)
+        some = in_chain(committed_so_far, history.committed, forest) > 0
+        first_snapshot = _next_snapshot(history, forest.first - 1, total)
+        first_committed = _first_committed(history, forest, committed_so_far)
+        begins_view = some & (total > 0) & (first_committed == first_snapshot)
+        cut = np.where(total > 0, first_snapshot - 1, last)
+        newest = closed[np.maximum(history.last_committed[np.maximum(cut, 0)], 0)]
+        bare = np.zeros(len(forest.first), dtype=bool)
+        bare[self._chain] = True
+        alive = self._heads > 0
+        # `bare`: below this end some branch adds nothing more to the view. `further`: the latest close that a branch adds.
+        bare = forest.fold(bare, lambda at, value: alive[at] & np.where(some[at], begins_view[at], value), np.logical_or)
+
+        def passed(at: Ints, value: Ints) -> Ints:
+            own = np.where(total[at] > 0, newest[at], np.maximum(np.where(bare[at], newest[at], NEVER), value))
+            return np.where(alive[at] & ~begins_view[at], np.where(some[at], own, value), NEVER)
+
+        further = forest.fold(np.full(len(forest.first), NEVER), passed, np.maximum)
+        following = _next_snapshot(history, np.arange(len(history)), history.snapshots_after)
+        stop = np.where(history.snapshots_after > 0, following - 1, forest.spread(last))
+        inside = closed[np.maximum(history.last_committed[stop], 0)]
+        at_end = np.maximum(np.where(forest.spread(bare), inside, NEVER), forest.spread(further))
+        return np.where(self.held, np.where(history.snapshots_after > 0, inside, at_end), NEVER)
+
+    @cached_property
+    def open_after(self) -> Bools:
+        """In the latest view of a branch on which an OPEN transaction follows the last committed one."""
+        history, forest = self.history, self.history.chains
+        opens = history.status[history.loose] == OPEN
+        if not opens.any():
+            return np.zeros(len(history), dtype=bool)
+        opened = self._newest_open(history.loose[opens], history.anchors[opens]) > history.rows[self._tips]
+        at_end = np.zeros(len(forest.first), dtype=bool)
+        at_end[self._chain[opened]] = True
+        below = forest.fold(at_end, lambda at, value: value & (history.snapshots_in_chain[at] == 0), np.logical_or)
+        found: Bools = self.held & (history.snapshots_after == 0) & forest.spread(below)
+        return found
+
+    @cached_property
+    def _tips(self) -> Ints:
+        """The last committed position of each branch, -1 where it has none."""
+        history = self.history
+        tip = self.refs.position.copy()
+        among = np.searchsorted(history.loose, tip)
+        loose = np.append(history.loose, -1)[among] == tip
+        tip[loose] = history.anchors[among[loose]]
+        return tip
+
+    def _newest_open(self, positions: Ints, anchors: Ints) -> Ints:
+        """The row of the newest OPEN transaction on each branch, by the order of the log; -1 if there is none.
+
+        It is on every branch that holds its nearest committed ancestor, and without one on every branch of the dataset.
+        """
+        history, forest = self.history, self.history.chains
+        rows, rootless = history.rows[positions], anchors < 0
+        anywhere = np.full(len(history.starts), -1, dtype=np.int64)
+        np.maximum.at(anywhere, np.searchsorted(history.starts, positions[rootless], side="right") - 1, rows[rootless])
+        own = np.full(len(forest.first), -1, dtype=np.int64)
+        np.maximum.at(own, forest.at(anchors[~rootless]), rows[~rootless])
+        above = forest.descend(np.full(len(own), -1, dtype=np.int64), lambda at, value: np.maximum(value, own[at]))
+        return np.maximum(np.maximum(above, own)[self._chain], anywhere[self.refs.dataset])
+
+
+class Scopes:
+    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._known: dict[bytes, Scope] = {}
+        self.everywhere = Scope(history, np.ones(len(history.branches.rank), dtype=bool))
+
+    def of(self, names: Bools) -> Scope:
+        """The scope of the branches whose names are chosen."""
+        chosen = names[self.history.branches.rank]
+        if chosen.all():
+            return self.everywhere
+        key = chosen.tobytes()
+        if key not in self._known:
+            self._known[key] = Scope(self.history, chosen)
+        return self._known[key]
+
+    def named(self, name: str) -> Scope:
+        """The scope of one branch name."""
+        return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
+
+    def groups(self, branches: Branches) -> list[tuple[Window | None, Scope]]:
+        """The branches in scope, grouped by the window that judges them; None is `select` as it is."""
+        names = self.history.branches.names
+        left = np.array(matching(names, branches.include), dtype=bool)
+        if branches.exclude:
+            left &= ~np.array(matching(names, branches.exclude), dtype=bool)
+        groups: list[tuple[Window | None, Scope]] = []
+        for window in branches.windows:
+            mine = left & np.array(matching(names, (window.match,)), dtype=bool)
+            left &= ~mine
+            groups.append((window, self.of(mine)))
+        return [(None, self.of(left)), *groups]
+
+    def all_in(self, branches: Branches) -> Scope:
+        """All branches in scope together."""
+        return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
+
+
+def _fewest(forest: Chains, heads: Ints, total: Counts) -> Counts:
+    """The least sum of chain totals between each chain's end and a head at or below it."""
+    at_end = np.full(len(forest.first), FAR, dtype=np.int64)
+    at_end[heads] = 0
+    best = forest.fold(at_end, lambda at, value: np.minimum(value + total[at], FAR), np.minimum)
+    return np.where(best >= FAR, 0, best).astype(np.int32)
+
+
+def in_latest_view(history: History, refs: Refs) -> Ints:
+    """The least rank of a ref whose last view holds each position, FAR if none: a path without a SNAPSHOT leads to it."""
+    forest = history.chains
+    at_end = np.full(len(forest.first), FAR, dtype=np.int64)
+    np.minimum.at(at_end, forest.at(refs.position), refs.rank)
+    best = forest.fold(at_end, lambda at, value: np.where(history.snapshots_in_chain[at] == 0, value, FAR), np.minimum)
+    if not len(refs.rank):
+        return np.full(len(history), FAR, dtype=np.int32)
+    return np.where(history.committed & (history.snapshots_after == 0), forest.spread(best.astype(np.int32)), FAR)
+
+
+def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
+    """The position of the first SNAPSHOT after each position, where `there` says that the chain has one; else 0."""
+    if not len(history.snapshot_positions):
+        return np.zeros(len(before), dtype=np.int64)
+    so_far = np.where(before < 0, 0, history.snapshots_so_far[np.maximum(before, 0)])
+    following = np.minimum(so_far, len(history.snapshot_positions) - 1)
+    return np.where(there > 0, history.snapshot_positions[following], 0)
+
+
+def _first_committed(history: History, forest: Chains, so_far: Counts) -> Ints:
+    """The position of each chain's first committed row; meaningless where it has none."""
+    positions = np.flatnonzero(history.committed)
+    if not len(positions):
+        return np.full(len(forest.first), -1, dtype=np.int64)
+    before = so_far[forest.first] - history.committed[forest.first]
+    return positions[np.minimum(before, len(positions) - 1)]

@@ -1,0 +1,110 @@
+"""The audit: every decision and act as one appended row that carries the hash of the row before.
+
+Belongs here: what an act is, appending the acts of a transaction to the chain, and writing the chain out as JSON lines.
+Does not belong here: checking the chain (verify.py), the seals of an act's members (seals.py).
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import Present
+
+# What the first row carries as the hash of the row before it.
+GENESIS = "0" * 64
+
+# What the hash of a row covers, in this order: everything but the hash itself.
+_HASHED = tuple(column.name for column in AUDIT.columns if column.name != "hash")
+
+
+class Deed(StrEnum):
+    """What was done."""
+
+    MARK = "MARK"
+    UNMARK = "UNMARK"
+    SPARE = "SPARE"
+    PLAN = "PLAN"
+    BEGIN = "BEGIN"  # a batch of a plan goes from MARKED to SWEEPING
+    SETTLE = "SETTLE"  # what became of a batch
+    FINISH = "FINISH"  # a plan is done
+    TAKE_OVER = "TAKE_OVER"  # the lease of a holder that was heard of no more
+    PUBLISH = "PUBLISH"
+    HOLD = "HOLD"
+    RELEASE = "RELEASE"
+    ADVANCE = "ADVANCE"
+    REALM = "REALM"
+    POLICY = "POLICY"
+    REPORT = "REPORT"
+    CLOCK = "CLOCK"
+    POSTPONE = "POSTPONE"  # what a store would have expired by itself, and must not yet
+
+
+def new_id() -> int:
+    """An id that no other writer will choose, known before the chain is locked: rows can name the act that wrote them."""
+    return secrets.randbits(62) + 1
+
+
+@dataclass
+class Act:
+    """One row of the audit to be. `members` and `digest` are there if it was done to many at once."""
+
+    deed: Deed
+    actor: str
+    reason: str | None = None
+    dataset: str | None = None
+    policy: str | None = None
+    policy_version: int | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    members: int | None = None
+    digest: str | None = None
+    id: int = field(default_factory=new_id)
+
+
+def append(connection: Connection, acts: Sequence[Act]) -> None:
+    """Add rows to the end of the chain. To be the last that a transaction does: from here on other writers wait for it."""
+    if not acts:
+        return
+    head = connection.execute(
+        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, Present().label("at")).where(AUDIT_HEAD.c.id == 1).with_for_update()
+    ).one()
+    rows: list[dict[str, Any]] = []
+    position, previous = head.position, head.hash
+    for act in acts:
+        position += 1
+        row = {
+            "position": position, "act": act.id, "at": head.at, "actor": act.actor, "deed": act.deed.value,
+            "dataset": act.dataset, "policy": act.policy, "policy_version": act.policy_version, "reason": act.reason,
+            "detail": json.dumps(act.detail, sort_keys=True, ensure_ascii=False),
+            "members": act.members, "digest": act.digest, "previous": previous,
+        }  # fmt: skip
+        previous = row["hash"] = hash_of(row)
+        rows.append(row)
+    connection.execute(insert(AUDIT), rows)
+    connection.execute(update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1).values(position=position, hash=previous))
+
+
+def hash_of(row: Mapping[str, Any]) -> str:
+    """The hash of a row of the audit, over everything in it and, with the hash of the row before, over all before it."""
+    values = [text_of(row[name]) if name == "at" else row[name] for name in _HASHED]
+    return hashlib.sha256(json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
+    """The chain from its beginning, or what follows a position, without holding all of it in memory."""
+    query = select(AUDIT).where(AUDIT.c.position > after).order_by(AUDIT.c.position)
+    # Said to the statement: said to the connection it would hold for every later one as well.
+    with connection.execute(query, execution_options={"yield_per": 5_000}) as found:
+        yield from (dict(row) for row in found.mappings())
+
+
+def as_line(row: Mapping[str, Any]) -> str:
+    """A row as a line of JSON, from which its hash can be computed again by anybody."""
+    return json.dumps({**row, "at": text_of(row["at"]), "detail": json.loads(row["detail"])}, ensure_ascii=False)

@@ -1,0 +1,62 @@
+"""The clock guard: no marking and no sweeping by a clock that can't be right.
+
+Belongs here: the newest time that the ledger has seen, the refusal of an `as_of` too far from it, and accepting one.
+Does not belong here: what time it is (retention_assets/clock.py).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import or_, select, update
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.schema import CLOCK
+from retention_assets.policy.durations import Duration, text_of
+
+MAX_AHEAD = Duration(days=14)
+MAX_SKEW = Duration(seconds=300)
+
+
+@dataclass(frozen=True)
+class ClockGuard:
+    """The clock guard of a ledger."""
+
+    database: Database
+
+    def check(
+        self, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration = MAX_AHEAD, max_skew: Duration = MAX_SKEW
+    ) -> None:
+        """Refuse an `as_of` that can't be right; remember one that can as seen. To be called before marking and sweeping."""
+        self.database.write(lambda doing: _check(doing, as_of, newest_in_logs, max_ahead, max_skew))
+
+    def accept(self, as_of: datetime, actor: str, reason: str) -> None:
+        """A person says that it is as late as that: up to there no `as_of` is too far ahead."""
+        act = Act(Deed.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
+        later = or_(CLOCK.c.accepted_until.is_(None), CLOCK.c.accepted_until < as_of)
+
+        def accepts(doing: Writing) -> None:
+            doing.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of))
+            doing.record(act)
+
+        self.database.write(accepts)
+
+
+def _check(doing: Writing, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration) -> None:
+    known = doing.connection.execute(select(CLOCK).with_for_update()).one()
+    if known.newest_mark_at and as_of < max_skew.before(known.newest_mark_at):
+        raise Refused(
+            f"As of {text_of(as_of)} it is earlier than the newest mark of the ledger, {text_of(known.newest_mark_at)}, by more"
+            f" than {max_skew.words()}. Either this clock is slow or an earlier one was fast; nothing is marked or swept."
+        )
+    newest = max((time for time in (known.newest_mark_at, known.newest_seen_at, newest_in_logs) if time), default=None)
+    accepted = known.accepted_until is not None and as_of <= known.accepted_until
+    if newest is not None and as_of > max_ahead.after(newest) and not accepted:
+        raise Refused(
+            f"As of {text_of(as_of)} it is more than {max_ahead.words()} after the newest time that the ledger or a log has"
+            f" seen, {text_of(newest)}. If that is right, say `retention clock accept --as-of {text_of(as_of)}`; until then"
+            " nothing is marked or swept."
+        )
+    seen = or_(CLOCK.c.newest_seen_at.is_(None), CLOCK.c.newest_seen_at < as_of)
+    doing.connection.execute(update(CLOCK).where(seen).values(newest_seen_at=as_of))

@@ -1,0 +1,79 @@
+"""Candidates on their way to become marks: numbered, with the end of their grace, and sealed.
+
+Belongs here: the columns that marking asks for, and everything about new marks that can be computed before the transaction.
+Does not belong here: the database.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.ledger.audit.seals import lots_of, seals_of
+from retention_assets.policy.durations import parse_duration
+
+# What is to be marked: transactions that policies select and nothing spares. `grace` is a duration as policies have it;
+# `reason` is the code of the reason why the policy may (SELECTED, or LATEST_VIEW_ALLOWED).
+CANDIDATES = pa.schema(
+    [
+        pa.field("dataset", pa.string(), nullable=False),
+        pa.field("transaction", pa.string(), nullable=False),
+        pa.field("policy", pa.string(), nullable=False),
+        pa.field("policy_version", pa.int32(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("grace", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64()),
+    ]
+)
+_COMMON = ("policy", "policy_version", "reason", "grace")
+
+
+@dataclass(frozen=True)
+class Lot:
+    """What many new marks have in common."""
+
+    lot: int
+    policy: str
+    policy_version: int
+    reason: str
+    grace: str
+    due_at: datetime
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """New marks, as rows with the number of their lot; valid for one `marked_at`."""
+
+    rows: pa.Table
+    lots: tuple[Lot, ...]
+    marked_at: datetime
+
+
+def prepare(candidates: pa.Table, first: int, marked_at: datetime) -> Prepared:
+    """Marks numbered from `first`, in the order of the candidates."""
+    table = _checked(candidates)
+    combinations, lot = lots_of(table, _COMMON)
+    lots = tuple(
+        Lot(number, str(policy), int(str(version)), str(reason), str(grace), parse_duration(str(grace)).after(marked_at))
+        for number, (policy, version, reason, grace) in enumerate(combinations)
+    )
+    common = [(one.policy, one.policy_version, one.reason, one.grace, marked_at, one.due_at) for one in lots]
+    rows = pa.table(
+        {
+            "id": pa.array(np.arange(first, first + len(table), dtype=np.int64)),
+            "dataset": table["dataset"],
+            "transaction": table["transaction"],
+            "bytes": table["bytes"],
+            "lot": pa.array(lot.astype(np.int64)),
+        }
+    )
+    return Prepared(rows.append_column("seal", pa.array(seals_of(rows, common, lot), pa.string())), lots, marked_at)
+
+
+def _checked(candidates: pa.Table) -> pa.Table:
+    """The candidates in the types that the ledger writes. What is missing is a fault of the program that made them."""
+    if missing := set(CANDIDATES.names) - set(candidates.column_names):
+        raise ValueError(f"candidates lack the columns {', '.join(sorted(missing))}")
+    # Casting refuses null where the schema does.
+    return candidates.select(CANDIDATES.names).cast(CANDIDATES)

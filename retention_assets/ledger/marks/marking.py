@@ -1,0 +1,268 @@
+"""Marks: what is to go, since when, by which policy and when it is due.
+
+Belongs here: marking, a million at a time, and reading marks back as Arrow.
+Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Exists,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    update,
+    values,
+)
+
+from retention_assets.ledger.audit.chain import Act, Deed, new_id
+from retention_assets.ledger.audit.seals import digest_of
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.evaluations import look
+from retention_assets.ledger.marks.candidates import Prepared, prepare
+from retention_assets.ledger.publications import Publication, publish
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.bulk import STAGED, stream
+from retention_assets.sql.columns import Instant
+from retention_assets.sql.upserts import inserted
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+# Marks as they are read: one row per mark, in the order of the marks within a dataset.
+MARK_ROWS = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("dataset", pa.string()),
+        pa.field("transaction", pa.string()),
+        pa.field("policy", pa.string()),
+        pa.field("policy_version", pa.int32()),
+        pa.field("reason", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("grace", pa.string()),
+        pa.field("marked_at", _INSTANT),
+        pa.field("due_at", _INSTANT),
+        pa.field("act", pa.int64()),
+        pa.field("seal", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("last_error", pa.string()),
+        pa.field("why", pa.string()),
+        pa.field("changed_at", _INSTANT),
+        pa.field("changed_by", pa.string()),
+    ]
+)
+
+# More names than one statement takes are asked for in several.
+_NAMES = 10_000
+# So many new marks change what is the quickest way to any of them.
+_MANY = 10_000
+
+_STAGED = Table(
+    STAGED,
+    MetaData(),
+    *(Column(name, BigInteger) for name in ("id", "bytes", "lot")),
+    *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
+)
+_LOTS: tuple[Column[Any], ...] = (
+    Column("lot", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
+    Column("grace", Text), Column("due_at", Instant),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What marking did: how many were marked, and how many were left as they are because they were marked or swept before."""
+
+    new: int
+    known: int
+    marked_at: datetime
+    act: int | None
+
+
+class ToSweep(NamedTuple):
+    """What a sweep has to do on a dataset: marks, those of them on which one has begun, and how often that has failed."""
+
+    dataset: str
+    marks: int
+    begun: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of a ledger."""
+
+    database: Database
+
+    def mark(
+        self,
+        candidates: pa.Table,
+        as_of: datetime,
+        actor: str,
+        reason: str | None = None,
+        published: Sequence[Publication] = (),
+        looks: pa.Table | None = None,
+    ) -> Marked:
+        """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
+
+        `candidates` has the columns of `CANDIDATES`, and `looks`, if somebody looked, those of `LOOK_ROWS`. Marking the same
+        again changes nothing: not the time, not the policy.
+        """
+        first = self._reserve(len(candidates))
+        while True:
+            prepared = prepare(candidates, first, self._marked_at(as_of))
+            work = _Marking(prepared, actor, reason, published, looks)
+            done = self.database.write(work, prepared.rows if len(candidates) else None)
+            if done is not None:
+                if done.new >= _MANY:
+                    self.database.much_is_new(MARKS)
+                return done
+
+    def _reserve(self, amount: int) -> int:
+        """Ids for so many marks. Those that turn out not to be needed are never used."""
+        taken = update(CLOCK).values(next_mark=CLOCK.c.next_mark + amount).returning(CLOCK.c.next_mark)
+        return int(self.database.write(lambda doing: doing.connection.execute(taken).scalar_one())) - amount
+
+    def _marked_at(self, as_of: datetime) -> datetime:
+        """Mark times never go back: a run for an earlier day marks as of the newest mark, and its grace begins then."""
+        with self.database.reading() as connection:
+            newest: datetime | None = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
+        return max(as_of, newest) if newest else as_of
+
+    def read(
+        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Marks as they are at this moment, batch by batch, in one consistent state; all of them if nothing is said."""
+        with self.database.reading() as connection:
+            # One question per index: together they would have neither database use any.
+            for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
+                query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
+                if datasets is None:
+                    yield from stream(connection, query, MARK_ROWS)
+                    continue
+                names = sorted(set(datasets))
+                for at in range(0, len(names), _NAMES):
+                    mine = query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(MARKS.c.dataset, MARKS.c.id)
+                    yield from stream(connection, mine, MARK_ROWS)
+
+    def table(
+        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+    ) -> pa.Table:
+        """The same as one table."""
+        return pa.Table.from_batches(self.read(datasets, statuses, due_by), MARK_ROWS)
+
+    def due(self, dataset: str, as_of: datetime) -> pa.Table:
+        """The marks of a dataset whose grace is over."""
+        return self.table([dataset], ["MARKED"], as_of)
+
+    def datasets_to_sweep(self, as_of: datetime) -> list[str]:
+        """Datasets on which a sweep has something to do: marks that are due, or what an earlier sweep left half done."""
+        return [one.dataset for one in self.to_sweep(as_of)]
+
+    def to_sweep(self, as_of: datetime) -> list[ToSweep]:
+        """The same, with what there is to do on each."""
+        begun = MARKS.c.status == "SWEEPING"
+        due = or_(begun, MARKS.c.due_at <= as_of)
+        counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts))
+        query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
+        with self.database.reading() as connection:
+            return [ToSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]
+
+
+def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
+    """The marks of some statuses, part by part, each in the very words of its partial index."""
+    if statuses is None:
+        return [query]
+    wanted = set(statuses)
+    parts = []
+    for condition, own in ((OPEN, {"MARKED", "SWEEPING"}), (SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED"})):
+        if mine := sorted(wanted & own):
+            parts.append(query.where(text(condition), MARKS.c.status.in_(mine)))
+    return parts
+
+
+@dataclass(frozen=True)
+class _Marking:
+    """The transaction that marks: nothing of it depends on an earlier attempt."""
+
+    prepared: Prepared
+    actor: str
+    reason: str | None
+    published: Sequence[Publication]
+    looks: pa.Table | None
+
+    def __call__(self, doing: Writing) -> Marked | None:
+        """What was done, or none where somebody marked as of a later time while this was prepared."""
+        marked_at = self.prepared.marked_at
+        # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark.
+        newest = doing.connection.execute(select(CLOCK.c.newest_mark_at).with_for_update()).scalar_one()
+        if newest is not None and newest > marked_at:
+            return None
+        act = new_id()
+        new = self._insert(doing, act) if len(self.prepared.rows) else 0
+        if new:
+            doing.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
+            doing.record(self._act(doing, act, new))
+        publish(doing, self.published, self.actor)
+        if self.looks is not None:
+            look(doing, self.looks)
+        return Marked(new, len(self.prepared.rows) - new, marked_at, act if new else None)
+
+    def _insert(self, doing: Writing, act: int) -> int:
+        """Insert the rows that are not marked or swept; the number of them."""
+        fields = [field.name for field in _LOTS]
+        common = [tuple(getattr(lot, name) for name in fields) for lot in self.prepared.lots]
+        lots = values(*_LOTS, name="lots").data(common).cte()
+        columns = {
+            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
+            **{name: lots.c[name] for name in fields if name != "lot"},
+            "marked_at": literal(self.prepared.marked_at, Instant()),
+            "act": literal(act, BigInteger),
+            "status": literal("MARKED"),
+        }
+        # An open mark and a swept one each have their index, so they are asked for one by one.
+        fresh = [~_known(condition) for condition in (OPEN, SWEPT)]
+        # An outer join, so that SQLite goes once through the rows and looks the lot up, and not once through them per lot.
+        joined = _STAGED.outerjoin(lots, _STAGED.c.lot == lots.c.lot)
+        new = select(*list(columns.values())).select_from(joined).where(*fresh)
+        return inserted(doing.connection, insert(MARKS).from_select(list(columns), new))
+
+    def _mine(self, act: int) -> ColumnElement[bool]:
+        """The marks of this act, by their ids, which have an index."""
+        ids = self.prepared.rows["id"]
+        return MARKS.c.id.between(ids[0].as_py(), ids[-1].as_py()) & (MARKS.c.act == act)
+
+    def _act(self, doing: Writing, act: int, new: int) -> Act:
+        """The one row of the audit for all of them; its members are found again by the ids between first and last."""
+        ids, seals = self.prepared.rows["id"], self.prepared.rows["seal"]
+        first, last = ids[0].as_py(), ids[-1].as_py()
+        if new < len(ids):
+            mine = select(MARKS.c.seal).where(self._mine(act)).order_by(MARKS.c.id)
+            seals = pa.chunked_array([pa.array(doing.connection.execute(mine).scalars(), pa.string())])
+        policies = sorted({f"{lot.policy}@{lot.policy_version}" for lot in self.prepared.lots})
+        detail = {"first": first, "last": last, "marked_at": text_of(self.prepared.marked_at), "policies": policies}
+        return Act(Deed.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
+
+
+def _known(condition: str) -> Exists:
+    known = MARKS.alias()
+    same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
+    return exists().where(same, text(condition))

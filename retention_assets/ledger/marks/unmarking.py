@@ -1,0 +1,115 @@
+"""Unmarking: taking marks back while there is time.
+
+Belongs here: whose marks are taken back, and the sentences for those that can't be.
+Does not belong here: what the next evaluation makes of it. If the policy still selects it, it is marked again, with a new
+clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.evaluations import look_again
+from retention_assets.ledger.marks.steps import Step, by_id, moved, newest_of, record
+from retention_assets.ledger.reports import Counted, count_unmarked
+from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
+from retention_assets.policy.durations import text_of
+
+AGAIN = (
+    "What a policy still selects is marked again by the next evaluation, and its grace begins anew. To keep it, place a hold."
+)
+_NOTHING = "Nothing was taken back."
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Unmarked:
+    """What was taken back, and what of the same choice was too late to be."""
+
+    unmarked: int
+    sweeping: int
+    swept: int
+    note: str = AGAIN
+
+
+@dataclass(frozen=True)
+class Unmarking:
+    """Taking back the marks of a ledger."""
+
+    database: Database
+
+    def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> Unmarked:
+        """Take back the marks of some transactions: of all of them, or, if one is not MARKED, of none."""
+        _needs(actor, reason)
+        names = sorted(set(transactions))
+        return self.database.write(lambda doing: _each(doing, Act(Deed.UNMARK, actor, reason, dataset), dataset, names, reason))
+
+    def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> Unmarked:
+        """Take back every mark of a dataset, of a policy, or of a policy in a dataset."""
+        _needs(actor, reason)
+        if dataset is None and policy is None:
+            raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
+        return self.database.write(
+            lambda doing: _whole(doing, Act(Deed.UNMARK, actor, reason, dataset, policy), dataset, policy, reason)
+        )
+
+
+def _needs(actor: str, reason: str) -> None:
+    if not actor.strip() or not reason.strip():
+        raise Refused(
+            "A mark is taken back by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
+        )
+
+
+def _each(doing: Writing, act: Act, dataset: str, transactions: Sequence[str], reason: str) -> Unmarked:
+    newest = newest_of(doing.connection, dataset, transactions, locked=True)
+    late = [name for name in transactions if name not in newest or newest[name].status != "MARKED"]
+    if late:
+        more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
+        raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
+    return Unmarked(_take_back(doing, act, [*by_id(doing.connection, (row.id for row in newest.values()))], reason), 0, 0)
+
+
+def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
+    name = f"{transaction} of {dataset}"
+    if row is None:
+        return f"{name} is not marked and never was. `retention marks --dataset {dataset}` lists what is."
+    since = f"{text_of(row.changed_at)} ({row.changed_by})"
+    if row.status == "SWEPT":
+        return f"{name} was swept at {since}: its bytes are gone, and no mark can bring them back."
+    if row.status == "SWEEPING":
+        return f"{name} is being swept since {since}: its bytes may be gone. To keep others from being swept, place a hold."
+    if row.status == "UNMARKED":
+        return f"{name} was taken back already, at {since}: {row.why}"
+    return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
+
+
+def _whole(doing: Writing, act: Act, dataset: str | None, policy: str | None, reason: str) -> Unmarked:
+    here: ColumnElement[bool] = and_(
+        true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
+    )
+    unmarked = _take_back(doing, act, [here], reason)
+    sweeping, swept = (_count(doing, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
+    if not unmarked:
+        whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
+        gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
+        raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
+    return Unmarked(unmarked, sweeping, swept)
+
+
+def _count(doing: Writing, here: ColumnElement[bool], status: str, condition: str) -> int:
+    """How many marks are in a state, by the index that they are in."""
+    query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
+    return int(doing.connection.execute(query).scalar_one())
+
+
+def _take_back(doing: Writing, act: Act, conditions: Sequence[ColumnElement[bool]], reason: str) -> int:
+    taken = [row for where in conditions for row in moved(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
+    if taken:
+        count_unmarked(doing, ((row.dataset, Counted(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        look_again(doing, (row.dataset for row in taken))
+    return record(doing, act, (Step(row.id, "UNMARKED", why=reason) for row in taken))

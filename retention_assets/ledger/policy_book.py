@@ -1,0 +1,129 @@
+"""The policy book as it is kept: every version of every entry, with who and when.
+
+Belongs here: storing what policy/book.py decides, versions that people write or revoke, and the marks that a change orphans.
+Does not belong here: the decisions themselves, and reading files.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, insert, select, text
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, Deed
+from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
+from retention_assets.policy.book import Decision, Loaded, Outcome, Stored, as_loaded, compare
+from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy.model import Policy
+from retention_assets.sql.columns import Present
+
+_FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
+
+
+@dataclass(frozen=True)
+class Orphaned:
+    """Open marks of a policy version that is in force no more. They stay; who doesn't want them takes them back."""
+
+    policy: str
+    policy_version: int
+    marks: int
+
+
+@dataclass(frozen=True)
+class PolicyBook:
+    """The policy book of a ledger."""
+
+    database: Database
+
+    def newest(self) -> list[Stored]:
+        """The newest version of every entry, revoked ones too, by name."""
+        with self.database.reading() as connection:
+            return _newest(connection)
+
+    def in_force(self) -> list[Stored]:
+        """The entries by which is marked."""
+        return [entry for entry in self.newest() if not entry.revoked]
+
+    def versions(self, name: str) -> list[Stored]:
+        """All versions of an entry, oldest first."""
+        query = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).where(POLICY_VERSIONS.c.name == name)
+        with self.database.reading() as connection:
+            return [Stored(**row) for row in connection.execute(query.order_by(POLICY_VERSIONS.c.version)).mappings()]
+
+    def load(
+        self, loaded: Sequence[Loaded], actor: str, overwrite_user_policies: bool = False, stores: Collection[str] = ()
+    ) -> list[Decision]:
+        """Compare what the files say with the book, write what is to be written, and say what was decided of each entry."""
+        return self.database.write(lambda doing: _load(doing, loaded, actor, overwrite_user_policies, stores))
+
+    def write(self, item: Policy | AspectEntry, actor: str, reason: str | None = None) -> Stored:
+        """A version that a person wrote; files that differ from it are drift from now on."""
+        entry = as_loaded(item)
+        return self.database.write(lambda doing: _written(doing, entry, actor, reason))
+
+    def revoke(self, name: str, actor: str, reason: str) -> Stored:
+        """An entry is in force no more. Its marks stay, orphaned."""
+        return self.database.write(lambda doing: _revoked(doing, name, actor, reason))
+
+    def orphaned(self) -> list[Orphaned]:
+        """Open marks whose policy version was revoked or amended since, counted."""
+        current = {(entry.name, entry.version) for entry in self.in_force()}
+        by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
+        grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
+        with self.database.reading() as connection:
+            found = [Orphaned(*row) for row in connection.execute(grouped)]
+        return [one for one in found if (one.policy, one.policy_version) not in current and not one.policy.startswith("::")]
+
+
+def _newest(connection: Connection) -> list[Stored]:
+    columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
+    rows = connection.execute(select(*columns).order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings()
+    return list({row["name"]: Stored(**row) for row in rows}.values())
+
+
+def _locked(doing: Writing) -> list[Stored]:
+    """The newest versions, which nobody else can follow up before this transaction ends."""
+    doing.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    return _newest(doing.connection)
+
+
+def _load(doing: Writing, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]) -> list[Decision]:
+    decisions = compare(_locked(doing), loaded, overwrite, stores)
+    at = _present(doing)
+    for decision in decisions:
+        if decision.outcome is Outcome.WRITTEN:
+            _append(doing, decision.written(actor, at), decision.reason)
+    return decisions
+
+
+def _written(doing: Writing, entry: Loaded, actor: str, reason: str | None) -> Stored:
+    stored = {one.name: one for one in _locked(doing)}.get(entry.name)
+    if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
+        return stored
+    version = stored.version + 1 if stored else 1
+    new = Stored(entry.name, entry.content, entry.digest, version, actor, _present(doing), system=False)
+    return _append(doing, new, reason)
+
+
+def _revoked(doing: Writing, name: str, actor: str, reason: str) -> Stored:
+    stored = {one.name: one for one in _locked(doing)}.get(name)
+    if stored is None or stored.revoked:
+        raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
+    at = _present(doing)
+    return _append(doing, Stored(name, stored.content, stored.digest, stored.version + 1, actor, at, False, True), reason)
+
+
+def _append(doing: Writing, entry: Stored, reason: str | None) -> Stored:
+    detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
+    act = Act(Deed.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
+    values = {field: getattr(entry, field) for field in _FIELDS}
+    doing.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
+    doing.record(act)
+    return entry
+
+
+def _present(doing: Writing) -> datetime:
+    at: datetime = doing.connection.execute(select(Present())).scalar_one()
+    return at

@@ -1,0 +1,39 @@
+"""What housekeeping put off: transactions that a store would have expired by itself, and that must not go yet.
+
+Belongs here: what a sweep has handed to the store to expire, and the row of the audit that says what is put off.
+Does not belong here: choosing, and putting off (stores). Nothing of it is a mark: no state of any changes.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from retention_assets.ledger.audit.chain import Act, Deed
+from retention_assets.ledger.database import Database
+from retention_assets.ledger.marks.marking import Marks
+from retention_assets.policy.durations import text_of
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """The record of a ledger of what was put off."""
+
+    database: Database
+
+    def going(self, dataset: str) -> frozenset[str]:
+        """The transactions that a sweep has begun on: what they were given to expire stays."""
+        return frozenset(Marks(self.database).table([dataset], ["SWEEPING"])["transaction"].to_pylist())
+
+    def record(self, dataset: str, transactions: Sequence[str], within: datetime, until: datetime, actor: str) -> None:
+        """Write down, before it is done, that these are about to be put off: what would go by an instant, until another one."""
+        names = json.dumps(sorted(transactions), ensure_ascii=False).encode(errors="surrogatepass")
+        detail = {
+            "transactions": len(transactions),
+            "digest": hashlib.sha256(names).hexdigest(),
+            "within": text_of(within),
+            "until": text_of(until),
+        }
+        act = Act(Deed.POSTPONE, actor, "They are unfinished, not archived, or held.", dataset, detail=detail)
+        self.database.write(lambda doing: doing.record(act))

@@ -1,0 +1,54 @@
+"""What is marked or swept already, where tasks can read it: limits count only what an evaluation would newly mark.
+
+Belongs here: writing it beside a run's output, and reading the part that a task asks for.
+Does not belong here: the ledger's own way of keeping it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.ledger import Ledger
+from retention_assets.pipeline.stage import place_of
+from retention_assets.policy.model import Policy
+
+_COLUMNS = ("dataset", "transaction")
+_STATUSES = ("MARKED", "SWEEPING", "SWEPT")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A file of known transactions, by dataset; none where no policy has limits."""
+
+    path: str | None = None
+
+    def of(self, datasets: pa.Table) -> pa.Table | None:
+        """What is known of the datasets of a part."""
+        if self.path is None:
+            return None
+        files, path = place_of(self.path)
+        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(datasets["dataset"].to_pylist()))
+
+
+def write_known(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str) -> Known:
+    """Write down what is known of the datasets that a policy with limits is about."""
+    limited = [policy for policy in policies if policy.limits]
+    about = [
+        row["dataset"]
+        for row in datasets.select(["dataset", "attributes"]).to_pylist()
+        if any(selects_dataset(policy.datasets, row["dataset"], dict(row["attributes"] or ())) for policy in limited)
+    ]
+    if not about:
+        return Known()
+    path = f"{folder}/known.parquet"
+    files, place = place_of(path)
+    files.create_dir(place.rpartition("/")[0], recursive=True)
+    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
+    with pq.ParquetWriter(place, schema, filesystem=files) as writer:
+        for batch in ledger.marks.read(about, _STATUSES):
+            writer.write_batch(batch.select(list(_COLUMNS)))
+    return Known(path)

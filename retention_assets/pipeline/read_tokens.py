@@ -1,0 +1,73 @@
+"""Looks on their way: what each log was when it was read, from there to the transaction that marks.
+
+Belongs here: asking for tokens before anything is read, keeping them beside the log, and putting a look together from them, the
+rules and what time will change.
+Does not belong here: what of all that makes somebody look again (evaluation/changes.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.ledger.evaluations import LOOK_ROWS
+from retention_assets.pipeline.stage import Source, place_of, read_output, write_part
+
+if TYPE_CHECKING:
+    from retention_assets.pipeline.read_logs import Chosen
+
+TOKENS = "tokens"
+# What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.
+_RETRY = timedelta(hours=1)
+_UNREAD = r"\b(cannot|can't) be read\b"
+_TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.string())])
+
+
+def write_tokens(chosen: Iterable["Chosen"], folder: str) -> None:
+    """Ask what each log is, and write it down beside where the logs will be.
+
+    Before they are read: what changes in between has another token at the next look. A store that can't say has none.
+    """
+    tokens: dict[str, str] = {}
+    for one in chosen:
+        with suppress(Exception):
+            tokens.update(one.store.tokens(one.datasets))
+    files, root = place_of(f"{folder}/{TOKENS}")
+    files.create_dir(root, recursive=True)
+    write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)
+
+
+def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
+    """By dataset what its log was when it was read, as far as that was written down."""
+    tokens: dict[str, str] = {}
+    for source in sources:
+        # A log that an earlier release read has none.
+        with suppress(FileNotFoundError):
+            rows = read_output(source.folder, TOKENS, None if source.datasets is None else sorted(source.datasets))
+            tokens.update(zip(rows["dataset"].to_pylist(), rows["token"].to_pylist(), strict=True))
+    return tokens
+
+
+def looks_of(
+    datasets: pa.Table, tokens: dict[str, str], rules: Sequence[str], next_looks: pa.Table, as_of: datetime
+) -> pa.Table:
+    """The looks at some datasets (`LOOK_ROWS`), in their order; `rules` is in the same order, as digests."""
+    names = datasets["dataset"]
+    at = pc.index_in(names, value_set=next_looks["dataset"].combine_chunks())
+    then = next_looks["next_look"].take(at)
+    now = pa.scalar(as_of, LOOK_ROWS.field("next_look").type)
+    # What is marked by now changes the answer: at once.
+    then = pc.if_else(pc.fill_null(next_looks["again"].take(at), False), now, then)
+    unread = pc.fill_null(pc.match_substring_regex(datasets["fault"], _UNREAD), False)
+    then = pc.if_else(unread, pa.scalar(as_of + _RETRY, now.type), then)
+    columns = {
+        "dataset": names,
+        "token": pa.array([tokens.get(name) for name in names.to_pylist()], pa.string()),
+        "rules": pa.array(rules, pa.string()),
+        "looked_at": pa.array([as_of] * len(names), now.type),
+        "next_look": then,
+    }
+    return pa.table(columns, schema=LOOK_ROWS)

@@ -1,0 +1,36 @@
+"""What purging a realm amounts to: one policy of the system's own, over everything that belongs to the realm.
+
+Belongs here: that policy. It looks at no other policy and no latest view, branch or tag stops it; holds do (frames decide so).
+Does not belong here: the life of a realm (ledger).
+"""
+
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.fields import Type
+from retention_assets.policy.model import Branches, Datasets, Policy, Selection
+
+_PREFIX = "::realm/"
+_PURGED: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+
+
+def purge_of(realm: str, grace: Duration) -> Policy:
+    """The policy that purges a realm. Its name is the system's, which no file can give to a policy."""
+    return Policy.model_construct(
+        name=purge_named(realm),
+        description=f"Realm {realm} is being purged.",
+        datasets=Datasets.model_validate({"include": ("*",), "with": {"realm": realm}}),
+        branches=Branches(reach="any"),
+        # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
+        select=Selection(types=_PURGED),
+        grace=grace,
+        latest_view="allow",
+    )
+
+
+def purge_named(realm: str) -> str:
+    """The name of the policy that purges a realm."""
+    return f"{_PREFIX}{realm}"
+
+
+def realm_of(policy: str) -> str | None:
+    """The realm that a policy of this name purges, if it is such a policy."""
+    return policy.removeprefix(_PREFIX) if policy.startswith(_PREFIX) else None

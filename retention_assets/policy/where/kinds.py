@@ -1,0 +1,190 @@
+"""Which kinds of value fit where in a condition.
+
+Belongs here: a part of a condition with the words it was written in, what can be applied to it and what that yields, the
+check of every kind with its remedy, and the limits on size and depth.
+Does not belong here: in which order words may stand (grammar.py), what a written value is (values.py).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+from retention_assets.errors import Expected, nearest, shown
+from retention_assets.policy.where.tree import DEEPEST, MOST_NODES, VALUES, Apply, Column, Kind, Literal, Term
+from retention_assets.policy.where.values import instant
+
+NUMERIC = (Kind.INTEGER, Kind.DECIMAL)
+TARGETS = {
+    "bigint": Kind.INTEGER,
+    "double": Kind.DECIMAL,
+    "string": Kind.TEXT,
+    "timestamp": Kind.INSTANT,
+    "boolean": Kind.TRUTH,
+}
+CASTS = {
+    Kind.TEXT: tuple(Kind),
+    Kind.INTEGER: (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT),
+    Kind.DECIMAL: NUMERIC,  # not to text: engines write decimals differently
+    Kind.INSTANT: (Kind.INSTANT, Kind.INTEGER),  # whole seconds since 1970
+    Kind.TRUTH: (Kind.TRUTH,),
+}
+# Function of one argument: what it takes, and what it yields; none is the kind that it was given.
+PLAIN: dict[str, tuple[tuple[Kind, ...], Kind | None]] = {
+    "lower": ((Kind.TEXT,), Kind.TEXT),
+    "upper": ((Kind.TEXT,), Kind.TEXT),
+    "trim": ((Kind.TEXT,), Kind.TEXT),
+    "length": ((Kind.TEXT,), Kind.INTEGER),
+    "abs": (NUMERIC, None),
+}
+# LIKE for a text without wildcards: what the pattern has before and after it.
+AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
+FUNCTIONS = (*PLAIN, *AFFIXES, "coalesce", "cast")
+
+
+# --- Phrases ---------------------------------------------------------------------------------------------------------
+
+
+class Phrase(NamedTuple):
+    """A term, how large it is, and the words that it was written in, for messages; the positions are as in Lark's tokens."""
+
+    term: Term
+    depth: int = 1
+    nodes: int = 1
+    inside: int = 0  # of how many parentheses, NOTs and minuses at most, counted from its innermost part
+    words: str = ""
+    start_pos: int = 0
+    end_pos: int = 0
+
+    def __str__(self) -> str:
+        return self.words
+
+    @property
+    def kind(self) -> Kind:
+        return self.term.kind
+
+    def remedy(self, wanted: Kind) -> str | None:
+        """How to get the wanted kind from it."""
+        if isinstance(self.term, Literal):
+            return "Write a number without quotes." if self.kind is Kind.TEXT and wanted in NUMERIC else None
+        if len(self.words) > 60 or wanted not in CASTS[self.kind]:
+            return None
+        target = next(name for name, kind in TARGETS.items() if kind is wanted)
+        return f"Write CAST({self.words} AS {target.upper()})."
+
+
+def enclosed(phrase: Phrase) -> Phrase:
+    """The same phrase within parentheses, after NOT, or after a minus."""
+    if phrase.inside == DEEPEST:
+        _too_deep()
+    return phrase._replace(inside=phrase.inside + 1)
+
+
+def applied(op: str, kind: Kind, phrases: Sequence[Phrase]) -> Phrase:
+    """An operator or a function over phrases that fit it, within the limits."""
+    return _sized(Apply(op, tuple(phrase.term for phrase in phrases), kind), phrases)
+
+
+def joined(op: str, phrases: Sequence[Phrase]) -> Phrase:
+    """Conditions under one `and` or `or`, however they were bracketed."""
+    terms: list[Term] = []
+    parts: list[Phrase] = []
+    for phrase in phrases:
+        need_kind(phrase, (Kind.TRUTH,), f"beside {op.upper()}")
+        if isinstance(phrase.term, Apply) and phrase.term.op == op:
+            terms += phrase.term.terms
+            parts.append(phrase._replace(depth=phrase.depth - 1, nodes=phrase.nodes - 1))
+        else:
+            terms.append(phrase.term)
+            parts.append(phrase)
+    return _sized(Apply(op, tuple(terms), Kind.TRUTH), parts)
+
+
+def _sized(term: Apply, phrases: Sequence[Phrase]) -> Phrase:
+    depth = 1 + max(phrase.depth for phrase in phrases)
+    nodes = 1 + sum(phrase.nodes for phrase in phrases)
+    if nodes > MOST_NODES:
+        raise Expected("has too many parts", f"at most {MOST_NODES}", "Write several policies, or set an attribute.")
+    if depth > DEEPEST:
+        _too_deep()
+    return Phrase(term, depth, nodes, max(phrase.inside for phrase in phrases))
+
+
+def _too_deep() -> NoReturn:
+    raise Expected("is nested too deep", f"at most {DEEPEST} levels")
+
+
+# --- Whether their kinds fit -----------------------------------------------------------------------------------------
+
+
+def need_kind(phrase: Phrase, kinds: Sequence[Kind], where: str) -> None:
+    if phrase.kind not in kinds:
+        remedy = phrase.remedy(kinds[0])
+        if Kind.TRUTH in kinds and phrase.kind is not Kind.TEXT:
+            remedy = "Compare it with a value."
+        wanted = " or ".join(kind.value for kind in kinds)
+        raise Expected(f"{shown(phrase.words)} is {phrase.kind.value}", f"{wanted} {where}", remedy)
+
+
+def need_cast(phrase: Phrase, target: Kind) -> None:
+    if target not in CASTS[phrase.kind]:
+        raise Expected(f"{shown(phrase.words)} is {phrase.kind.value}", f"something that can become {target.value}")
+
+
+def need_plain(phrases: Sequence[Phrase]) -> None:
+    """Refuse anything but written values: a column in a list hides a comparison of two columns."""
+    for phrase in phrases:
+        if not isinstance(phrase.term, Literal):
+            raise Expected(f"{shown(phrase.words)} is not a plain value", "numbers or texts in IN (…)")
+
+
+def need_known(phrases: Sequence[Phrase]) -> None:
+    """Refuse a type or a status that does not exist: it is a typo."""
+    terms = [phrase.term for phrase in phrases]
+    for column in terms:
+        known = VALUES.get(column.name, ()) if isinstance(column, Column) else ()
+        for term in terms if known else ():
+            if isinstance(term, Literal) and term.value not in known:
+                meant = nearest(str(term.value).upper(), known)
+                remedy = f"Did you mean {meant}?" if meant else None
+                raise Expected(f"{shown(term.value)} is not a value of the column", " or ".join(known), remedy)
+
+
+def need_order(phrase: Phrase) -> None:
+    if phrase.kind is Kind.TRUTH:
+        raise Expected(f"{shown(phrase.words)} is true or false, which have no order", "numbers, texts or instants")
+
+
+def alike(phrases: Sequence[Phrase]) -> list[Phrase]:
+    """The same phrases, brought to one kind where that loses nothing."""
+    kinds = {phrase.kind for phrase in phrases}
+    if Kind.INSTANT in kinds:
+        phrases = [_as_instant(phrase) for phrase in phrases]
+    elif kinds == set(NUMERIC):
+        phrases = [as_decimal(phrase) for phrase in phrases]
+    for other in phrases[1:]:
+        if other.kind is not phrases[0].kind:
+            _mismatch(phrases[0], other)
+    return list(phrases)
+
+
+def _mismatch(one: Phrase, other: Phrase) -> NoReturn:
+    remedy = one.remedy(other.kind) if one.kind is Kind.TEXT else other.remedy(one.kind)
+    if Kind.TEXT not in (one.kind, other.kind) and Kind.INSTANT in (one.kind, other.kind):
+        remedy = "Write an instant in quotes: '2026-01-01T00:00:00Z'."
+    what = f"{shown(one.words)} is {one.kind.value} and {shown(other.words)} is {other.kind.value}"
+    raise Expected(what, "values of one kind", remedy)
+
+
+def _as_instant(phrase: Phrase) -> Phrase:
+    """A bare text beside an instant is read as one."""
+    if isinstance(phrase.term, Literal) and phrase.kind is Kind.TEXT:
+        return phrase._replace(term=instant(str(phrase.term.value)))
+    return phrase
+
+
+def as_decimal(phrase: Phrase) -> Phrase:
+    """An integer beside a decimal becomes one in the tree itself, so that nobody evaluates a mixture."""
+    if phrase.kind is Kind.DECIMAL:
+        return phrase
+    if isinstance(phrase.term, Literal):
+        return phrase._replace(term=Literal(Kind.DECIMAL, float(phrase.term.value)))
+    return phrase._replace(term=Apply("cast", (phrase.term,), Kind.DECIMAL), depth=phrase.depth + 1)

@@ -1,0 +1,188 @@
+"""The report of a day, or of several: what was to be deleted and what became of it so far, per dataset and summed.
+
+Belongs here: putting together what the ledger has counted, and the words for the classes. Nothing is counted here.
+Does not belong here: layout (render/report_tables.py, render/html.py) and Dagster.
+
+Reports add: a sum of sums is the sum of all, so a day is the sum of its datasets and a month the sum of its days. What failed
+and was open again the next day was to be deleted on both.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.reports import COUNTERS
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.globs import matches
+
+# The classes of a log in the order of a transaction's life, and what each means.
+CLASSES: Mapping[str, str] = {
+    "swept": "deleted before",
+    "sweeping": "begun and not settled",
+    "due": "marked, and its grace is over",
+    "waiting": "marked, and in its grace",
+    "selected": "selected by a policy, not marked yet",
+    "spared": "selected by a policy, and protected",
+    "kept": "selected by no policy",
+    "open": "not closed yet",
+}
+# Where a mark of the day's set can end. What failed is still open, and is counted by attempt.
+_ENDS = ("deleted", "already_gone", "spared", "unmarked")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One dataset, or the sum over several. A line that never started is the sum of nothing."""
+
+    dataset: str
+    counters: Mapping[str, int]
+    policies: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    bounds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    terminal_only: bool | None = None
+    archived_types: tuple[str, ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long it took from the first beginning to the last end, once all of it is done."""
+        return self.finished_at - self.started_at if self.started_at and self.finished_at else None
+
+    @property
+    def left(self) -> int:
+        """What this report was to delete and did not settle: it is still open, or a later day's report has settled it."""
+        return self.counters["to_delete"] - sum(self.counters[name] for name in _ENDS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
+        return {
+            "dataset": self.dataset,
+            "policies": {name: list(versions) for name, versions in self.policies.items()},
+            "periods": {name: list(periods) for name, periods in self.periods.items()},
+            "bounds": {name: list(bounds) for name, bounds in self.bounds.items()},
+            "terminal_only": self.terminal_only,
+            "archived_types": list(self.archived_types),
+            **self.counters,
+            "started_at": text_of(self.started_at) if self.started_at else None,
+            "finished_at": text_of(self.finished_at) if self.finished_at else None,
+            "duration": iso_of(self.duration) if self.duration is not None else None,
+            "classes": dict(self.classes),
+        }
+
+
+@dataclass(frozen=True)
+class DayReport:
+    """The report of an execution date, or of all from that one to `last`. It is finished when all its datasets are."""
+
+    execution_date: date
+    lines: tuple[Line, ...]
+    last: date | None = None
+
+    @property
+    def when(self) -> str:
+        """The day, or the interval, as ISO 8601 has it."""
+        return f"{self.execution_date}/{self.last}" if self.last else str(self.execution_date)
+
+    @property
+    def total(self) -> Line:
+        """Everything added up."""
+        return summed("all", self.lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        return as_json(self.when, self.lines)
+
+
+def as_json(when: str | None, lines: Iterable[Line]) -> dict[str, Any]:
+    """Lines and their sum as JSON has them; the fields are the same where there is no report at all."""
+    parts = tuple(lines)
+    total = summed("all", parts).as_dict()
+    del total["dataset"]
+    return {"execution_date": when, **total, "datasets": [part.as_dict() for part in parts]}
+
+
+def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",)) -> DayReport:
+    """What the ledger says of a day."""
+    return DayReport(execution_date, tuple(_lines(ledger, execution_date, datasets)))
+
+
+def days_report(ledger: Ledger, days: Iterable[date], first: date, last: date, datasets: Sequence[str] = ("*",)) -> DayReport:
+    """What the ledger says of all these days, each dataset added up over them."""
+    by_dataset: dict[str, Line] = {}
+    for day in sorted(days):
+        for line in _lines(ledger, day, datasets):
+            before = by_dataset.get(line.dataset)
+            by_dataset[line.dataset] = summed(line.dataset, (before, line)) if before else line
+    return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last)
+
+
+def _lines(ledger: Ledger, day: date, datasets: Sequence[str]) -> Iterable[Line]:
+    return (_line(row) for row in ledger.reports.of(day) if matches(row["dataset"], datasets))
+
+
+def _line(row: Mapping[str, Any]) -> Line:
+    return Line(
+        dataset=row["dataset"],
+        counters={name: row[name] for name in COUNTERS},
+        policies={name: (version,) for name, version in row["policies"].items()},
+        bounds={name: (bound,) for name, bound in row["bounds"].items()},
+        terminal_only=row["terminal_only"],
+        archived_types=tuple(row["archived_types"]),
+        classes=row["classes"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        periods={name: (period,) for name, period in row["periods"].items()},
+    )
+
+
+def summed(name: str, lines: Iterable[Line]) -> Line:
+    """Lines added up: counters and classes are sums; policies, periods and bounds are all that occur."""
+    parts = tuple(lines)
+    policies: dict[str, set[int]] = {}
+    classes: Counter[str] = Counter()
+    for part in parts:
+        for policy, versions in part.policies.items():
+            policies.setdefault(policy, set()).update(versions)
+        classes.update(part.classes)
+    terminal = [part.terminal_only for part in parts if part.terminal_only is not None]
+    started = [part for part in parts if part.started_at]
+    finished = [part.finished_at for part in started if part.finished_at]
+    return Line(
+        dataset=name,
+        counters={counter: sum(part.counters[counter] for part in parts) for counter in COUNTERS},
+        policies={policy: tuple(sorted(policies[policy])) for policy in sorted(policies)},
+        bounds=_all_of(part.bounds for part in parts),
+        # One dataset whose unfinished records may go is enough for the sum not to promise that none do.
+        terminal_only=all(terminal) if terminal else None,
+        archived_types=tuple(sorted({kind for part in parts for kind in part.archived_types})),
+        classes=dict(classes),
+        started_at=min((part.started_at for part in started if part.started_at), default=None),
+        finished_at=max(finished) if finished and len(finished) == len(started) else None,
+        periods=_all_of(part.periods for part in parts),
+    )
+
+
+def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
+    """By policy everything that is said of it anywhere."""
+    found: dict[str, set[str]] = {}
+    for part in parts:
+        for policy, own in part.items():
+            found.setdefault(policy, set()).update(own)
+    return {policy: tuple(sorted(found[policy])) for policy in sorted(found)}
+
+
+def iso_of(length: timedelta) -> str:
+    """A length as ISO 8601 has it: PT32M1.01S."""
+    if length < timedelta():
+        # The clock of the database was set back in between.
+        return f"-{iso_of(-length)}"
+    hours, rest = divmod(length, timedelta(hours=1))
+    minutes, rest = divmod(rest, timedelta(minutes=1))
+    seconds = f"{rest.total_seconds():.6f}".rstrip("0").rstrip(".")
+    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{seconds}S" if seconds != "0" else ""]
+    return "PT" + ("".join(parts) or "0S")

@@ -1,0 +1,70 @@
+"""The `dagster` part of the settings: under which names Dagster knows this environment, and what its pages say of it.
+
+Belongs here: the keys, and which values Dagster would refuse later and with less of a sentence. Dagster is not imported: a
+command that only reads settings starts at once.
+Does not belong here: what is made of any of it (dagster/naming.py, dagster/asset_factory.py).
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from retention_assets.errors import Expected
+from retention_assets.stores.kinds import Part, Properties
+
+# What Dagster takes in the names of jobs, which have the prefix as well.
+WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+WORDS = "letters, digits and _; a / between the parts of a prefix"
+_OWNER = re.compile(r"team:[A-Za-z0-9._-]+|[^\s@]+@[^\s@]+\.[^\s@]+", re.ASCII)
+_TAG = re.compile(r"([A-Za-z0-9._-]{1,63}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
+_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    def fit(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise Expected("is not what Dagster takes here", expected)
+        return text
+
+    return fit
+
+
+def _parts(value: object) -> object:
+    """A prefix as people write it: its parts with a / between them, or a list."""
+    return tuple(value.split("/")) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    for name, value in tags.items():
+        if not _TAG.fullmatch(name) or not _VALUE.fullmatch(value):
+            expected = "letters, digits, '.', '_' and '-', at most 63; a name may have a prefix and a /"
+            raise Expected(f"has the tag '{name}: {value}', which Dagster refuses", expected)
+    return tags
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://\S+", text):
+        raise Expected("is no address of a web page", "where the package's folder lies, https://host/group/project/tree/branch")
+    return text.rstrip("/")
+
+
+Prefix = Annotated[str, AfterValidator(_fitting(WORD, WORDS))]
+Owner = Annotated[str, AfterValidator(_fitting(_OWNER, "team:name, or an e-mail address"))]
+
+
+class Catalog(Part):
+    """How this environment stands in Dagster's catalog."""
+
+    # Before the keys of the assets, and in every other name: apart from another project's, or another environment's.
+    key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts)] = ()
+    group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
+    owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed)] = ()
+    tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
+    # Where people read the code: the page of the folder that holds the package. Left out, assets name the file on the disk.
+    source: Annotated[str, AfterValidator(_address)] | None = None

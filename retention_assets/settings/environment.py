@@ -1,0 +1,75 @@
+"""`${NAME}` and `${NAME:-default}` in the strings of a document, from an environment that is given.
+
+Belongs here: the one syntax of a substitution and what is wrong with it. What is put in stays text: it is never read as YAML
+again and never expanded again, so a password may hold any character.
+Does not belong here: which environment. The caller passes it; nothing here looks at the real one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from retention_assets.errors import Expected, Problem, shown
+from retention_assets.policy.errors import dotted
+from retention_assets.settings.urls import masked
+from retention_assets.settings.yaml import Document, Path_
+
+# `$$`, or `${NAME}` with an optional default in which only `$$` may hold a dollar, or a dollar that is neither.
+_DOLLAR = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:[^$}]|\$\$)*))?\}|)")
+
+
+@dataclass
+class Expansion:
+    """A document's data with its strings expanded, where that was done, and what could not be."""
+
+    data: Any
+    substituted: set[Path_] = field(default_factory=set)
+    faulty: dict[Path_, Problem] = field(default_factory=dict)
+
+
+def expand(document: Document, environ: Mapping[str, str]) -> Expansion:
+    """Expand every string value; keys stay as they are. A string that cannot be expanded stays as it is written."""
+    expansion = Expansion(None)
+    expansion.data = _walk(document.data, (), document, environ, expansion)
+    return expansion
+
+
+def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str], into: Expansion) -> Any:
+    if isinstance(value, dict):
+        return {key: _walk(item, (*path, key), document, environ, into) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_walk(item, (*path, index), document, environ, into) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "$" not in value:
+        return value
+    try:
+        text = expanded(value, environ)
+    except Expected as fault:
+        into.faulty[path] = Problem(
+            fault.what, file=document.file, line=document.line(path), key=dotted(path), value=shown(masked(value)),
+            expected=fault.expected, remedy=fault.remedy,
+        )  # fmt: skip
+        return value
+    into.substituted.add(path)
+    return text
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """One string, expanded. A default stands in for a variable that is unset or empty, as in a shell."""
+
+    def replacement(match: re.Match[str]) -> str:
+        name, default = match["name"], match["default"]
+        if match["dollar"]:
+            return "$"
+        if name is None:
+            raise Expected("holds a $ that begins no variable", "${NAME} or ${NAME:-default}", "Write $$ for a dollar sign.")
+        if default is not None:
+            return environ.get(name) or default.replace("$$", "$")
+        if name not in environ:
+            raise Expected(
+                f"the environment variable {name} is not set", "a variable that is set",
+                f"Set {name}, or write a default into the file: ${{{name}:-…}}.",
+            )  # fmt: skip
+        return environ[name]
+
+    return _DOLLAR.sub(replacement, text)

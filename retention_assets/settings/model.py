@@ -1,0 +1,265 @@
+"""`retention.yaml`, typed: where the ledger, the warehouse, the policies and the stores are, and how Spark is started.
+
+Belongs here: the keys of the file, their defaults, and reading them with every fault found at once.
+Does not belong here: using any of it. Neither Dagster nor Spark nor a database is imported, so that a command that only wants
+to know where the policies are starts at once.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from retention_assets.errors import BadInput, Expected, Problem, shown
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
+from retention_assets.policy.lengths import Interval, Length, is_always_longer
+from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.environment import Expansion, expand
+from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, masked
+from retention_assets.settings.yaml import Document, Path_, read_document
+from retention_assets.stores.kinds import FilesSettings, Part, Properties, StoreSettings
+from retention_assets.stores.plugins import kind_named, known_kinds
+
+VARIABLE = "RETENTION_CONFIG"
+FILE = "retention.yaml"
+
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
+
+
+def _master(text: str) -> str:
+    if not _MASTER.fullmatch(text):
+        raise Expected("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
+    return text
+
+
+def _listed(value: Any) -> Any:
+    """One path may stand without a list."""
+    return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class SparkSettings(Part):
+    """How the Spark session is started."""
+
+    master: Annotated[str, AfterValidator(_master)] = "local[*]"
+    # Not in repr: a Spark configuration holds the keys of object stores.
+    conf: Properties = Field(default_factory=dict, repr=False)
+
+
+class ClockSettings(Part):
+    """How far a clock may be off before marking and sweeping refuse."""
+
+    max_ahead: Length = Duration(days=14)
+    max_skew: Length = Duration(seconds=300)
+
+
+class AutomationSettings(Part):
+    """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
+
+    discover: bool = False
+    policies: bool = False
+    # How often is looked for marks that are due. Not at all where nothing is said.
+    sweep: Interval | None = None
+    report: bool = False
+    # Each day, where a store expires rows by itself: what must not go yet is put off.
+    housekeeping: bool = False
+    alerts: bool = False
+    evaluate: Annotated[
+        Interval | None,
+        Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),
+    ] = None
+    everything: Annotated[
+        Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
+    ] = Duration(days=7)
+    datasets_per_run: Annotated[
+        int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
+    ] = 100_000
+
+
+class Settings(Part):
+    """All of `retention.yaml`. Places are absolute: nothing of it depends on the working directory any more."""
+
+    ledger: DatabaseUrl = "sqlite:///.retention/ledger.db"
+    warehouse: Location = ".retention/warehouse"
+    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed), Field(min_length=1)] = (Path("policies"),)
+    spark: SparkSettings = SparkSettings()
+    clock: ClockSettings = ClockSettings()
+    overwrite_user_policies: bool = False
+    partition_by: Literal["dataset", "store"] = "dataset"
+    automation: AutomationSettings = AutomationSettings()
+    dagster: Catalog = Catalog()
+    stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
+
+    @model_validator(mode="after")
+    def _names_are_their_own(self) -> Self:
+        names = [store.name for store in self.stores]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise Expected(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
+        return self
+
+    @model_validator(mode="after")
+    def _data_is_their_own(self) -> Self:
+        """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
+        roots = sorted((_root(store.data), store.name) for store in self.stores if isinstance(store, FilesSettings))
+        for (outer, one), (inner, other) in itertools.pairwise(roots):
+            if inner.startswith(outer):
+                raise Expected(
+                    f"gives the stores {one} and {other} data that lies in one folder", "a folder of its own for each",
+                    "Put the data of one of them elsewhere, or keep both histories in one log.", key="stores",
+                )  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _the_loop_keeps_the_clock_known(self) -> Self:
+        """Where nothing changes for long, the loop's own runs are all that the ledger sees of time."""
+        loop, most = self.automation, self.clock.max_ahead
+        if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
+            raise Expected(
+                f"judges everything anew after {loop.everything.words()}, which with the {loop.evaluate.words()} between"
+                f" two looks is not shorter than clock.max_ahead, {most.words()}: where nothing changes for so long, the clock"
+                " guard would refuse each of those runs",
+                "automation.everything and automation.evaluate that together are shorter than clock.max_ahead",
+                "Make automation.everything shorter, or clock.max_ahead longer.", key="automation",
+            )  # fmt: skip
+        return self
+
+    def store(self, name: str) -> StoreSettings | None:
+        """The settings of a store, if there is one of that name."""
+        return next((store for store in self.stores if store.name == name), None)
+
+    def kind_of(self, store_name: str) -> str | None:
+        """The kind of a store, if there is one of that name."""
+        store = self.store(store_name)
+        return store.kind if store else None
+
+
+def _root(data: str) -> str:
+    """The folder below which a store of files deletes, as it really is."""
+    root = data.partition("{")[0].rpartition("/")[0]
+    return (root if has_scheme(root) else os.path.realpath(root)).rstrip("/") + "/"
+
+
+def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a file: the one given, or the one that RETENTION_CONFIG names, or ./retention.yaml, or the defaults."""
+    named = path or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
+    file = named or Path(FILE)
+    if file.is_file():
+        return settings_of(read_document(file), environ)
+    if named is None and not file.exists():
+        return Settings.model_validate({}, context={"folder": Path.cwd()})
+    what = "is not a file" if file.exists() else "is not there"
+    remedy = f"The variable {VARIABLE} names it." if path is None and named else None
+    raise BadInput(Problem(what, file=str(file), expected="a settings file", remedy=remedy))
+
+
+def settings_of(document: Document, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that a document holds. Relative paths are meant from the folder of its file."""
+    return _Reading(document, environ).settings()
+
+
+class _Reading:
+    """One file on its way to settings, and the faults found so far."""
+
+    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+        self.expansion: Expansion = expand(document, environ)
+        # Messages quote the file as it is written, so what the environment put in is never shown; passwords are masked too.
+        self.document = replace(document, data=_masked(document.data))
+        self.folder = Path(document.file).absolute().parent
+        self.problems: list[Problem] = [*self.expansion.faulty.values(), *empty_values(document)]
+        self.settled = {problem.key for problem in self.problems}
+
+    def settings(self) -> Settings:
+        """All of the file, or every fault in it."""
+        data = self.expansion.data
+        if not isinstance(data, dict):
+            problem = mapping_expected(self.document, list(Settings.model_fields))
+            remedy = "A retention.yaml of DataHub is a policy file: put it into the policies folder."
+            raise BadInput(replace(problem, remedy=remedy if isinstance(data, list) else None))
+        if isinstance(data.get("stores"), list):
+            data = {**data, "stores": self._stores(data["stores"])}
+        settings = self._valid(Settings, data, ())
+        if settings is None or self.problems:
+            raise BadInput(sorted(self.problems, key=lambda problem: problem.line or 0))
+        return settings
+
+    def _stores(self, items: list[Any]) -> list[StoreSettings]:
+        taken: set[str] = set()
+        found: list[StoreSettings] = []
+        for index, item in enumerate(items):
+            store = self._store(item, ("stores", index))
+            name = item.get("name") if isinstance(item, dict) else None
+            if isinstance(name, str) and name in taken:
+                self._fault(("stores", index, "name"), "is the name of another store as well", "a name of its own")
+            elif store is not None:
+                found.append(store)
+            if isinstance(name, str):
+                taken.add(name)
+        return found
+
+    def _store(self, item: Any, at: Path_) -> StoreSettings | None:
+        if not isinstance(item, dict):
+            self._fault(at, "has the wrong type", "a mapping with name, kind and the keys of that kind")
+            return None
+        word = item.get("kind")
+        if not isinstance(word, str):
+            what = "has the wrong type" if "kind" in item else "is missing"
+            self._fault((*at, "kind"), what, f"one of {', '.join(known_kinds())}")
+            return None
+        try:
+            kind = kind_named(word)
+        except Expected as fault:
+            self._fault((*at, "kind"), fault.what, fault.expected, fault.remedy)
+            return None
+        return self._valid(kind.settings, item, at)
+
+    def _valid(self, model: type[M], data: object, at: Path_) -> M | None:
+        try:
+            return model.model_validate(data, context={"folder": self.folder})
+        except ValidationError as error:
+            for problem in problems_of(error, self.document, model, at=at):
+                self._add(replace(problem, key=_joined(dotted(at), problem.key)))
+            return None
+
+    def _fault(self, at: Path_, what: str, expected: str | None, remedy: str | None = None) -> None:
+        found = self.document.data
+        for part in at:
+            found = found.get(part) if isinstance(found, dict) else found[part]
+        value = None if found is None or isinstance(found, dict | list) else shown(found)
+        line = self.document.line(at)
+        self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
+
+    def _add(self, problem: Problem) -> None:
+        """A value that could not be expanded, or is not there, is not also of the wrong kind."""
+        if problem.key in self.settled:
+            return
+        if problem.what == "has the wrong type" and problem.key in {dotted(path) for path in self.expansion.substituted}:
+            problem = replace(problem, remedy="A value from the environment is text; write this one into the file.")
+        self.problems.append(problem)
+
+
+def _joined(at: str, key: str | None) -> str | None:
+    return f"{at}{'' if key.startswith('[') else '.'}{key}" if at and key else at or key
+
+
+def _masked(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _masked(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_masked(value) for value in data]
+    return masked(data) if isinstance(data, str) else data

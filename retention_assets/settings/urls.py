@@ -1,0 +1,140 @@
+"""Where things are: the paths and URLs of the settings, resolved, and how a URL may be shown.
+
+Belongs here: which folder a relative place is meant from, which URLs name a database, and the masking of passwords.
+Does not belong here: opening any of them. Nothing here touches a file system or a network.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo
+
+from retention_assets.errors import Expected
+
+# Two letters at least, so that a drive letter is not a scheme; `simplecache::s3://…` is how fsspec chains them.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
+# From the first colon that is not `://` to the last @: a password may itself hold an unescaped @, / or colon.
+_USER_PASSWORD = re.compile(r":(?!//).*@", re.DOTALL)
+_QUERY_PASSWORD = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|credential|key)[^=&]*=)[^&]*", re.IGNORECASE)
+
+# Each dialect and the drivers that the ledger and the stores are tested with; what follows is for stores alone.
+_DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
+_STORE_DIALECTS = {**_DIALECTS, "mysql": ("", "pymysql"), "mariadb": ("", "pymysql")}
+EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://user:password@host/database"
+_EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or mariadb://"
+
+
+def masked(text: str) -> str:
+    """The text without any password that a URL in it may hold. Rather hides too much than too little."""
+    return _QUERY_PASSWORD.sub(r"\1***", _USER_PASSWORD.sub(":***@", text))
+
+
+class Url(str):
+    """A URL that gives its password to a driver, and to nobody who prints it.
+
+    A driver reads the characters; `str()`, `repr()` and an f-string give the masked text, so that a URL in a log line, an
+    error message or a traceback is harmless. Who must write the real text somewhere says so with `exposed`.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self.exposed if self.startswith("sqlite") else masked(self.exposed)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    @property
+    def exposed(self) -> str:
+        """The real text, as a plain string."""
+        return "".join(self)
+
+
+def has_scheme(text: str) -> bool:
+    """Whether a place is a URI, which means the same from every folder."""
+    return _SCHEME.match(text) is not None
+
+
+def without_scheme(text: str) -> str:
+    """What follows the scheme, which is all of it where there is none. The host or bucket counts as a folder."""
+    found = _SCHEME.match(text)
+    return text[found.end() :] if found else text
+
+
+def located(text: str, folder: Path) -> str:
+    """A place as an absolute path, or the URI that it is."""
+    if not text.strip() or not text.isprintable():
+        raise Expected("is not a path", "a path or a URI")
+    if text.startswith("~"):
+        raise Expected("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
+    return text if has_scheme(text) else os.path.abspath(folder / text)
+
+
+def local_path(text: str, folder: Path) -> Path:
+    """A place that must be on this machine's file system."""
+    if has_scheme(text):
+        raise Expected("is a URI", "a local file or folder")
+    return Path(located(text, folder))
+
+
+def store_database_url(text: str, folder: Path) -> Url:
+    """A URL of a database that a store may be in."""
+    return database_url(text, folder, _STORE_DIALECTS, _EXPECTED_STORE_DATABASE)
+
+
+def database_url(
+    text: str, folder: Path, dialects: Mapping[str, tuple[str, ...]] = _DIALECTS, expected: str = EXPECTED_DATABASE
+) -> Url:
+    """A URL of a database that this project is tested with; the file of a relative SQLite URL is meant from a folder."""
+    scheme, separator, rest = text.partition("://")
+    dialect, _, driver = scheme.partition("+")
+    if not separator or dialect not in dialects or driver not in dialects[dialect]:
+        what = "is a URL of a database that is not supported" if separator else "is not a URL"
+        raise Expected(what, expected, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
+    if dialect == "sqlite":
+        return Url(f"{scheme}:///{_sqlite_file(rest, folder)}")
+    try:
+        usable = urlsplit(text).port != 0 and len(rest) > 0 and text.isprintable() and " " not in text
+    except ValueError:
+        usable = False
+    if not usable:
+        remedy = "Characters such as @ / : # ? in a password are written percent-encoded."
+        raise Expected("is a URL whose host or port cannot be read", expected, remedy)
+    return Url(text)
+
+
+def _sqlite_file(rest: str, folder: Path) -> str:
+    """The path (and query) of a SQLite URL, made absolute. A database in memory would forget with the program."""
+    path, question, query = rest.removeprefix("/").partition("?")
+    if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
+        remedy = "Three slashes begin a relative path, four an absolute one."
+        raise Expected("names no database file", "sqlite:///folder/file.db", remedy)
+    return f"{located(path, folder)}{question}{query}"
+
+
+def folder_of(info: ValidationInfo) -> Path:
+    """The folder from which the places of a model are meant: that of its file, or else where the program runs."""
+    return Path((info.context or {}).get("folder") or Path.cwd())
+
+
+def _local_path(place: object, info: ValidationInfo) -> Path:
+    if not isinstance(place, str | Path):
+        raise Expected("has the wrong type", "a path")
+    return local_path(str(place), folder_of(info))
+
+
+Location = Annotated[str, AfterValidator(lambda text, info: located(text, folder_of(info)))]
+LocalPath = Annotated[Path, BeforeValidator(_local_path)]
+StoreUrl = Annotated[
+    str, AfterValidator(lambda text, info: store_database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")
+]
+DatabaseUrl = Annotated[
+    str, AfterValidator(lambda text, info: database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")
+]

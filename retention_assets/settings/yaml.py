@@ -1,0 +1,256 @@
+"""A YAML document, read safely, that still knows on which line each key stands.
+
+Belongs here: text to plain data (mappings, lists, strings, numbers, booleans, null) with every defence against hostile or
+careless YAML: no tags, no duplicate keys, no merge keys, bounded size, depth and expansion of aliases.
+Does not belong here: what the data means. Scalars follow the core schema of YAML 1.2, so `on`, `12:30` and `2026-01-01`
+stay the strings that they look like.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from retention_assets.errors import BadInput, Problem, shown
+
+LARGEST_BYTES = 2 * 1024 * 1024
+DEEPEST = 50
+# Counted after aliases are expanded: what a reader would walk through, which is what an alias bomb blows up.
+MOST_NODES = 200_000
+
+Path_ = tuple[str | int, ...]
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INT = re.compile(r"[-+]?[0-9]{1,30}|0o[0-7]{1,30}|0x[0-9a-fA-F]{1,30}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?", re.ASCII)
+_WORDS: dict[str, object] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), math.inf),
+    "-.inf": -math.inf,
+    ".nan": math.nan,
+}
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data and the places that it came from."""
+
+    file: str
+    data: Any
+    lines: dict[Path_, int] = field(repr=False)
+
+    def line(self, path: Path_) -> int | None:
+        """The line of a key, or of the nearest enclosing one that is in the text."""
+        for length in range(len(path), -1, -1):
+            if (found := self.lines.get(path[:length])) is not None:
+                return found
+        return None
+
+
+def read_document(path: Path) -> Document:
+    """Read one file. Raises BadInput with the place and the reason; never half a document."""
+    file = str(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(LARGEST_BYTES + 1)
+    except OSError as fault:
+        raise BadInput(Problem(f"cannot be read: {fault.strerror or fault}", file=file)) from None
+    if len(raw) > LARGEST_BYTES:
+        raise BadInput(
+            Problem(
+                "is too large",
+                file=file,
+                expected=f"at most {LARGEST_BYTES // 1024 // 1024} MiB",
+                remedy="Split it into several files.",
+            )
+        )
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise BadInput(
+            Problem("is not text", file=file, line=raw[: fault.start].count(b"\n") + 1, expected="a YAML file in UTF-8")
+        ) from None
+    return parse_document(text, file)
+
+
+def parse_document(text: str, file: str) -> Document:
+    """Parse one document from text, under the same defences."""
+    builder = _Builder(file)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as fault:
+        mark = fault.problem_mark or fault.context_mark
+        raise BadInput(
+            Problem(f"is not valid YAML: {fault.problem or fault.context}", file=file, line=mark.line + 1 if mark else None)
+        ) from None
+    except yaml.reader.ReaderError as fault:
+        raise BadInput(
+            Problem("holds a character that YAML does not allow", file=file, value=shown(fault.character), expected="text")
+        ) from None
+    except UnicodeEncodeError as fault:
+        raise BadInput(Problem("holds a half character", file=file, value=shown(text[fault.start]), expected="text")) from None
+    if not builder.documents:
+        raise BadInput(Problem("is empty", file=file, expected="a YAML document"))
+    return Document(file, builder.root, builder.lines)
+
+
+@dataclass
+class _Open:
+    """A collection that is still being read: its value, its path, and for a mapping the key that waits for its value."""
+
+    value: Any
+    path: Path_
+    size: int = 1
+    height: int = 1
+    anchor: str | None = None
+    key: Any = None
+    keyed: bool = False
+
+
+class _Builder:
+    """Takes parser events one by one; no recursion, so depth is a number and not a stack overflow."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.root: Any = None
+        self.documents = 0
+        self.lines: dict[Path_, int] = {}
+        # Each with its number of values and of levels: an alias may neither widen nor deepen a document beyond its bounds.
+        self.anchors: dict[str, tuple[Any, int, int]] = {}
+        self.stack: list[_Open] = []
+
+    def take(self, event: Any) -> None:
+        match event:
+            case yaml.DocumentStartEvent():
+                self.documents += 1
+                if self.documents > 1:
+                    self._refuse(event, "holds a second document", "one document in a file", "Split it into two files.")
+            case yaml.AliasEvent():
+                if event.anchor is None or event.anchor not in self.anchors:
+                    self._refuse(
+                        event,
+                        f"alias *{event.anchor} refers to itself or to nothing",
+                        "an anchor that is complete before it is used",
+                    )
+                value, size, height = self.anchors[event.anchor]
+                self._place(event, value, size, height)
+            case yaml.ScalarEvent():
+                self._tagless(event)
+                value = self._scalar(event)
+                if event.anchor:
+                    self.anchors[event.anchor] = (value, 1, 0)
+                self._place(event, value, 1, 0)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._tagless(event)
+                if len(self.stack) >= DEEPEST:
+                    self._refuse(event, "is nested too deeply", f"at most {DEEPEST} levels")
+                top = self.stack[-1] if self.stack else None
+                if top is not None and isinstance(top.value, dict) and not top.keyed:
+                    self._refuse(event, "has a mapping or a list as a key", "a string as a key")
+                value = {} if isinstance(event, yaml.MappingStartEvent) else []
+                path = self._next_path()
+                self.lines.setdefault(path, _line_of(event))
+                self.stack.append(_Open(value, path, anchor=event.anchor))
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                done = self.stack.pop()
+                if done.anchor:
+                    self.anchors[done.anchor] = (done.value, done.size, done.height)
+                self._place(event, done.value, done.size, done.height)
+
+    def _next_path(self) -> Path_:
+        if not self.stack:
+            return ()
+        top = self.stack[-1]
+        if isinstance(top.value, list):
+            return (*top.path, len(top.value))
+        return (*top.path, top.key) if top.keyed else top.path
+
+    def _place(self, event: Any, value: Any, size: int, height: int) -> None:
+        if not self.stack:
+            self.root = value
+            return
+        if len(self.stack) + height > DEEPEST:
+            self._refuse(event, "is nested too deeply", f"at most {DEEPEST} levels, aliases expanded")
+        top = self.stack[-1]
+        top.size += size
+        top.height = max(top.height, height + 1)
+        if top.size > MOST_NODES:
+            self._refuse(event, "expands to too many values", f"at most {MOST_NODES}, aliases expanded")
+        if isinstance(top.value, list):
+            self.lines.setdefault((*top.path, len(top.value)), _line_of(event))
+            top.value.append(value)
+        elif not top.keyed:
+            self._key(event, top, value)
+        else:
+            top.value[top.key] = value
+            top.keyed = False
+
+    def _key(self, event: Any, top: _Open, key: Any) -> None:
+        if not isinstance(key, str):
+            self._refuse(event, f"key {shown(key)} is not a string", "a string as a key", "Put it in quotes.")
+        if key == "<<":
+            self._refuse(event, "merge keys are not read", "every key written out")
+        top.key, top.keyed = key, True
+        if key in top.value:
+            self._refuse(event, "stands twice in one mapping", "each key once")
+        self.lines[(*top.path, key)] = _line_of(event)
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.style in ("'", '"', "|", ">"):
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INT.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        return text
+
+    def _tagless(self, event: Any) -> None:
+        if event.tag is not None:
+            self._refuse(event, f"tag {shown(event.tag)} is not read", "plain YAML without tags")
+
+    def _refuse(self, event: Any, what: str, expected: str, remedy: str | None = None) -> NoReturn:
+        key = dotted(self._next_path()) or None
+        raise BadInput(Problem(what, file=self.file, line=_line_of(event), key=key, expected=expected, remedy=remedy))
+
+
+def _line_of(event: Any) -> int:
+    """The line on which an event begins."""
+    return int(event.start_mark.line) + 1
+
+
+def dotted(path: Path_) -> str:
+    """A path as a person writes it: select.older_than.age, policies[2].name."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def yaml_files(path: Path) -> list[Path]:
+    """A file itself, or the YAML files that lie directly in a folder, by name. Sub-folders (examples) are not in force."""
+    if not path.is_dir():
+        return [path]
+    found = (child for child in path.iterdir() if child.suffix.lower() in (".yaml", ".yml") and not child.name.startswith("."))
+    return sorted(found, key=lambda child: child.name)
+
+
+def without_value(data: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """The keys that stand without a value. A line that says nothing must not be mistaken for a line that is not there."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from without_value(value, (*path, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from without_value(value, (*path, index))
+    elif data is None:
+        yield path

@@ -1,0 +1,246 @@
+"""Rows of DataHub's table as lines of a log.
+
+Belongs here: what a row is in our words. An urn is a branch; its history versions, from the oldest, and then its current one
+are a chain of SNAPSHOTs, each committed when the row was made; the current one, version 0, is the head. An urn without a
+version 0 has no branch: its rows are unreachable, which no rule of DataHub's looks at.
+Does not belong here: asking the database. Everything is array work: no object per row.
+
+Attributes of a transaction: `urn` and `version`; of its dataset: `entity` and `aspect`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
+from retention_assets.sql.streams import instants
+from retention_assets.stores.aspects.names import PREFIX, Key, transaction_of
+
+ROWS = pa.schema(
+    [
+        pa.field("urn", pa.string()),
+        pa.field("aspect", pa.string()),
+        pa.field("version", pa.int64()),
+        pa.field("createdon", INSTANT),
+        pa.field("bytes", pa.int64()),
+    ]
+)
+# The same rows, with whatever stands there for a time.
+TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.string()))
+# The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
+# How much of a text that is no time is shown.
+_SHOWN = 40
+# What is made at a time, so that no column of text outgrows what an array can hold.
+_SLICE = 1_000_000
+_NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
+
+Ints = npt.NDArray[np.int64]
+
+
+def faulty(dataset: str) -> pa.Table:
+    """The one line of a dataset whose urns are none."""
+    return _fault(dataset, _NO_URNS)
+
+
+def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
+    """The lines of some datasets, from rows of ROWS in any order. Rows of other datasets are dropped.
+
+    Raises ArrowInvalid if a time is in no year from 1 to 9999.
+    """
+    rows = pa.Table.from_batches(batches, ROWS)
+    _can_be_shown(rows["createdon"])
+    return _lines_of(rows, datasets)
+
+
+def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
+    """The same from rows of TEXTS. A dataset with an impossible time is one line that names the first one; others are read."""
+    rows = pa.Table.from_batches(batches, TEXTS)
+    if not len(rows) or not datasets:
+        return LINES.empty_table()
+    chains = _Chains(rows, datasets)
+    texts = chains.created.take(pa.array(chains.order))
+    of = chains.dataset[chains.order]
+    faults: dict[int, pa.Table] = {}
+    # Rows of a dataset are neighbours.
+    for at, first, count in zip(*np.unique(of, return_index=True, return_counts=True), strict=True):
+        wrong = _first_wrong(texts.slice(first, count))
+        if wrong is not None:
+            row = chains.order[first + wrong]
+            name = transaction_of(chains.urns[chains.urn[row]].as_py(), int(chains.version[row]))
+            faults[int(at)] = _fault(chains.names[at], _no_time(name, texts[int(first) + wrong].as_py()))
+    sound = rows.filter(pa.array((chains.dataset >= 0) & ~np.isin(chains.dataset, list(faults))))
+    place = ROWS.get_field_index("createdon")
+    sound = sound.set_column(place, ROWS.field(place), _times(sound["createdon"]))
+    return pa.concat_tables([_lines_of(sound, datasets), *faults.values()])
+
+
+def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as instants. Raises ArrowInvalid if one of them is none."""
+    times = pa.chunked_array([instants(chunk) for chunk in texts.chunks], INSTANT)
+    _can_be_shown(times)
+    return times
+
+
+def _can_be_shown(times: pa.ChunkedArray) -> None:
+    ends = pc.min_max(times.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is not None and (first < _FIRST or last >= _LAST):
+        raise pa.ArrowInvalid("a time that no clock can show")
+
+
+def _first_wrong(texts: pa.ChunkedArray) -> int | None:
+    """The place of the first text that is no time: all of them at once if none is, in halves if one is."""
+    if _are_times(texts):
+        return None
+    # All before `good` are times, and one before `end` is none.
+    good, end = 0, len(texts)
+    while end - good > 1:
+        half = (good + end) // 2
+        if _are_times(texts.slice(good, half - good)):
+            good = half
+        else:
+            end = half
+    return good
+
+
+def _are_times(texts: pa.ChunkedArray) -> bool:
+    try:
+        _times(texts)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _no_time(transaction: str, text: str) -> str:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return (
+        f"createdon of {transaction} is {shown or 'empty'}, which is no date with a time, in a year from 1 to 9999, such as"
+        " 2026-01-31 12:00:00; write there when the row was made, in UTC"
+    )
+
+
+def _fault(dataset: str, fault: str) -> pa.Table:
+    return _lines({"dataset": pa.array([dataset]), "fault": pa.array([fault])}, 1)
+
+
+def _lines_of(rows: pa.Table, datasets: Mapping[Key, str]) -> pa.Table:
+    if not len(rows) or not datasets:
+        return LINES.empty_table()
+    chains = _Chains(rows, datasets)
+    pieces = [slice(first, first + _SLICE) for first in range(0, len(chains.order), _SLICE)]
+    about = _about(chains)
+    return pa.concat_tables([about, *(_transactions(chains, one) for one in pieces), *(_heads(chains, one) for one in pieces)])
+
+
+class _Chains:
+    """The rows that were asked for, in the order of their chains, words as numbers."""
+
+    def __init__(self, rows: pa.Table, datasets: Mapping[Key, str]) -> None:
+        self.created, self.bytes = rows["createdon"], rows["bytes"]
+        self.version = rows["version"].to_numpy()
+        encoded = rows["urn"].dictionary_encode().unify_dictionaries()
+        self.urns, self.urn = encoded.chunk(0).dictionary, _codes(encoded)
+        self.names = sorted(datasets.values())
+        self.keys = {name: key for key, name in datasets.items()}
+        self.dataset = self._datasets(rows["aspect"].dictionary_encode().unify_dictionaries())
+        # Sorting the few urns costs less than sorting the many rows by them.
+        place = np.empty(len(self.urns), dtype=np.int64)
+        place[pc.sort_indices(self.urns).to_numpy()] = np.arange(len(self.urns))
+        last = np.where(self.version == 0, np.iinfo(np.int64).max, self.version)
+        order = np.lexsort((last, place[self.urn], self.dataset))
+        self.order: Ints = order[np.searchsorted(self.dataset[order], 0) :]
+        chain = self.dataset[self.order] * np.int64(len(self.urns)) + self.urn[self.order]
+        self.begins = np.ones(len(chain), dtype=bool)
+        self.begins[1:] = chain[1:] != chain[:-1]
+
+    def _datasets(self, aspects: pa.ChunkedArray) -> Ints:
+        """The place of each row's dataset among the names, -1 where it was not asked for."""
+        third = pc.extract_regex(self.urns, f"^{PREFIX}(?P<entity>[A-Za-z0-9_-]+):")
+        entities = pc.struct_field(third, "entity").dictionary_encode()
+        words = {word: at for at, word in enumerate(aspects.chunk(0).dictionary.to_pylist())}
+        kinds = {kind: at for at, kind in enumerate(entities.dictionary.to_pylist())}
+        # The last row of the table is that of no entity.
+        table = np.full((len(kinds) + 1, len(words)), -1, dtype=np.int64)
+        for at, name in enumerate(self.names):
+            entity, aspect = self.keys[name]
+            if entity in kinds and aspect in words:
+                table[kinds[entity], words[aspect]] = at
+        entity_of = pc.fill_null(entities.indices, len(kinds)).to_numpy(zero_copy_only=False)
+        found: Ints = table[entity_of[self.urn], _codes(aspects)]
+        return found
+
+    def named(self, rows: Ints) -> pa.Array:
+        """The names of the datasets of some rows."""
+        return pa.array(self.names, pa.string()).take(pa.array(self.dataset[rows]))
+
+    def urn_of(self, rows: Ints) -> pa.Array:
+        """The urns of some rows."""
+        return self.urns.take(pa.array(self.urn[rows]))
+
+
+def _codes(encoded: pa.ChunkedArray) -> Ints:
+    return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)
+
+
+def _about(chains: _Chains) -> pa.Table:
+    """One line about each dataset that is there."""
+    there = [chains.names[at] for at in np.unique(chains.dataset[chains.order]).tolist()]
+    attributes = [list(zip(("entity", "aspect"), chains.keys[name], strict=True)) for name in there]
+    return _lines({"dataset": pa.array(there, pa.string()), "attributes": pa.array(attributes, ATTRIBUTES)}, len(there))
+
+
+def _transactions(chains: _Chains, piece: slice) -> pa.Table:
+    rows = chains.order[piece]
+    numbers, at = np.unique(chains.version[rows], return_inverse=True)
+    versions = pa.array(numbers).cast(pa.string())
+    created = chains.created.take(pa.array(rows))
+    given = {
+        "dataset": chains.named(rows),
+        "transaction": pc.binary_join_element_wise(chains.urn_of(rows), versions.take(pa.array(at)), "@"),
+        # What begins no chain follows the line before it.
+        "parent_given": pa.array(chains.begins[piece]),
+        "type": _all("SNAPSHOT", len(rows)),
+        "status": _all("COMMITTED", len(rows)),
+        "opened_at": created,
+        "closed_at": created,
+        "bytes": chains.bytes.take(pa.array(rows)),
+        "attributes": _attributes(chains.urns, chains.urn[rows], versions, at),
+    }
+    return _lines(given, len(rows))
+
+
+def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) -> pa.Array:
+    """The same two keys for every row, and their values by turns."""
+    count = len(urn)
+    keys = pa.array(["urn", "version"]).take(pa.array(np.tile(np.array([0, 1], dtype=np.int8), count)))
+    turns = np.stack((urn, version + len(urns)), axis=1).ravel()
+    values = pa.concat_arrays([urns, versions]).take(pa.array(turns))
+    return pa.MapArray.from_arrays(pa.array(np.arange(0, 2 * count + 1, 2, dtype=np.int32)), keys, values)
+
+
+def _heads(chains: _Chains, piece: slice) -> pa.Table:
+    """A branch for each urn that has a current row."""
+    rows = chains.order[piece]
+    rows = rows[chains.version[rows] == 0]
+    urn = chains.urn_of(rows)
+    given = {
+        "dataset": chains.named(rows),
+        "branch": urn,
+        "head": pc.binary_join_element_wise(urn, "0", "@"),
+        "parent_given": _all(False, len(rows)),
+    }
+    return _lines(given, len(rows))
+
+
+def _all(value: str | bool, count: int) -> pa.Array:
+    return pa.repeat(value, count)
+
+
+def _lines(given: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
+    """Columns as lines; what is not given is null."""
+    columns = {"parent_given": _all(False, count), **given}
+    return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in LINES], schema=LINES)

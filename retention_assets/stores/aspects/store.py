@@ -1,0 +1,159 @@
+"""The `aspects` store: the table in which DataHub keeps the versions of its metadata aspects.
+
+Belongs here: answering to the protocol. Names are in names.py, SQL in table.py, lines of a log in
+log.py, deleting in delete.py.
+Does not belong here: whose rule is about which aspect (policy/datahub.py), and anything about connections (sql/databases.py).
+
+What the questions cost, in looks at the table (or, where its columns suffice, at the index of its key): `datasets` one;
+`tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
+share, over the entities in it, and a second one if a time in it is impossible.
+"""
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Outcome
+from retention_assets.sql.databases import Database
+from retention_assets.stores.aspects.delete import Deletion
+from retention_assets.stores.aspects.log import ROWS, TEXTS, faulty, lines_of, lines_of_texts
+from retention_assets.stores.aspects.names import Key, dataset_of, key_of
+from retention_assets.stores.aspects.table import KEY, AspectsTable
+from retention_assets.stores.kinds import AspectsSettings
+from retention_assets.stores.of_settings import OfSettings
+from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+
+ROWS_PER_SHARE = 1_000_000
+_ABILITIES = Abilities(log_is_complete=True, guards=True)
+
+
+class AspectsStore(OfSettings[AspectsSettings]):
+    """A store over DataHub's table. Travels as its settings; the table is looked at where it is first asked for."""
+
+    def __init__(self, settings: AspectsSettings) -> None:
+        super().__init__(settings)
+        self._database = Database(settings.url, settings.name)
+        self._opening = threading.Lock()
+        self._opened: AspectsTable | None = None
+        # How many rows each dataset had when all of them were last counted.
+        self._counts: dict[str, int] = {}
+
+    @property
+    def abilities(self) -> Abilities:
+        """The log is the table itself, and each deletion looks again."""
+        return _ABILITIES
+
+    def datasets(self) -> list[str]:
+        """Every entity and aspect that the table has rows of."""
+        self._counts = self._counted()
+        return sorted(self._counts)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """Datasets of one entity lie in one range of the key, so neighbours by name are together, up to a million rows."""
+        if datasets and not self._counts.keys() >= set(datasets):
+            self._counts = self._counted()
+        shares: list[list[str]] = []
+        rows = 0
+        for name in sorted(set(datasets)):
+            count = self._counts.get(name, 0)
+            if not shares or rows + count > ROWS_PER_SHARE:
+                shares.append([])
+                rows = 0
+            shares[-1].append(name)
+            rows += count
+        return [tuple(share) for share in shares]
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The rows of some datasets as branches and their versions, in one state of the database that no writer waits for."""
+        keys = {key_of(self.name, name): name for name in datasets}
+        asked = {key: name for key, name in keys.items() if key[0]}
+        found = [LINES.empty_table()]
+        if asked:
+            found.append(self._lines(asked))
+        if len(asked) < len(keys):
+            there = self._counted()
+            found += [faulty(name) for key, name in keys.items() if not key[0] and name in there]
+        return pa.concat_tables(found)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """A hash of numbers over the rows of each dataset: how many, their versions, and a sum over who and when they are."""
+        wanted = {key_of(self.name, name) for name in datasets}
+        if not wanted:
+            return {}
+        said: dict[str, list[str]] = {}
+        with self._database.reading() as connection:
+            for entity, aspect, *numbers in connection.execute(self._table().prints(wanted)):
+                said.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
+        return {name: _hash(said[name]) for name in datasets if name in said}
+
+    def remarks(self) -> list[str]:
+        """What makes it slow, or makes others wait."""
+        try:
+            indexes = self._database.indexes(self.settings.table)
+        except Refused as fault:
+            return [str(fault)]
+        found = []
+        if not any(set(index[: len(KEY)]) == set(KEY) for index in indexes):
+            found.append(
+                f"The table {self.settings.table} of the store {self.name} has no index on urn, aspect and version, as"
+                " DataHub's primary key is: each batch of a sweep reads the whole table. Add the key before you sweep."
+            )
+        elif not any(index[:1] == ("urn",) for index in indexes):
+            found.append(
+                f"No index of the table {self.settings.table} of the store {self.name} begins with urn: each share is read by a"
+                " look at all rows."
+            )
+        if not self._database.writes_ahead():
+            found.append(
+                f"The SQLite file of the store {self.name} is not in WAL mode, so that whoever writes to it waits for those who"
+                " read it. PRAGMA journal_mode = WAL changes that for good."
+            )
+        return found
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
+        return self._deletion(dataset).prepare(transactions)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        """Delete the rows that still are what they were, by their key."""
+        try:
+            return self._deletion(dataset).sweep(targets, parallelism)
+        except Refused as fault:
+            # The table itself can't be looked at: one more way in which all of them fail.
+            return [Swept(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
+
+    def close(self) -> None:
+        """Give back the connections. Asking the store again opens it again."""
+        self._database.close()
+
+    def _lines(self, asked: Mapping[Key, str]) -> pa.Table:
+        try:
+            return lines_of(self._database.batches(self._table().rows(asked), ROWS), asked)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            # One impossible time is the end of the whole stream. A second one, of texts, shows whose it is.
+            return lines_of_texts(self._database.batches(self._table().texts(asked), TEXTS), asked)
+
+    def _deletion(self, dataset: str) -> Deletion:
+        return Deletion(self._database, self._table(), *key_of(self.name, dataset))
+
+    def _table(self) -> AspectsTable:
+        with self._opening:
+            if self._opened is None:
+                self._opened = AspectsTable.of(self._database, self.settings.table)
+            return self._opened
+
+    def _counted(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        with self._database.reading() as connection:
+            for entity, aspect, count in connection.execute(self._table().counts()):
+                name = dataset_of(self.name, entity, aspect)
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+
+def _hash(said: list[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(said)).encode()).hexdigest()

@@ -1,0 +1,223 @@
+"""DataHub's table in SQL: its columns, and the few expressions that every kind of database spells in its own way.
+
+Belongs here: expressions and selections. DataHub gives the columns their names: urn, aspect, version, metadata,
+systemmetadata, createdon.
+Does not belong here: what becomes of the rows (log.py, delete.py).
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    CHAR,
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Integer,
+    LargeBinary,
+    Numeric,
+    Select,
+    String,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    extract,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.sql.dml import ReturningDelete
+
+from retention_assets.errors import Refused
+from retention_assets.sql.databases import Database
+from retention_assets.stores.aspects.names import PREFIX, Key
+
+KEY = ("urn", "aspect", "version")
+_NEEDED = (*KEY, "metadata", "createdon")
+# With more than these, one look at all rows costs less than a condition on each.
+_MOST_ENTITIES = 50
+# Of PostgreSQL's days the last one whose microseconds are surely a bigint, and what is said of those after it.
+_LAST_DAY = "'290000-01-01'"
+_FOREVER = 9_200_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class AspectsTable:
+    """The table, and what can be asked of it in the words of its database."""
+
+    table: Table
+    dialect: str
+
+    @classmethod
+    def of(cls, database: Database, name: str) -> "AspectsTable":
+        """The table as it is. Raises Refused where it is not there or not DataHub's."""
+        table = database.table(name)
+        if missing := [column for column in _NEEDED if column not in table.c]:
+            raise Refused(
+                f"The table {name} of the store {database.store} has no column {', '.join(missing)}, as DataHub's table of"
+                " aspects has. Check `table` in the settings."
+            )
+        return cls(table, database.dialect)
+
+    @property
+    def urn(self) -> ColumnElement[Any]:
+        """What the row is about."""
+        return self.table.c.urn
+
+    @property
+    def aspect(self) -> ColumnElement[Any]:
+        """Which part of it."""
+        return self.table.c.aspect
+
+    @property
+    def version(self) -> ColumnElement[Any]:
+        """0 is current; 1 and up are its history, from the oldest."""
+        return self.table.c.version
+
+    @cached_property
+    def entity(self) -> ColumnElement[Any]:
+        """The third part of an urn, or null if it is none."""
+        third: ColumnElement[Any]
+        if self.dialect == "postgresql":
+            is_urn, third = self.urn.like(f"{PREFIX}%:%"), func.split_part(self.urn, ":", 3)
+        elif self.dialect == "sqlite":
+            # LIKE would take urn:LI: for one.
+            rest = func.substr(self.urn, len(PREFIX) + 1)
+            is_urn = self.urn.op("GLOB")(f"{PREFIX}*:*")
+            third = func.substr(rest, 1, func.instr(rest, ":") - 1)
+        else:
+            is_urn = cast(self.urn, LargeBinary).op("LIKE")(literal(f"{PREFIX}%:%", String))
+            third = func.substring_index(func.substring_index(self.urn, ":", 3), ":", -1)
+        return case((is_urn, third))
+
+    @cached_property
+    def size(self) -> ColumnElement[Any]:
+        """The bytes of a row's documents, as the database knows them without reading them."""
+        sizes = [self._length(self.table.c[name]) for name in ("metadata", "systemmetadata") if name in self.table.c]
+        total = sizes[0]
+        for other in sizes[1:]:
+            total = total + other
+        return cast(total, BigInteger) if self.dialect == "postgresql" else total
+
+    def _length(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        if self.dialect == "sqlite":
+            column = cast(column, LargeBinary)
+            return func.coalesce(func.length(column, type_=Integer), 0)
+        return func.coalesce(func.octet_length(column, type_=Integer), 0)
+
+    @cached_property
+    def moment(self) -> ColumnElement[Any]:
+        """`createdon` as a value that is equal if and only if the time is: microseconds, or on SQLite what stands there."""
+        created = self.table.c.createdon
+        if self.dialect == "postgresql":
+            # Infinity is no bigint, and would be the end of every statement that meets it.
+            return case(
+                (created >= literal_column(_LAST_DAY), _FOREVER),
+                (created > literal_column("'-infinity'"), cast(extract("epoch", created) * 1_000_000, BigInteger)),
+                else_=-_FOREVER,
+            )
+        if self.dialect == "sqlite":
+            return created
+        return func.timestampdiff(
+            literal_column("MICROSECOND"), literal_column("'1970-01-01'", DateTime), created, type_=BigInteger
+        )
+
+    @cached_property
+    def _time(self) -> ColumnElement[Any]:
+        """`createdon` as a stream of the database gives it."""
+        created = self.table.c.createdon
+        if self.dialect != "sqlite":
+            return created
+        # Seconds or milliseconds: a number that is taken for the wrong one is long ago, and goes. It is a text that is no time.
+        kind = func.typeof(created, type_=String)
+        shown = func.quote(created, type_=String) + " (" + kind + ")"
+        return case((kind == "text", created), (kind != "null", shown))
+
+    @cached_property
+    def _said(self) -> ColumnElement[Any]:
+        """`createdon` as text: in the form of ISO 8601 if it is a time, and as the database writes it if it is none."""
+        created = self.table.c.createdon
+        if self.dialect == "postgresql":
+            # Unlike a cast, the same whatever the server's DateStyle is.
+            return func.btrim(cast(func.to_json(created), Text), '"', type_=Text)
+        return self._time if self.dialect == "sqlite" else cast(created, CHAR)
+
+    @cached_property
+    def _print(self) -> ColumnElement[Any]:
+        """A number that is another one for another row, or for the same row with another time."""
+        if self.dialect == "postgresql":
+            return func.hashtextextended(self.urn, func.hashint8extended(self.version, self.moment), type_=Numeric)
+        if self.dialect == "sqlite":
+            return func.retention_print(self.urn, self.version, self.moment)
+        text = func.concat_ws("|", self.urn, self.version, self.moment)
+        return cast(func.conv(func.left(func.md5(text), 15), 16, 10), Numeric(20))
+
+    def counts(self) -> Select[Any]:
+        """Entity, aspect and number of rows of everything: one look at the table or at an index that holds its key."""
+        return select(self.entity, self.aspect, func.count()).group_by(self.entity, self.aspect)
+
+    def prints(self, keys: Collection[Key]) -> Select[Any]:
+        """Entity, aspect, and numbers that change whenever a row comes, goes or changes: one look at their entities."""
+        # Any time has a text, an infinite one as well. On SQLite it may be bytes, which would be none.
+        latest: ColumnElement[Any] = func.max(self.table.c.createdon)
+        if self.dialect == "sqlite":
+            latest = func.quote(latest)
+        numbers = (func.count(), func.sum(self.version), func.max(self.version), func.sum(self._print), latest)
+        texts = [cast(number, String(80)) for number in numbers]
+        return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
+
+    def rows(self, keys: Collection[Key]) -> Select[Any]:
+        """The rows of some datasets (and perhaps others that the caller has to drop), in no order."""
+        return select(self.urn, self.aspect, self.version, self._time, self.size).where(self.among(keys))
+
+    def texts(self, keys: Collection[Key]) -> Select[Any]:
+        """The same rows with their times as text, which impossible ones have, too."""
+        return select(self.urn, self.aspect, self.version, self._said, self.size).where(self.among(keys))
+
+    def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
+        """Rows of some entities and aspects, as ranges of the key where the database can walk one."""
+        aspects: dict[str, list[str]] = {}
+        for entity, aspect in keys:
+            aspects.setdefault(entity, []).append(aspect)
+        if "" in aspects or len(aspects) > _MOST_ENTITIES:
+            return self.aspect.in_(sorted({one for some in aspects.values() for one in some})) if aspects else true()
+        return or_(*(and_(self._of_entity(entity), self.aspect.in_(sorted(some))) for entity, some in sorted(aspects.items())))
+
+    def _of_entity(self, entity: str) -> ColumnElement[bool]:
+        first = f"{PREFIX}{entity}:"
+        if self.dialect == "sqlite":
+            return and_(self.urn >= first, self.urn < f"{PREFIX}{entity};")
+        return self.urn.like(first.replace("_", "!_") + "%", escape="!")
+
+    @cached_property
+    def deletion(self) -> ReturningDelete[Any]:
+        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays.
+
+        It finds the current row and the newest of the history in the same state as the row itself.
+        """
+        kinds = ("urn", "version", "moment", "bytes", "newest")
+        # Numbers come as the text of an array, which is made ten times faster than an array is.
+        numbers = (cast(bindparam(name, type_=Text), ARRAY(BigInteger)) for name in kinds[1:])
+        arrays = (bindparam("urn", type_=ARRAY(Text)), *numbers)
+        plan = func.unnest(*arrays).table_valued(*kinds, name="plan").render_derived()
+        other, aspect = self.table.alias("other"), bindparam("aspect", type_=Text)
+        same_urn = and_(other.c.urn == plan.c.urn, other.c.aspect == aspect)
+        return (
+            delete(self.table)
+            .where(self.urn == plan.c.urn, self.aspect == aspect, self.version == plan.c.version, self.version != 0)
+            .where(self.moment == plan.c.moment, self.size == plan.c.bytes)
+            .where(exists().where(same_urn, other.c.version == 0))
+            .where(or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)))
+            .returning(self.urn, self.version, self.size)
+        )

@@ -1,0 +1,131 @@
+"""Removing the folder of one transaction from a local file system.
+
+Belongs here: the one function that deletes local data of a `files` store, and the one that measures it. Both go down from the
+root by directory descriptors and follow no symlink, so that whoever swaps a folder for a symlink meanwhile leads them nowhere.
+Does not belong here: which folder it is to be (paths.py).
+"""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from retention_assets.errors import Refused
+from retention_assets.stores.files.paths import Folder
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def measured(root: str, folder: Folder) -> int | None:
+    """The bytes that removing a folder would free, or None if it is not there."""
+    seen: Counter[tuple[int, int]] = Counter()
+    size = 0
+    with _opened(root, folder) as above:
+        if above is None:
+            return None
+        for _, _, names, here in _walk(folder[-1], above):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    seen[found.st_dev, found.st_ino] += 1
+                    # A file with names elsewhere frees nothing, one with several names in here frees its bytes once.
+                    if stat.S_ISREG(found.st_mode) and seen[found.st_dev, found.st_ino] == found.st_nlink:
+                        size += found.st_size
+    return size
+
+
+def removed(root: str, folder: Folder) -> int | None:
+    """Remove a folder with all that is in it; the bytes that became free, or None if it was not there.
+
+    Raises OSError or Refused at the first thing that stays. What is gone by then is gone; the next call removes the rest.
+    """
+    freed = 0
+    with _opened(root, folder) as above:
+        if above is None:
+            return None
+        for _, folders, names, here in _walk(folder[-1], above):
+            for name in names:
+                freed += _unlinked(name, here)
+            for name in folders:
+                _remove_folder(name, here)
+        os.rmdir(folder[-1], dir_fd=above)
+    return freed
+
+
+def check(root: str) -> None:
+    """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
+    os.close(_opened_root(root))
+
+
+@contextmanager
+def _opened(root: str, folder: Folder) -> Iterator[int | None]:
+    """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
+    above = _opened_root(root)
+    try:
+        for segment in folder[:-1]:
+            below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
+            if below is None:
+                yield None
+                return
+            os.close(above)
+            above = below
+        yield above if _is_folder(folder[-1], above) else None
+    finally:
+        os.close(above)
+
+
+def _opened_root(root: str) -> int:
+    try:
+        found = os.open(root, _FOLDER)
+    except FileNotFoundError:
+        raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
+    try:
+        with os.scandir(found) as entries:
+            if next(entries, None) is None:
+                raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
+    except BaseException:
+        os.close(found)
+        raise
+    return found
+
+
+def _is_folder(name: str, above: int) -> bool:
+    """Whether a folder is there. Raises Refused if something else stands in its place."""
+    try:
+        mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        return True
+    what = "a symlink, which could lead out of the root" if stat.S_ISLNK(mode) else "no folder"
+    raise Refused(f"{name} is {what}. Put the folder itself there, or remove it by hand.")
+
+
+def _walk(name: str, above: int) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """What is in a folder and below it, the deepest first, each with a descriptor of where it is."""
+
+    def stop(fault: OSError) -> None:
+        raise fault
+
+    return os.fwalk(name, topdown=False, onerror=stop, follow_symlinks=False, dir_fd=above)
+
+
+def _unlinked(name: str, here: int) -> int:
+    """Remove a file, or a symlink itself; the bytes that became free."""
+    try:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+        os.unlink(name, dir_fd=here)
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
+
+
+def _remove_folder(name: str, here: int) -> None:
+    """Remove an empty folder; among folders the walk also names the symlinks that lead to one."""
+    try:
+        os.rmdir(name, dir_fd=here)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        os.unlink(name, dir_fd=here)

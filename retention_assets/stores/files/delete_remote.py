@@ -1,0 +1,150 @@
+"""Removing the folder of one transaction from an object store, or from any other file system that fsspec knows.
+
+Belongs here: the one function that deletes remote data of a `files` store, the listing that measures it, and the patience with
+a store that is busy. On S3 the keys are listed and deleted by S3's own requests: s3fs reads no error of a single key in a bulk
+deletion, takes names with * for patterns, and hides the objects that stand for folders.
+Does not belong here: which folder it is to be (paths.py).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from retention_assets.errors import Refused
+from retention_assets.stores.files.file_systems import FileSystem, is_s3
+
+Result = TypeVar("Result")
+Request = Callable[..., Mapping[str, Any]]
+
+# Seconds before another try; what fails after the last is reported, and the next sweep tries again.
+WAITS = (0.5, 3.0)
+_KEYS_PER_REQUEST = 1000
+_PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+_LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def measured(fs: FileSystem, folder: str) -> int | None:
+    """The bytes of everything below a folder, or None if there is nothing."""
+    places = patiently(lambda: _listed(fs, folder))
+    return sum(places.values()) if places else None
+
+
+def empty(fs: FileSystem, root: str) -> bool:
+    """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
+    return patiently(lambda: not _any_below(fs, root.rstrip("/")))
+
+
+def removed(fs: FileSystem, folder: str) -> int | None:
+    """Remove everything below a folder; the bytes that were there, or None if nothing was.
+
+    Raises OSError when anything stays. What is gone by then is gone; the next call removes the rest.
+    """
+    places = patiently(lambda: _listed(fs, folder))
+    if not places:
+        return None
+    if is_s3(fs):
+        bucket, keys = fs.split_path(folder)[0], list(places)
+        for first in range(0, len(keys), _KEYS_PER_REQUEST):
+            _delete_keys(fs, bucket, keys[first : first + _KEYS_PER_REQUEST])
+    else:
+        # Files before folders, and the deepest folders first.
+        for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
+            patiently(partial(_delete_one, fs, place))
+    patiently(lambda: _none_left(fs, folder, len(places)))
+    return sum(places.values())
+
+
+def patiently(request: Callable[[], Result]) -> Result:
+    """A request that is made again when it fails for a reason that may pass."""
+    for wait in WAITS:
+        try:
+            return request()
+        except _LASTING:
+            raise
+        except OSError:
+            time.sleep(wait)
+    return request()
+
+
+def _listed(fs: FileSystem, folder: str) -> dict[str, int]:
+    """What lies below a folder, asked anew: on S3 keys, elsewhere places, those of folders with a / at their ends."""
+    if is_s3(fs):
+        bucket, key, _ = fs.split_path(folder)
+        return dict(_keys(fs.call_s3, bucket, f"{key}/"))
+    fs.invalidate_cache()
+    try:
+        if not fs.isdir(folder):
+            return {}
+        found = fs.find(folder, withdirs=True, detail=True)
+    except FileNotFoundError:
+        return {}
+    sizes = {
+        place.rstrip("/") + ("/" if info["type"] == "directory" else ""): int(info["size"] or 0)
+        for place, info in found.items()
+    }
+    below = folder.rstrip("/") + "/"
+    if strange := next((place for place in sizes if not place.startswith(below)), None):
+        raise Refused(f"The file system names {strange} among what is below {below}, so nothing there is deleted.")
+    return {below: 0, **sizes}
+
+
+def _none_left(fs: FileSystem, folder: str, there: int) -> None:
+    """Raises OSError when the file system still lists anything: some say nothing of what they do not delete."""
+    if left := _listed(fs, folder):
+        raise OSError(f"{len(left)} of {there} places stay: {min(left)}")
+
+
+def _any_below(fs: FileSystem, root: str) -> bool:
+    if is_s3(fs):
+        bucket, key, _ = fs.split_path(root)
+        prefix = f"{key}/" if key else ""
+        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", ())
+        return any(one["Key"] != prefix for one in found)
+    fs.invalidate_cache()
+    try:
+        return any(str(info["name"]).rstrip("/") != root for info in fs.ls(root, detail=True))
+    except FileNotFoundError:
+        return False
+
+
+def _keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
+    """Every key that begins with a prefix, the objects that stand for folders among them, with its size."""
+    more: dict[str, str] = {}
+    while True:
+        page = request("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+        yield from ((found["Key"], found["Size"]) for found in page.get("Contents", ()))
+        if not page.get("IsTruncated"):
+            return
+        more = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
+    """Delete up to a thousand keys in one request, and those that failed once more. Raises OSError when any stays."""
+    left = list(keys)
+
+    def delete() -> None:
+        nonlocal left
+        wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
+        errors = fs.call_s3("delete_objects", Bucket=bucket, Delete=wanted).get("Errors", ())
+        left = [error["Key"] for error in errors]
+        if errors:
+            first = next((error for error in errors if error["Code"] not in _PASSING), errors[0])
+            kind = OSError if first["Code"] in _PASSING else PermissionError
+            text = f"{len(errors)} of {len(keys)} objects stay: {first['Key']}: {first['Code']}: {first.get('Message', '')}"
+            raise kind(text.rstrip(": "))
+
+    patiently(delete)
+
+
+def _delete_one(fs: FileSystem, place: str) -> None:
+    """Delete a file or an empty folder by its very name, which is never taken for a pattern."""
+    with suppress(FileNotFoundError):
+        if not place.endswith("/"):
+            fs.rm_file(place)
+            return
+        # Where folders are only the beginnings of names, they go with the last file.
+        fs.invalidate_cache()
+        if fs.isdir(place.rstrip("/")):
+            fs.rmdir(place.rstrip("/"))

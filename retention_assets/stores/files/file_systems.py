@@ -1,0 +1,31 @@
+"""File systems: the one place that opens them, and tells apart the few kinds that are treated differently.
+
+Belongs here: a path or URI to a file system and a path in it. Drivers and credentials are found as fsspec finds them, by the
+environment and its configuration files. Does not belong here: anything done with one.
+"""
+
+import fsspec  # type: ignore[import-untyped]
+from fsspec import AbstractFileSystem as FileSystem
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+from retention_assets.settings.urls import has_scheme
+
+__all__ = ["FileSystem", "is_local", "is_s3", "opened"]
+
+
+def opened(place: str) -> tuple[FileSystem, str]:
+    """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds."""
+    if not has_scheme(place):
+        return LocalFileSystem(), place
+    fs, path = fsspec.url_to_fs(place)
+    return fs, str(path)
+
+
+def is_local(fs: FileSystem) -> bool:
+    """Whether its files are on this machine, where the operating system can be asked about symlinks."""
+    return isinstance(fs, LocalFileSystem)
+
+
+def is_s3(fs: FileSystem) -> bool:
+    """Whether it speaks to S3, or to something that speaks like it."""
+    return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)

@@ -1,0 +1,143 @@
+"""The log of a `files` store: which file speaks of which dataset, and what follows from it.
+
+Belongs here: the questions to a log. Each lists the files anew; what depends on their versions alone is worked out once for
+them, so that a question about one dataset does not cost more where there are many.
+Does not belong here: the listing (listing.py), reading (content.py), data, and what the lines mean.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from retention_assets.errors import BadInput, Problem
+from retention_assets.exchange import joined_lines, reading_order
+from retention_assets.stores.files.content import datasets_of, ids_of, lines_of_all
+from retention_assets.stores.files.listing import Found, LogFile, listed
+
+# Of log: some thousand small histories, or a second's work.
+_TOGETHER = 4 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The files of a log as they were listed. Two of one listing are the same object."""
+
+    # The names of all datasets, sorted, each with the files that speak of it, in reading order.
+    files: Mapping[str, tuple[LogFile, ...]]
+
+    def holding(self, datasets: Collection[str]) -> dict[LogFile, list[str]]:
+        """The files that speak of some datasets, in reading order, each with those of them that it speaks of."""
+        found: dict[LogFile, list[str]] = {}
+        for name in sorted(set(datasets)):
+            for file in self.files.get(name, ()):
+                found.setdefault(file, []).append(name)
+        return dict(sorted(found.items(), key=lambda one: reading_order(one[0].name)))
+
+    def transactions(self, dataset: str) -> pa.Array:
+        """The ids of a dataset's transactions, whether or not its history is sound."""
+        ids = [ids_of(file, dataset) for file in self.files.get(dataset, ())]
+        return pa.concat_arrays(ids) if ids else pa.array([], pa.string())
+
+
+@dataclass(frozen=True)
+class FilesLog:
+    """The log of a store: one file, or all those in a folder."""
+
+    store: str
+    place: str
+
+    def held(self) -> Held:
+        """What the files speak of, listed anew. Raises BadInput if there is none, or one speaks of another store."""
+        return _held(self, listed(self.place))
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets, sorted."""
+        return list(self.held().files)
+
+    def lines(self, datasets: Collection[str]) -> pa.Table:
+        """The lines of some datasets as they are now."""
+        holding = self.held().holding(datasets) if datasets else {}
+        return joined_lines(lines_of_all(holding))
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """Datasets that a chain of files connects are together, so that each file is read once; so are small ones, because
+        every question lists all files.
+        """
+        first = {dataset: dataset for dataset in datasets}
+
+        def root(dataset: str) -> str:
+            while first[dataset] != dataset:
+                first[dataset] = dataset = first[first[dataset]]
+            return dataset
+
+        held = self.held().holding(datasets) if datasets else {}
+        for names in held.values():
+            for name in names:
+                first[root(name)] = root(names[0])
+        # What no file speaks of costs nothing to read.
+        nowhere = sorted(first.keys() - set[str]().union(*held.values()))
+        for name in nowhere:
+            first[name] = nowhere[0]
+        shares: dict[str, list[str]] = {}
+        for dataset in sorted(first):
+            shares.setdefault(root(dataset), []).append(dataset)
+        sizes = dict.fromkeys(shares, 0)
+        for file, names in held.items():
+            sizes[root(names[0])] += file.size
+        return [tuple(sorted(share)) for share in _packed([(shares[one], size) for one, size in sizes.items()])]
+
+    def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
+        """Per dataset a hash of the files that speak of it. A new file that does changes it, as does a file that is gone."""
+        held = self.held().files if datasets else {}
+        holding = {name: held[name] for name in datasets if name in held}
+        digests: dict[tuple[LogFile, ...], str] = {}
+        for files in set(holding.values()):
+            said = repr([(file.path, file.size, file.version) for file in files])
+            digests[files] = hashlib.sha256(said.encode(errors="surrogateescape")).hexdigest()
+        return {name: digests[files] for name, files in holding.items()}
+
+
+def _packed(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
+    """Shares put together, as long as they have few bytes of log; a large one stays by itself."""
+    together: list[str] = []
+    room = _TOGETHER
+    for share, size in shares:
+        if together and size > room:
+            yield together
+            together, room = [], _TOGETHER
+        together += share
+        room -= size
+    if together:
+        yield together
+
+
+# A sweep may serve several stores, and one of them may be written to meanwhile.
+@lru_cache(maxsize=8)
+def _held(log: FilesLog, found: tuple[Found, ...]) -> Held:
+    files = sorted((LogFile(log.place, *one) for one in found), key=lambda file: reading_order(file.name))
+    problems: list[Problem] = []
+    holding: dict[str, list[LogFile]] = {}
+    for file in files:
+        names = datasets_of(file)
+        if foreign := _first_foreign(log.store, names):
+            problems.append(_foreign(log.store, file, foreign))
+        for name in names:
+            holding.setdefault(name, []).append(file)
+    if problems:
+        raise BadInput(problems)
+    return Held({name: tuple(holding[name]) for name in sorted(holding)})
+
+
+def _first_foreign(store: str, names: Iterable[str]) -> str | None:
+    return next((name for name in names if not (name.startswith(f"{store}/") and len(name) > len(store) + 1)), None)
+
+
+def _foreign(store: str, file: LogFile, name: str) -> Problem:
+    return Problem(
+        f"speaks of a dataset that is not of the store {store}", file=file.shown, key="dataset", value=name,
+        expected=f"{store}/name on each line",
+        remedy="Move those lines to the log of their own store, or mend the name.",
+    )  # fmt: skip

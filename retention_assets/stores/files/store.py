@@ -1,0 +1,160 @@
+"""The `files` store: histories in the exchange format, the data of each transaction in a folder of its own.
+
+Belongs here: the answers to the protocol, and the order in which a sweep asks its questions: is the name plainly a folder of
+this transaction and of no other, does the log know it, do readers know that it goes; then it goes. Each target for itself.
+Does not belong here: any of those answers (paths.py, ownership.py, tombstones.py), reading (log.py), and
+the removal itself (folders.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from retention_assets.clock import now
+from retention_assets.errors import BadInput, Refused, shown
+from retention_assets.frames.soundness import sound_log
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.files.folders import Folders
+from retention_assets.stores.files.log import FilesLog
+from retention_assets.stores.files.ownership import Owners
+from retention_assets.stores.files.paths import Folder, Layout
+from retention_assets.stores.files.tombstones import append, appendable, deletes
+from retention_assets.stores.kinds import FilesSettings
+from retention_assets.stores.pieces import answers
+from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+_LISTINGS_AT_ONCE = 8
+# A folder of some files on a local disk takes less; over a network one request takes more.
+_QUICK = 0.005
+
+
+@dataclass(frozen=True)
+class FilesStore:
+    """A store of kind `files`, on any file system that fsspec knows."""
+
+    settings: FilesSettings
+
+    @property
+    def name(self) -> str:
+        """What the names of its datasets begin with."""
+        return self.settings.name
+
+    @property
+    def abilities(self) -> Abilities:
+        """Prefixes and file lists; DELETE transactions where the log can be added to."""
+        return Abilities(prefixes=True, delete_transactions=appendable(self.settings.log), file_lists=True)
+
+    @property
+    def log(self) -> FilesLog:
+        """Its histories."""
+        return FilesLog(self.settings.name, self.settings.log)
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets, sorted."""
+        return self.log.datasets()
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """The datasets of the same files together."""
+        return self.log.shares(datasets)
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The lines of some datasets. Raises BadInput if a file cannot be read: it might speak of any of them."""
+        return self.log.lines(datasets)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """A hash of the files that speak of each."""
+        return self.log.tokens(datasets)
+
+    def remarks(self) -> list[str]:
+        """Nothing that its errors do not say by themselves."""
+        return []
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
+        layout = Layout.of(self.settings)
+        [folders] = _each(Folders.of, [layout], 1)
+        if isinstance(folders, Exception):
+            return [Prepared(name) for name in transactions]
+        found = _each(lambda name: folders.measured(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
+        return [Prepared(name, size if isinstance(size, int) else None) for name, size in zip(transactions, found, strict=True)]
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        """Delete the folders of some transactions, once readers of a latest view can learn of it."""
+        layout = Layout.of(self.settings)
+        [folders] = _each(Folders.of, [layout], 1)
+        if isinstance(folders, Exception):
+            return [_failed(target, folders) for target in targets]
+        try:
+            owners = Owners.of(self.log, layout, dataset, [target.transaction for target in targets])
+        except (BadInput, OSError, Refused) as fault:
+            return [_failed(target, fault) for target in targets]
+        going, swept = _chosen(owners, targets)
+        if seen := [target for target in going if target.in_latest_view]:
+            try:
+                self._tell(dataset, [target.transaction for target in seen])
+            except (BadInput, OSError, Refused) as fault:
+                swept += [_failed(target, fault) for target in seen]
+                going = {target: folder for target, folder in going.items() if not target.in_latest_view}
+
+        def removed(target: Target) -> int | None:
+            if not owners.knows(target.transaction) and folders.measured(going[target]) is not None:
+                raise Refused(f"The log does not know {shown(target.transaction)} in {dataset}: its folder may be another's.")
+            return folders.removed(going[target])
+
+        found = _each(removed, list(going), parallelism)
+        return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
+
+    def _tell(self, dataset: str, transactions: Sequence[str]) -> None:
+        """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
+        log = sound_log(self.read([dataset]))
+        if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
+            raise Refused(f"The history of {dataset} is not sound, so what is in a latest view cannot go: {fault}")
+        if lines := deletes(log, dataset, transactions, now()):
+            append(self.settings.log, lines)
+
+
+def _chosen(owners: Owners, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[Swept]]:
+    """The targets that may go, each with its folder; and what became of the others."""
+    going, refused = {}, []
+    for target in targets:
+        try:
+            going[target] = owners.folder(target.transaction)
+        except Refused as fault:
+            refused.append(_failed(target, fault))
+    return going, refused
+
+
+def _each(ask: Callable[[Asked], Answer], asked: Sequence[Asked], at_once: int) -> list[Answer | Exception]:
+    """The answer for each, or whatever was raised instead."""
+
+    def attempt(one: Asked) -> Answer | Exception:
+        try:
+            return ask(one)
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and one fails alone
+            return fault
+
+    pool = ThreadPoolExecutor(max(1, at_once))
+    try:
+        return answers(pool, attempt, asked, _QUICK)
+    finally:
+        # Whoever interrupts a sweep does not wait for what has not begun.
+        pool.shutdown(cancel_futures=True)
+
+
+def _outcome(target: Target, found: int | Exception | None) -> Swept:
+    if isinstance(found, Exception):
+        return _failed(target, found)
+    if found is None:
+        return Swept(target.transaction, Outcome.ALREADY_GONE)
+    return Swept(target.transaction, Outcome.DELETED, found)
+
+
+def _failed(target: Target, fault: Exception) -> Swept:
+    said = isinstance(fault, BadInput | Refused)
+    return Swept(target.transaction, Outcome.FAILED, error=str(fault) if said else f"{type(fault).__name__}: {fault}")

@@ -1,0 +1,181 @@
+"""DELETE transactions: how readers of a latest view learn that a sweep takes files out of it.
+
+Belongs here: which branches need one and what it says (pure), and appending it to the log of a `files` store. A log is only
+ever added to, never rewritten; frames/views/added_deletes.py moves the branch when the log is read.
+Does not belong here: deleting. It begins only once what is written here is on disk.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from retention_assets.errors import Refused
+from retention_assets.exchange import ADDED, is_log
+from retention_assets.frames.log import Log
+from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
+from retention_assets.policy.durations import text_of
+from retention_assets.settings.urls import masked
+from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, opened
+
+Row = Mapping[str, Any]
+
+_COLUMNS = ["transaction", "parent_ordinal", "type", "status", "closed_at", "heads", "file_names"]
+
+
+def appendable(log: str) -> bool:
+    """Whether a log can be added to: a folder, or one local file of plain JSON lines."""
+    fs, path = opened(log)
+    if is_local(fs):
+        return Path(path).is_dir() or (Path(path).is_file() and not path.endswith((".gz", ".parquet")))
+    # By its name: a question about what a store can do makes no request.
+    return not is_log(log)
+
+
+def deletes(log: Log, dataset: str, targets: Collection[str], at: datetime) -> list[dict[str, Any]]:
+    """One DELETE for each branch of a sound log whose latest view holds a target, as lines of the exchange format.
+
+    Its id comes from what it is for, so that what is there already is not added again.
+    """
+    rows = log.transactions.select(_COLUMNS).to_pylist()
+    here = _in_view(rows, set(targets))
+    found = []
+    for place, row in enumerate(rows):
+        for branch in row["heads"] if here[place] else ():
+            said = _delete(dataset, branch, _view(rows, place), here[place], row["transaction"], at)
+            if said is not None:
+                found.append(said)
+    known = {row["transaction"] for row in rows}
+    return [line for line in found if line["transaction"] not in known]
+
+
+def _in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
+    """For each transaction the targets in the latest view of a branch that would stand there."""
+    found: list[frozenset[str]] = []
+    for row in rows:
+        above = found[row["parent_ordinal"]] if row["parent_ordinal"] >= 0 else frozenset[str]()
+        if row["status"] != "COMMITTED":
+            found.append(above)
+            continue
+        begun = frozenset[str]() if row["type"] == "SNAPSHOT" else above
+        found.append(begun | {row["transaction"]} if row["transaction"] in targets else begun)
+    return found
+
+
+def _view(rows: Sequence[Row], place: int) -> list[Row]:
+    """The latest view of a branch that stands at a place, from its beginning on."""
+    view: list[Row] = []
+    while place >= 0:
+        row = rows[place]
+        if row["status"] == "COMMITTED":
+            view.append(row)
+            if row["type"] == "SNAPSHOT":
+                break
+        place = row["parent_ordinal"]
+    return view[::-1]
+
+
+def _delete(
+    dataset: str, branch: str, view: Sequence[Row], targets: frozenset[str], head: str, at: datetime
+) -> dict[str, Any] | None:
+    files = _owned(view, targets)
+    # Nothing is taken out of a view that another DELETE has taken these files out of, or that never had any of them.
+    if files == []:
+        return None
+    said = json.dumps([dataset, branch, sorted(targets)])
+    # The times of the transaction that it follows: what retention itself adds makes no view younger than it was.
+    times = dict.fromkeys(("opened_at", "closed_at"), text_of(view[-1]["closed_at"]))
+    line = {
+        "dataset": dataset, "transaction": f"{ADDED}{hashlib.sha256(said.encode()).hexdigest()[:16]}", "parent": head,
+        "type": "DELETE", "status": "COMMITTED", **times,
+        "attributes": {**PROVENANCE, BRANCH: branch, "added_at": text_of(at)},
+    }  # fmt: skip
+    return line if files is None else {**line, "files": files}
+
+
+def _owned(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
+    """The names that targets were the last of the view to write; None where the log does not say."""
+    owner: dict[str, str] = {}
+    begun = False
+    for row in view:
+        begun = begun or row["transaction"] in targets
+        names = row["file_names"]
+        if names is None and begun:
+            return None
+        for name in names or ():
+            if row["type"] == "DELETE":
+                owner.pop(name, None)
+            else:
+                owner[name] = row["transaction"]
+    return sorted(name for name, transaction in owner.items() if transaction in targets)
+
+
+def append(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Add lines to a log so that a reader sees all of a line or nothing. They are on disk when this returns."""
+    fs, path = opened(log)
+    local = is_local(fs)
+    if not appendable(log):
+        raise Refused(
+            f"The log {masked(log)} cannot be added to, so readers of the latest view would not learn what is gone. "
+            "Keep the log in a folder."
+        )
+    written = {f"{line['transaction']}.jsonl": f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in lines}
+    if local and Path(path).is_file():
+        _append_to_file(path, b"".join(written.values()))
+        return
+    for name, content in written.items():
+        if local:
+            _add_file(path, name, content)
+        else:
+            _put(fs, f"{path}/{name}", content)
+
+
+def _append_to_file(path: str, content: bytes) -> None:
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            content = b"\n" + content
+        done = os.write(file, content)
+        if done < len(content):
+            # A torn line would refuse the whole log; what nobody wrote behind is taken back.
+            if os.fstat(file).st_size == size + done:
+                os.ftruncate(file, size)
+            raise OSError(f"only {done} of {len(content)} bytes could be written to {path}")
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _add_file(folder: str, name: str, content: bytes) -> None:
+    """A file that is there whole or not at all, also after a crash."""
+    unfinished = f"{folder}/.{name}.unfinished"
+    try:
+        with open(unfinished, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(unfinished, f"{folder}/{name}")
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+def _put(fs: FileSystem, place: str, content: bytes) -> None:
+    """In an object store an object is put at once; elsewhere a file gets its name once it is whole."""
+    if is_s3(fs):
+        fs.pipe_file(place, content)
+        return
+    unfinished = f"{place}.unfinished"
+    fs.pipe_file(unfinished, content)
+    fs.mv(unfinished, place)

@@ -1,0 +1,1 @@
+"""The `iceberg` store: tables of a PyIceberg catalog; each snapshot is a transaction."""

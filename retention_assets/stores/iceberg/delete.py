@@ -1,0 +1,75 @@
+"""Deleting the files of expired snapshots: the only function of this store that deletes is here, behind the table's fence.
+
+Belongs here: the order (data, then manifests and statistics, then the manifest list, for each snapshot), and counting what
+really became free. A snapshot whose data could not all be deleted keeps its manifests and its list, so that the next sweep
+finds the rest.
+Does not belong here: which files. They come from reachability.py, and no remaining snapshot reaches any of them.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO
+
+from retention_assets.stores.iceberg.fence import Grounds
+from retention_assets.stores.iceberg.manifests import File
+from retention_assets.stores.iceberg.reachability import Owned
+from retention_assets.stores.pieces import answers
+
+_STAGES: tuple[Callable[[Owned], tuple[File, ...]], ...] = (
+    lambda owned: owned.data,
+    lambda owned: owned.manifests + owned.statistics,
+    lambda owned: owned.lists,
+)
+
+
+@dataclass
+class Removed:
+    """What became of one snapshot's files."""
+
+    bytes: int = 0
+    failed: list[str] = field(default_factory=list)
+    # Not the table's own to delete.
+    left: list[str] = field(default_factory=list)
+
+
+class _Undeletable(Exception):
+    """A file that is there and could not be deleted."""
+
+
+def remove(io: FileIO, grounds: Grounds, owned: Mapping[str, Owned], threads: Executor) -> dict[str, Removed]:
+    """Delete what each transaction owns, stage by stage for all of them together."""
+    removed = {transaction: Removed() for transaction in owned}
+
+    def attempt(work: tuple[str, File]) -> tuple[Removed, File, int | str | None]:
+        transaction, file = work
+        try:
+            return removed[transaction], file, _delete(io, grounds, file)
+        except _Undeletable as fault:
+            return removed[transaction], file, str(fault)
+
+    for stage in _STAGES:
+        work = [(transaction, file) for transaction, files in owned.items() for file in stage(files)]
+        for result, file, freed in answers(threads, attempt, [one for one in work if not removed[one[0]].failed]):
+            if isinstance(freed, int):
+                result.bytes += freed
+            elif freed is None:
+                result.left.append(file.location)
+            else:
+                result.failed.append(freed)
+    return removed
+
+
+def _delete(io: FileIO, grounds: Grounds, file: File) -> int | None:
+    """Delete one file. The bytes that this freed, none if it was gone already, and None if it must not be deleted."""
+    if not grounds.hold(file.location):
+        return None
+    try:
+        io.delete(file.location)
+    except FileNotFoundError:
+        return 0
+    # File systems of others raise what they like; whatever it was, the file may still be there.
+    except Exception as fault:
+        raise _Undeletable(f"{file.location}: {type(fault).__name__}: {fault}") from fault
+    return file.bytes

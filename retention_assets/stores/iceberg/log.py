@@ -1,0 +1,108 @@
+"""The snapshots and refs of Iceberg tables as lines of a log.
+
+Belongs here: what a snapshot is in our words, in both models. `states`: each snapshot is a full state, so each is a SNAPSHOT.
+`deltas`: a snapshot is what its operation says, and one that carries no data file over from before is a SNAPSHOT.
+Does not belong here: catalogs and files. Everything here comes from metadata that was read already.
+
+Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, and the table's own retention
+(`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
+`history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a branch says otherwise about the
+first two stands under `history.expire.branch.NAME.`. Of a transaction: `operation`.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from retention_assets.frames.log import LINES
+from retention_assets.stores.iceberg.table_properties import own_attributes
+
+Model = Literal["states", "deltas"]
+Line = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_TYPES = {Operation.APPEND: "APPEND", Operation.DELETE: "DELETE"}
+
+
+def table_of(lines: Iterable[Line]) -> pa.Table:
+    """Lines as a table of `frames.log.LINES`."""
+    return pa.Table.from_pylist(list(lines), schema=LINES)
+
+
+def fault_line(dataset: str, fault: str) -> Line:
+    """The one line of a dataset that can't be read."""
+    return {"dataset": dataset, "fault": fault}
+
+
+def lines_of(dataset: str, metadata: TableMetadata, model: Model) -> list[Line]:
+    """All lines of one table: about itself, its snapshots in the order of the metadata, its refs."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    return [
+        {"dataset": dataset, "attributes": _about(metadata)},
+        *(_transaction(dataset, snapshot, snapshot.parent_snapshot_id in known, model) for snapshot in metadata.snapshots),
+        *(_ref(dataset, name, ref, known.get(ref.snapshot_id)) for name, ref in metadata.refs.items()),
+    ]
+
+
+def collects_garbage(metadata: TableMetadata) -> bool:
+    """Whether the table lets its files be deleted. Anything but `true` is a no: a typo shall not delete."""
+    return metadata.properties.get("gc.enabled", "true").strip().lower() == "true"
+
+
+def _about(metadata: TableMetadata) -> dict[str, str]:
+    garbage = "true" if collects_garbage(metadata) else "false"
+    own = own_attributes(metadata.properties, metadata.refs)
+    return {"gc.enabled": garbage, "format-version": str(metadata.format_version), **own}
+
+
+def _transaction(dataset: str, snapshot: Snapshot, parent_is_there: bool, model: Model) -> Line:
+    made_at = _instant(snapshot.timestamp_ms)
+    operation = snapshot.summary.operation if snapshot.summary else None
+    return {
+        "dataset": dataset,
+        "transaction": str(snapshot.snapshot_id),
+        # An expired parent leaves its id behind; a history begins anew after it.
+        "parent": str(snapshot.parent_snapshot_id) if parent_is_there else None,
+        "parent_given": True,
+        "type": "SNAPSHOT" if model == "states" else _type(snapshot, operation),
+        "status": "COMMITTED",
+        "opened_at": made_at,
+        "closed_at": made_at,
+        "bytes": _counted(snapshot, "added-files-size"),
+        "files": _counted(snapshot, "added-data-files"),
+        "attributes": {"operation": operation.value} if operation else {},
+    }
+
+
+def _type(snapshot: Snapshot, operation: Operation | None) -> str:
+    """A SNAPSHOT begins a view and so gives up what came before: only said when the summary proves it."""
+    total, added = _counted(snapshot, "total-data-files"), _counted(snapshot, "added-data-files")
+    if total is not None and total == (added or 0):
+        return "SNAPSHOT"
+    return _TYPES.get(operation, "UPDATE") if operation else "UPDATE"
+
+
+def _counted(snapshot: Snapshot, key: str) -> int | None:
+    """A number of the summary, which is text that any writer may have left out or spoiled."""
+    text = str(snapshot.summary.get(key, "")) if snapshot.summary else ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _ref(dataset: str, name: str, ref: SnapshotRef, head: Snapshot | None) -> Line:
+    kind = "tag" if ref.snapshot_ref_type is SnapshotRefType.TAG else "branch"
+    line: Line = {"dataset": dataset, kind: name, "head": str(ref.snapshot_id)}
+    if kind == "tag" and head is not None and ref.max_ref_age_ms is not None:
+        # Iceberg keeps a tag that is exactly so old; ours are dead at the instant that they name.
+        ends = head.timestamp_ms + ref.max_ref_age_ms + 1
+        line["expires_at"] = _instant(ends) if ends < _LATEST_MS else None
+    return line
+
+
+def _instant(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)

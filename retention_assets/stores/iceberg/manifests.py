@@ -1,0 +1,175 @@
+"""Manifest lists and manifests, read strictly: a file that is not whole is an error, never a shorter answer.
+
+Belongs here: the two kinds of file, of which only what a sweep asks for is decoded.
+Does not belong here: what follows from them.
+
+PyIceberg's own reader takes the end of a cut-off file for the end of its entries. Whoever reads a table sees too few rows then;
+whoever deletes what nobody reaches would delete live data. So the blocks are walked here, to the last byte, and the entries of
+a manifest are counted against what its list says.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pyiceberg.avro.decoder import StreamingBinaryDecoder, new_decoder
+from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.reader import NoneReader, OptionReader, Reader, StructReader
+from pyiceberg.avro.resolver import construct_reader
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from retention_assets.stores.iceberg.fence import identity
+
+_LIST = StructType(
+    NestedField(500, "manifest_path", StringType(), required=True),
+    NestedField(501, "manifest_length", LongType(), required=True),
+    NestedField(504, "added_files_count", IntegerType(), required=False),
+    NestedField(505, "existing_files_count", IntegerType(), required=False),
+    NestedField(506, "deleted_files_count", IntegerType(), required=False),
+)
+_FILE = StructType(
+    NestedField(100, "file_path", StringType(), required=True),
+    NestedField(104, "file_size_in_bytes", LongType(), required=True),
+)
+_MANIFEST = StructType(
+    NestedField(0, "status", IntegerType(), required=True),
+    NestedField(2, "data_file", _FILE, required=True),
+)
+_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+# A disk or a network may stumble; a file that is not there or not sound stays so.
+_TRIES = 3
+
+
+class Unreadable(Exception):
+    """A file of the table's metadata that can't be read, and whether that is because it is not there."""
+
+    def __init__(self, location: str, why: str, missing: bool) -> None:
+        super().__init__(f"{location} can't be read: {why}")
+        self.location, self.missing = location, missing
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file, and the bytes that deleting it frees."""
+
+    location: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(File):
+    """A manifest as a manifest list names it. The counts are None where an old writer left them out."""
+
+    identity: str
+    entries: int | None
+    live: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList(File):
+    """A manifest list that was read."""
+
+    manifests: tuple[Manifest, ...]
+
+
+def manifest_list(io: FileIO, location: str, known: dict[str, Manifest]) -> ManifestList:
+    """The manifests of a snapshot. `known` keeps one value for a manifest that many lists name."""
+    data = _content(io, location)
+    manifests = []
+    for path, length, added, existing, deleted in _records(data, _LIST, location):
+        manifest = known.get(path)
+        if manifest is None:
+            live = None if added is None or existing is None else added + existing
+            entries = None if live is None or deleted is None else live + deleted
+            manifest = known.setdefault(path, Manifest(path, length, identity(path), entries, live))
+        manifests.append(manifest)
+    return ManifestList(location, len(data), tuple(manifests))
+
+
+def live_files(io: FileIO, manifest: Manifest) -> dict[str, File]:
+    """What a manifest holds live, by identity: data files, delete files and the puffin files of deletion vectors."""
+    found, entries = {}, 0
+    for status, file in _records(_content(io, manifest.location), _MANIFEST, manifest.location):
+        entries += 1
+        if status != ManifestEntryStatus.DELETED:
+            found[identity(file[0])] = File(file[0], file[1])
+    if manifest.entries is not None and entries != manifest.entries:
+        why = f"it holds {entries} entries, but the manifest list says {manifest.entries}"
+        raise Unreadable(manifest.location, why, missing=False)
+    return found
+
+
+def _content(io: FileIO, location: str) -> bytes:
+    for left in reversed(range(_TRIES)):
+        try:
+            with io.new_input(location).open() as stream:
+                return bytes(stream.read())
+        except FileNotFoundError as fault:
+            raise Unreadable(location, "it is not there", missing=True) from fault
+        except OSError as fault:
+            if not left:
+                raise Unreadable(location, str(fault), missing=False) from fault
+        # File systems of others raise what they like; all of it means that the file was not read.
+        except Exception as fault:
+            raise Unreadable(location, f"{type(fault).__name__}: {fault}", missing=False) from fault
+    raise AssertionError("the last try returns or raises")
+
+
+def _records(data: bytes, wanted: StructType, location: str) -> Iterator[Any]:
+    """The records of an Avro file, each as the sequence of the fields that are wanted."""
+    try:
+        yield from _blocks(data, wanted)
+    # A spoiled file can make a decoder raise anything: wrong magic, a broken codec, text that is no text.
+    except Exception as fault:
+        raise Unreadable(location, f"{type(fault).__name__}: {fault}", missing=False) from fault
+
+
+def _blocks(data: bytes, wanted: StructType) -> Iterator[Any]:
+    # This decoder checks that there are as many bytes as it is told to read; the fast one reads on behind the end.
+    decoder = StreamingBinaryDecoder(data)
+    header = _HEADER.read(decoder)
+    codec = header.compression_codec()
+    reader = _reader(header.meta["avro.schema"], wanted)
+    while decoder.tell() < len(data):
+        amount, content = decoder.read_int(), decoder.read_bytes()
+        if decoder.read(SYNC_SIZE) != header.sync:
+            raise ValueError("a block does not end with the file's marker")
+        records = codec.decompress(content) if codec else content
+        block = new_decoder(records)
+        for _ in range(amount):
+            yield reader.read(block)
+        if block.tell() != len(records):
+            raise ValueError("a block ends before or after its last record")
+
+
+@lru_cache(maxsize=256)
+def _reader(avro_schema: str, wanted: StructType) -> Reader:
+    """Most files of a table are of one schema, and making a reader takes longer than reading a small file."""
+    return _picking(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct(), wanted)
+
+
+def _picking(file: StructType, wanted: StructType) -> Reader:
+    """A reader of the wanted fields that skips all others, however a writer has laid them out."""
+    places = {field.field_id: (at, field.field_type) for at, field in enumerate(wanted.fields)}
+    readers: list[tuple[int | None, Reader]] = []
+    for field in file.fields:
+        at, inner = places.get(field.field_id, (None, None))
+        if isinstance(field.field_type, StructType) and isinstance(inner, StructType):
+            reader = _picking(field.field_type, inner)
+        else:
+            reader = construct_reader(field.field_type)
+        readers.append((at, reader if field.required else OptionReader(reader)))
+    there = {field.field_id for field in file.fields}
+    for at, field in enumerate(wanted.fields):
+        if field.field_id in there:
+            continue
+        if field.required:
+            raise ValueError(f"it has no field {field.name}")
+        readers.append((at, NoneReader()))  # type: ignore[no-untyped-call]
+    return StructReader(tuple(readers), Record, wanted)

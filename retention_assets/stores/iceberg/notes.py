@@ -1,0 +1,65 @@
+"""What is written down about a snapshot before it is expired, so that its files are found when it no longer is in the metadata.
+
+Belongs here: the note, as a value and as the text that a plan keeps.
+Does not belong here: anything that reads files.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from retention_assets.stores.iceberg.manifests import File
+
+
+@dataclass(frozen=True)
+class Note:
+    """The table by its uuid (a name may be given to another table), the manifest list and the statistics of a snapshot."""
+
+    table: str
+    manifest_list: str
+    statistics: tuple[File, ...] = ()
+
+    def text(self) -> str:
+        """The note as a plan keeps it."""
+        statistics = [[file.location, file.bytes] for file in self.statistics]
+        return json.dumps({"table": self.table, "manifest_list": self.manifest_list, "statistics": statistics})
+
+
+def notes_of(metadata: TableMetadata) -> dict[int, Note]:
+    """A note for each snapshot that is in the metadata."""
+    statistics: dict[int, list[File]] = {}
+    for one in [*metadata.statistics, *metadata.partition_statistics]:
+        statistics.setdefault(one.snapshot_id, []).append(File(one.statistics_path, one.file_size_in_bytes))
+    return {
+        snapshot.snapshot_id: Note(
+            str(metadata.table_uuid), snapshot.manifest_list, tuple(statistics.get(snapshot.snapshot_id, ()))
+        )
+        for snapshot in metadata.snapshots
+    }
+
+
+def note_from(text: str) -> Note:
+    """A note from the text of a plan. Raises ValueError if it is none: nothing can be deleted by it."""
+    said: Any = json.loads(text)
+    match said:
+        case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
+            return Note(table, location, tuple(_file(file) for file in files))
+    raise ValueError("it does not name a table, a manifest list and statistics")
+
+
+def _file(said: Any) -> File:
+    match said:
+        case [str(location), int(size)]:
+            return File(location, size)
+    raise ValueError("it names statistics without a location and a size")
+
+
+def snapshot_id(transaction: str) -> int | None:
+    """The id of a snapshot, or none for a text that is not one as the log writes it."""
+    try:
+        one = int(transaction)
+    except ValueError:
+        return None
+    return one if str(one) == transaction else None

@@ -1,0 +1,55 @@
+"""What a sweep of one Iceberg table has to know beforehand: a note for each snapshot, and the bytes that will become free.
+
+Belongs here: asking, and when the answer is not worth its price.
+Does not belong here: anything that changes a table.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyiceberg.table import Table
+
+from retention_assets.stores.iceberg.commit import named_by
+from retention_assets.stores.iceberg.log import collects_garbage
+from retention_assets.stores.iceberg.manifests import Unreadable
+from retention_assets.stores.iceberg.metadata_history import notes_of_before
+from retention_assets.stores.iceberg.notes import Note, notes_of, snapshot_id
+from retention_assets.stores.iceberg.ownership import owned_of, staying
+from retention_assets.stores.iceberg.reachability import Reach
+from retention_assets.stores.protocol import Prepared
+
+# Telling the bytes beforehand reads what the sweep reads again; past this it is not worth it.
+_MOST_SNAPSHOTS = 4_000
+_MOST_MANIFESTS = 4_000
+
+
+def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -> list[Prepared]:
+    """A note for each snapshot, and the bytes that deleting all of them would free, each file counted once."""
+    if not collects_garbage(table.metadata):
+        return [Prepared(transaction, 0) for transaction in transactions]
+    ids = {transaction: snapshot_id(transaction) for transaction in transactions}
+    notes, named = notes_of(table.metadata), named_by(table.metadata)
+    # Expired already: by a sweep that could not delete everything, or by somebody else.
+    notes |= notes_of_before(table, {one for one in ids.values() if one is not None and one not in notes})
+    going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in named}
+    sizes = _sizes(table, going, parallelism)
+    # What a ref points at is going to be spared, and what nothing is known of is gone: neither frees anything.
+    return [
+        Prepared(name, None if sizes is None else sizes.get(name, 0), notes[one].text() if one in notes else None)
+        for name, one in ids.items()
+    ]
+
+
+def _sizes(table: Table, going: Mapping[str, Note], parallelism: int) -> dict[str, int] | None:
+    if len(table.metadata.snapshots) > _MOST_SNAPSHOTS:
+        return None
+    with ThreadPoolExecutor(parallelism) as threads:
+        reach = Reach(table.io, threads)
+        try:
+            lists = staying(table.metadata, going.values())
+            if len(reach.reached(lists)) > _MOST_MANIFESTS:
+                return None
+            return {name: owned.bytes for name, owned in owned_of(reach, table.metadata, going, lists).items()}
+        except Unreadable:
+            # The sweep will refuse, and say so; here nothing is lost but a number.
+            return None

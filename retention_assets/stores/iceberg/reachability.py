@@ -1,0 +1,142 @@
+"""Which files do snapshots reach? Exactly, for those that go and against all that stay.
+
+Belongs here: the set arithmetic over manifest lists, manifests and their live entries.
+Does not belong here: deleting, and knowing what a snapshot is: it is the location of its manifest list here.
+
+A file is owned by those that go when no snapshot that stays holds it live: a manifest that any list of theirs names is kept
+whole, and a data file that any of their manifests holds as ADDED or EXISTING is kept, whatever other manifest calls it deleted.
+What cannot be read on the side that stays raises; on the side that goes it is reported and keeps what only it would name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+
+from retention_assets.stores.iceberg.fence import identity
+from retention_assets.stores.iceberg.manifests import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
+from retention_assets.stores.pieces import answers
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What only the snapshots that go reach, given to the first of them that reaches it.
+
+    A manifest belongs to the same snapshot as every data file that no earlier one names, so that deleting a snapshot's data,
+    then its manifests, then its list never loses the way to a file that is left.
+    """
+
+    data: tuple[File, ...] = ()
+    manifests: tuple[File, ...] = ()
+    statistics: tuple[File, ...] = ()
+    lists: tuple[File, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What deleting all of it frees."""
+        return sum(file.bytes for files in (self.data, self.manifests, self.statistics, self.lists) for file in files)
+
+
+@dataclass
+class Reach:
+    """The files of one table, each manifest read once however often one asks."""
+
+    io: FileIO
+    threads: Executor
+    _known: dict[str, Manifest] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
+    _reached: dict[str, Manifest] = field(default_factory=dict)
+    _lists: dict[str, ManifestList | Unreadable] = field(default_factory=dict)
+    _live: dict[Manifest, Mapping[str, File] | Unreadable] = field(default_factory=dict)
+    _wanted: Set[str] = frozenset()
+    _held: dict[Manifest, Set[str]] = field(default_factory=dict)
+
+    def reached(self, staying: Iterable[str]) -> Mapping[str, Manifest]:
+        """Every manifest, by identity, that some lists name. Raises Unreadable if one of the lists can't be read."""
+        lists = set(staying)
+        if not self._read <= lists:
+            # Somebody else expired one of them meanwhile: what it alone named is no longer reached.
+            self._read, self._reached = set(), {}
+        new = sorted(lists - self._read)
+        for found in answers(self.threads, lambda location: manifest_list(self.io, location, self._known), new):
+            self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
+        self._read = lists
+        return self._reached
+
+    def owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, Owned]:
+        """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""
+        stays = set(staying)
+        reached = self.reached(stays)
+        lists = self._remembered(self._lists, going, lambda location: manifest_list(self.io, location, self._known))
+        own = {location: _own(found, reached) for location, found in lists.items()}
+        live = self._remembered(self._live, _distinct(own.values()), lambda manifest: live_files(self.io, manifest))
+        wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
+        taken = self._held_by(reached.values(), wanted) | reached.keys() | {identity(location) for location in stays}
+        return {location: _shared_out(lists[location], own[location], live, taken) for location in going}
+
+    def _held_by(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
+        """Which of the wanted files any of the manifests holds live."""
+        if not wanted <= self._wanted:
+            self._wanted, self._held = wanted, {}
+        if not self._wanted:
+            return set()
+        new = [manifest for manifest in manifests if manifest not in self._held and manifest.live != 0]
+        kept = answers(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
+        self._held.update(zip(new, kept, strict=True))
+        return {name for manifest in manifests for name in self._held.get(manifest, ())}
+
+    def _remembered(
+        self, memory: dict[_Key, _Value | Unreadable], keys: Sequence[_Key], read: Callable[[_Key], _Value]
+    ) -> dict[_Key, _Value | Unreadable]:
+        def attempt(key: _Key) -> _Value | Unreadable:
+            try:
+                return read(key)
+            except Unreadable as fault:
+                return fault
+
+        new = [key for key in keys if key not in memory]
+        memory.update(zip(new, answers(self.threads, attempt, new), strict=True))
+        return {key: memory[key] for key in keys}
+
+
+def _own(found: ManifestList | Unreadable, reached: Mapping[str, Manifest]) -> list[Manifest]:
+    if isinstance(found, Unreadable):
+        return []
+    return [manifest for manifest in found.manifests if manifest.identity not in reached]
+
+
+def _distinct(groups: Iterable[Sequence[Manifest]]) -> list[Manifest]:
+    return list(dict.fromkeys(manifest for group in groups for manifest in group))
+
+
+def _shared_out(
+    found: ManifestList | Unreadable,
+    manifests: Sequence[Manifest],
+    live: Mapping[Manifest, Mapping[str, File] | Unreadable],
+    taken: set[str],
+) -> Owned:
+    """What is left for one list; `taken` grows by it."""
+    if isinstance(found, Unreadable):
+        return Owned(unreadable=(found,))
+    data: list[File] = []
+    whole: list[File] = []
+    faults: list[Unreadable] = []
+    for manifest in manifests:
+        entries = live[manifest]
+        if isinstance(entries, Unreadable):
+            faults.append(entries)
+            continue
+        data += [file for name, file in entries.items() if name not in taken]
+        taken.update(entries)
+        if manifest.identity not in taken:
+            whole.append(manifest)
+            taken.add(manifest.identity)
+    own = [] if identity(found.location) in taken else [File(found.location, found.bytes)]
+    taken.add(identity(found.location))
+    return Owned(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))

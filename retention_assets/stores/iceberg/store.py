@@ -1,0 +1,217 @@
+"""The `iceberg` store: the tables of a PyIceberg catalog, each a dataset, each snapshot a transaction.
+
+Belongs here: opening the catalog, names, and answering to the protocol. The words of a log are in log.py, a sweep of
+one table in sweep.py, two names for one table in aliases.py.
+Does not belong here: anything about one table's files.
+
+A dataset is called `store/namespace.table`, the parts of a nested namespace joined by dots; a dot or percent sign inside of a
+part is written %2E or %25. The catalog is known to PyIceberg by the store's name, or by the property `name`: a SQL catalog
+keeps its tables under that name.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+
+from retention_assets.errors import Refused
+from retention_assets.policy.globs import matching
+from retention_assets.settings.urls import masked
+from retention_assets.stores.iceberg.aliases import Twins, beside, locations
+from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
+from retention_assets.stores.iceberg.prepare import prepare_table
+from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
+from retention_assets.stores.kinds import IcebergSettings
+from retention_assets.stores.of_settings import OfSettings
+from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+
+_ABILITIES = Abilities(log_is_complete=True)
+_SHARE = 64
+_THREADS = 8
+_Answer = TypeVar("_Answer")
+
+
+class IcebergStore(OfSettings[IcebergSettings]):
+    """A store over a catalog. Travels as its settings; the catalog is opened where it is first asked."""
+
+    def __init__(self, settings: IcebergSettings) -> None:
+        super().__init__(settings)
+        self._opening = threading.Lock()
+        self._opened: Catalog | None = None
+        self._twins = Twins()
+
+    @property
+    def abilities(self) -> Abilities:
+        """The log is the table itself; the rest is left to the engine."""
+        return _ABILITIES
+
+    def datasets(self) -> list[str]:
+        """Every table of the namespaces that the settings choose."""
+        return sorted(self._dataset(table) for table in self._asked(lambda catalog: list(self._tables(catalog))))
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """A metadata read each: groups that a task reads in seconds."""
+        return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """Snapshots and refs of some tables, from one read of each table's metadata."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return table_of(line for lines in threads.map(self._lines, datasets) for line in lines)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """The location of the metadata, which is another one after each commit."""
+        found = self._asked(locations) if datasets else None
+        if found is not None:
+            keys = {name: self._identifier(name) for name in datasets}
+            return {name: found[at] for name, (*above, last) in keys.items() if (at := (".".join(above), last)) in found}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            tokens = zip(datasets, threads.map(self._token, datasets), strict=True)
+            return {name: token for name, token in tokens if token is not None}
+
+    def remarks(self) -> list[str]:
+        """Nothing that its errors do not say by themselves."""
+        return []
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """How to find the files of each snapshot once it is expired, and what deleting them will free."""
+        try:
+            table = self._loaded(dataset)
+        except Unloadable as fault:
+            raise Refused(f"{fault}. Nothing of {dataset} is swept before it can be read.") from fault
+        if table is None:
+            return [Prepared(transaction) for transaction in transactions]
+        return prepare_table(table, transactions, _THREADS)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is a twin."""
+        if not targets:
+            return []
+        return sweep_table(lambda: self._loaded_again(dataset), lambda table: self._twin(dataset, table), targets, parallelism)
+
+    def close(self) -> None:
+        """Give back the connections of the catalog. Asking the store again opens it again."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+            self._opened = None
+
+    def _catalog(self) -> Catalog:
+        with self._opening:
+            if self._opened is None:
+                # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
+                properties = {"init_catalog_tables": "false", **self.settings.catalog}
+                catalog = load_catalog(properties.pop("name", self.name), **properties)
+                weakref.finalize(self, catalog.close)
+                self._opened = catalog
+            return self._opened
+
+    def _asked(self, question: Callable[[Catalog], _Answer]) -> _Answer:
+        """What the catalog answers. Raises Refused if it does not."""
+        try:
+            return question(self._catalog())
+        # A catalog raises what its driver raises; whatever it is, nothing can be read through it.
+        except Exception as fault:
+            raise Refused(
+                f"The catalog of the store {self.name} can't be read: {_said(fault)}. Check `catalog` in the settings, and that"
+                " it is up."
+            ) from fault
+
+    def _tables(self, catalog: Catalog) -> Iterator[Identifier]:
+        namespaces = sorted(set(_namespaces(catalog, ())))
+        chosen = matching([_joined(namespace) for namespace in namespaces], self.settings.namespaces)
+        for namespace, wanted in zip(namespaces, chosen, strict=True):
+            # A namespace may be dropped while its neighbours are listed.
+            with suppress(NoSuchNamespaceError):
+                yield from (tuple(table) for table in (catalog.list_tables(namespace) if wanted else ()))
+
+    def _dataset(self, table: Identifier) -> str:
+        return f"{self.name}/{_joined(table)}"
+
+    def _identifier(self, dataset: str) -> Identifier:
+        parts = dataset.removeprefix(f"{self.name}/").split(".")
+        return tuple(part.replace("%2E", ".").replace("%25", "%") for part in parts)
+
+    def _loaded(self, dataset: str) -> Table | None:
+        """A table as it is now, or none if there is none. Raises Unloadable, or Refused if it is the catalog that is away."""
+        catalog = self._asked(lambda catalog: catalog)
+        try:
+            table = _load(catalog, self._identifier(dataset))
+        except Unloadable:
+            # Which of the two it is can't be told from what was raised: ask the catalog for something else.
+            self._asked(lambda catalog: catalog.list_namespaces())
+            raise
+        self._twins.remember(dataset, table)
+        return table
+
+    def _loaded_again(self, dataset: str) -> Table | None:
+        """The same in the middle of a sweep, where a catalog that is away is one more way in which a target can fail."""
+        try:
+            return self._loaded(dataset)
+        except Refused as fault:
+            raise Unloadable(str(fault)) from fault
+
+    def _twin(self, dataset: str, table: Table) -> str | None:
+        """Why nothing may be deleted, if another name of the catalog leads to the files of this table."""
+        try:
+            found = self._asked(locations) or {}
+        except Refused as fault:
+            raise Unloadable(str(fault)) from fault
+        near = (self._dataset((*namespace.split("."), name)) for namespace, name in beside(table, found))
+        return self._twins.of(dataset, table, near, self._loaded_again)
+
+    def _lines(self, dataset: str) -> list[Line]:
+        try:
+            table = self._loaded(dataset)
+        except Unloadable as fault:
+            return [fault_line(dataset, str(fault))]
+        return lines_of(dataset, table.metadata, self.settings.model) if table else []
+
+    def _token(self, dataset: str) -> str | None:
+        try:
+            table = self._loaded(dataset)
+        except Unloadable as fault:
+            return str(fault)
+        return table.metadata_location if table else None
+
+
+def _load(catalog: Catalog, identifier: Identifier) -> Table | None:
+    if len(identifier) < 2:
+        # Every table is in a namespace; catalogs differ in how they say that this one is in none.
+        return None
+    for again in (True, False):
+        try:
+            return catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except Exception as fault:
+            # A commit may remove the metadata file that the catalog named a moment before.
+            if not (again and isinstance(fault, FileNotFoundError)):
+                raise Unloadable(f"the table's metadata can't be read: {_said(fault)}") from fault
+    raise AssertionError("the second attempt returns or raises")
+
+
+def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
+    with suppress(NoSuchNamespaceError):
+        for namespace in catalog.list_namespaces(above):
+            # Catalogs without nesting answer the same for every namespace.
+            if len(namespace) > len(above) and tuple(namespace[: len(above)]) == above:
+                yield tuple(namespace)
+                yield from _namespaces(catalog, tuple(namespace))
+
+
+def _joined(parts: Identifier) -> str:
+    return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
+
+
+def _said(fault: Exception) -> str:
+    """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
+    first = str(fault).strip().partition("\n")[0]
+    return masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)

@@ -1,0 +1,148 @@
+"""What is done to units of work: deleting them, giving them a time to expire, taking it back, putting it off.
+
+Belongs here: the statement of each act for a table, and the questions about expiry.
+Does not belong here: the order of tables, locks and failures (units.py).
+
+A time is the same instant in all tables of a unit of work. A column without a zone holds UTC; SQLite has texts, in the form
+that its own functions give.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Executable,
+    Select,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import Update
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.records.tables import Rows, Tables
+from retention_assets.stores.records.units import Act
+
+
+def deletion(tables: Tables) -> Act:
+    """Delete them. What is left of one whose root is gone goes as well, unless a root of that key is there again."""
+
+    def orphans(rows: Rows, ids: Sequence[str]) -> Executable:
+        roots = exists(select(literal(1)).select_from(tables.root.table).where(tables.root.key.among(ids)))
+        return delete(rows.table).where(rows.key.exactly(ids), ~roots)
+
+    return Act(Outcome.DELETED, lambda rows, ids: delete(rows.table).where(rows.key.exactly(ids)), orphans)
+
+
+def expiry(at: datetime) -> Act:
+    """Let them expire at an instant. What expires earlier, or then, stays as it is."""
+
+    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+        time = _Time.of(rows)
+        return time.becomes(at).where(rows.key.exactly(ids), or_(time.column.is_(None), time.value > time.bound(at)))
+
+    return Act(Outcome.EXPIRING, statement)
+
+
+def taking_back() -> Act:
+    """Let them never expire, whatever has become of them since."""
+
+    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+        return _Time.of(rows).becomes(None).where(rows.key.exactly(ids))
+
+    return Act(Outcome.EXPIRING, statement, needed=lambda *_: None)
+
+
+def postponement(tables: Tables, within: datetime, until: datetime) -> Act:
+    """Have what would expire by an instant expire at a later one. No time becomes earlier by it."""
+
+    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+        time, mine = _Time.of(rows), rows.key.exactly(ids)
+        if rows is tables.root:
+            soon = time.value <= time.bound(within)
+            return time.becomes(until).where(mine, soon, time.value < time.bound(until))
+        return time.becomes(until).where(mine, or_(time.column.is_(None), time.value < time.bound(until)))
+
+    return Act(Outcome.EXPIRING, statement)
+
+
+def expiring_by(tables: Tables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
+    """Units of work that would expire by an instant: all, or those that are not done with; `kept` says of each whether it is.
+
+    Not done with is what is unfinished, or not archived where its type must be.
+    """
+    time, kept = _Time.of(tables.root), or_(*_kept(tables, archived_types))
+    columns = (tables.root.key.text.label("key"), *tables.texts, case((kept, 1), else_=0).label("kept"))
+    query = select(*columns).order_by(tables.root.key.column).where(time.value <= time.bound(within))
+    return query if all_ else query.where(kept)
+
+
+def expiring(tables: Tables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
+    """By type: how many units of work expire in an interval, how many unfinished, how many not archived that must be."""
+    time, kind = _Time.of(tables.root), tables.told.get("type", literal(None))
+    counts: list[ColumnElement[Any]] = [func.sum(case((which, 1), else_=0)) for which in _kept(tables, archived_types)]
+    columns: list[ColumnElement[Any]] = [kind, func.count(), *counts, *([literal(0)] if len(counts) == 1 else [])]
+    query: Select[Any] = select(*columns).select_from(tables.root.table)
+    query = query.where(time.value >= time.bound(begin), time.value < time.bound(end))
+    return query.group_by(kind).order_by(kind) if "type" in tables.told else query
+
+
+def _kept(tables: Tables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
+    """Unfinished; and not archived, where there are types that must be. Without a column nobody ever said that it is."""
+    found: list[ColumnElement[bool]] = [tables.told["closed_at"].is_(None)]
+    if archived_types and "type" in tables.told:
+        must = tables.told["type"].in_(sorted(archived_types))
+        found.append(and_(must, tables.told["archived_at"].is_(None)) if "archived_at" in tables.told else must)
+    return found
+
+
+@dataclass(frozen=True)
+class _Time:
+    """The time at which rows expire, as their database compares and writes it."""
+
+    rows: Rows
+    column: Column[Any]
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Time":
+        if rows.expires is None:
+            raise ValueError(f"{rows.table.fullname} has no column by which it expires")
+        return cls(rows, rows.expires)
+
+    @property
+    def value(self) -> ColumnElement[Any]:
+        """What is compared with `bound`."""
+        if not self._is_text:
+            return self.column
+        # SQLite's own functions know milliseconds. Texts in UTC are in the order of time as they are, but for a T and a Z.
+        utc = func.replace(func.replace(self.column, "T", " "), "Z", "")
+        elsewhere = func.substr(self.column, -6, 1).in_(["+", "-"])
+        return case((elsewhere, func.strftime("%Y-%m-%d %H:%M:%f", self.column)), else_=utc)
+
+    def bound(self, at: datetime) -> ColumnElement[Any]:
+        """An instant to compare with."""
+        return literal(self._written(at)) if self._is_text else literal(self._written(at), self.column.type)
+
+    def becomes(self, at: datetime | None) -> Update:
+        """The statement that writes it, to be narrowed."""
+        return update(self.rows.table).values({self.column: None if at is None else self._written(at)})
+
+    @property
+    def _is_text(self) -> bool:
+        return self.rows.key.dialect == "sqlite"
+
+    def _written(self, at: datetime) -> datetime | str:
+        at = at.astimezone(UTC)
+        if self._is_text:
+            return at.replace(tzinfo=None).isoformat(sep=" ")
+        return at if getattr(self.column.type, "timezone", False) else at.replace(tzinfo=None)

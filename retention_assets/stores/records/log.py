@@ -1,0 +1,130 @@
+"""The log of a records store: rows of the root table as RECORD transactions, read page by page along the key.
+
+Belongs here: the queries, and rows as lines of a log, whole columns at a time. A unit of work is OPEN until it has closed; its
+type is the attribute `type`. No query takes a lock or stays open longer than it takes to read one page, so that nothing that a
+database keeps for readers (old row versions) is kept for the length of a whole reading.
+Does not belong here: what is deleted.
+
+What is written while it is read may be in the log or not, as with any reading; rows are independent of each other, so none of
+them is wrong for it.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, literal, select
+
+from retention_assets.frames.log import INSTANT, LINES
+from retention_assets.sql.databases import Database
+from retention_assets.stores.records.pages import paging_of
+from retention_assets.stores.records.tables import TIMES, Tables
+
+PAGE = 200_000
+# The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
+_HASH = "retention_crc32"
+
+
+def lines_of(database: Database, tables: Tables, dataset: str, page: int = PAGE) -> pa.Table:
+    """All units of work as lines, or the one line that says why there are none."""
+    try:
+        pages = [_lines(rows, dataset) for rows in _pages(database, tables, page)]
+    except pa.ArrowException as fault:
+        return _fault(dataset, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
+    except _NoInstant as fault:
+        return _fault(dataset, str(fault))
+    return pa.Table.from_batches(pages, LINES)
+
+
+def token_of(database: Database, tables: Tables) -> str:
+    """A text that is another one after any insert, deletion or change of what a log says. One scan of the root table."""
+    key = tables.root.key.text
+    as_text = tables.dialect in ("postgresql", "sqlite")
+    said = [func.coalesce(cast(text, Text) if as_text else text, "\x1e") for text in (key, *tables.texts)]
+    with database.reading() as connection:
+        rows, total = connection.execute(_sum(connection, said).select_from(tables.root.table)).one()
+    return f"{rows}-{total or 0}"
+
+
+class _NoInstant(Exception):
+    """A time that no clock can show."""
+
+
+def _pages(database: Database, tables: Tables, page: int) -> Iterator[pa.RecordBatch]:
+    paging = paging_of(database, tables, page)
+    key, told = tables.root.key, [name for name in TIMES if name in tables.told]
+    columns = [key.text, *(tables.time(name) for name in told)]
+    fields = [pa.field("transaction", pa.string()), *(pa.field(name, INSTANT) for name in told)]
+    if "type" in tables.told:
+        columns.append(cast(tables.told["type"], Text) if tables.dialect in ("postgresql", "sqlite") else tables.told["type"])
+        fields.append(pa.field("type", pa.string()))
+    query: Select[Any] = select(*(column.label(f"c{number}") for number, column in enumerate(columns))).order_by(key.column)
+    after: str | None = None
+    while True:
+        rows = 0
+        for batch in database.batches(paging.query(query, after), pa.schema(fields)):
+            rows, after = rows + len(batch), batch["transaction"][-1].as_py()
+            yield batch
+        if rows < paging.size or after is None:
+            return
+
+
+def _lines(rows: pa.RecordBatch, dataset: str) -> pa.RecordBatch:
+    """A batch of rows as lines; what no unit of work has stays null."""
+    size, given = len(rows), set(rows.schema.names)
+    for name in TIMES:
+        if name in given:
+            _can_be_shown(rows[name], name)
+    made = {
+        "dataset": pa.repeat(dataset, size),
+        "transaction": rows["transaction"],
+        "parent_given": pa.repeat(True, size),
+        "type": pa.repeat("RECORD", size),
+        "status": pc.if_else(pc.is_null(rows["closed_at"]), "OPEN", "COMMITTED"),
+        **{name: rows[name] for name in TIMES if name in given},
+    }
+    if "type" in given:
+        made["attributes"] = _attributes(rows["type"])
+    columns = [made[field.name] if field.name in made else pa.nulls(size, field.type) for field in LINES]
+    return pa.record_batch(columns, schema=LINES)
+
+
+def _attributes(types: pa.Array) -> pa.Array:
+    """Of each row a map that has its type, or an empty one where it has none."""
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(pc.is_valid(types)))]).astype(np.int32)
+    items = types.drop_null()
+    return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat("type", len(items)), items)
+
+
+def _can_be_shown(times: pa.Array, name: str) -> None:
+    ends = pc.min_max(times.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is not None and (first < _FIRST or last >= _LAST):
+        raise _NoInstant(f"{name} of one of its rows is infinite, or in no year from 1 to 9999")
+
+
+def _fault(dataset: str, fault: str) -> pa.Table:
+    return pa.Table.from_pylist([{"dataset": dataset, "fault": fault}], schema=LINES)
+
+
+def _sum(connection: Connection, said: list[Any]) -> Select[Any]:
+    """How many rows there are, and the sum of a hash of what each says: what is swapped between two rows is noticed, too."""
+    separated = func.concat(*[part for text in said for part in (text, literal("\x1f"))][:-1])
+    if connection.dialect.name == "postgresql":
+        hashed: ColumnElement[Any] = func.hashtextextended(separated, 0)
+    elif connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        driver.create_function(_HASH, -1, _crc32, deterministic=True)
+        hashed = getattr(func, _HASH)(*said)
+    else:
+        hashed = func.crc32(separated)
+    columns: list[ColumnElement[Any]] = [func.count(), func.sum(hashed)]
+    return select(*columns)
+
+
+def _crc32(*said: object) -> int:
+    return zlib.crc32("\x1f".join(map(str, said)).encode(errors="surrogateescape"))

@@ -1,0 +1,132 @@
+"""The `records` store: units of work in a database, each a row of the root table with rows in other tables.
+
+Belongs here: answering to the protocol. The tables as they are are records_tables.py's, the log records_log.py's, acting on
+units of work records_units.py's and records_acts.py's.
+Does not belong here: statements.
+
+One dataset, called `store/root table`. Its transactions are RECORDs, known by their keys as text; the note of each is what its
+root row said when the sweep was planned, and only what still says it is deleted.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Outcome
+from retention_assets.sql.databases import Database
+from retention_assets.stores.kinds import RecordsSettings
+from retention_assets.stores.of_settings import OfSettings
+from retention_assets.stores.postponing import Expected, PuttingOff
+from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+from retention_assets.stores.records.delete import deletion, expiring, expiring_by, expiry, postponement, taking_back
+from retention_assets.stores.records.log import lines_of, token_of
+from retention_assets.stores.records.pages import pages
+from retention_assets.stores.records.tables import Tables, missing_indexes, tables_of
+from retention_assets.stores.records.units import Act, acted, note_of, present_of
+
+_PIECE = 1_000
+_AT_ONCE = 4
+
+
+class RecordsStore(OfSettings[RecordsSettings]):
+    """A store over tables. Travels as its settings; the tables are looked at where it is first asked."""
+
+    def __init__(self, settings: RecordsSettings) -> None:
+        super().__init__(settings)
+        self.database = Database(settings.url, settings.name)
+
+    @property
+    def abilities(self) -> Abilities:
+        """The log is the data itself, and each deletion asks whether it still is what was planned."""
+        return Abilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None)
+
+    @property
+    def dataset(self) -> str:
+        """The one dataset."""
+        return f"{self.name}/{self.settings.root.table}"
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables, as they were when they were first asked for. Raises Refused if they are not as the settings say."""
+        return tables_of(self.database, self.settings)
+
+    def datasets(self) -> list[str]:
+        """The root table, if everything that the settings say of it is there."""
+        return [self.dataset] if self.tables else []
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """There is one; what is not there costs nothing."""
+        return [tuple(sorted(set(datasets)))] if datasets else []
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """All units of work."""
+        return lines_of(self.database, self.tables, self.dataset) if self.dataset in datasets else LINES.empty_table()
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """One query over the whole root table."""
+        return {self.dataset: token_of(self.database, self.tables)} if self.dataset in datasets else {}
+
+    def remarks(self) -> list[str]:
+        """The indexes that are missing, each with the statement that makes it."""
+        return list(missing_indexes(self.database, self.tables))
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+        """What the root says now of each; nothing of those that it does not have."""
+        found: dict[str, str] = {}
+        if dataset == self.dataset:
+            for at in range(0, len(transactions), _PIECE):
+                with self.database.reading() as connection:
+                    found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
+        return [Prepared(one, note=found.get(one)) for one in transactions]
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        """Delete units of work, their children before their roots."""
+        return self._acted(dataset, targets, deletion(self.tables), parallelism)
+
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:
+        """Give all rows of units of work the time at which the database may expire them, or take it back."""
+        return self._acted(dataset, targets, taking_back() if at is None else expiry(at), parallelism)
+
+    @property
+    def putting_off(self) -> PuttingOff:
+        """As the settings say."""
+        if self.settings.ttl is None:
+            raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
+        return PuttingOff(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
+
+    def postponable(
+        self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
+    ) -> Iterator[list[Target]]:
+        """Units of work that would expire and must not, a thousand at a time."""
+        if dataset != self.dataset:
+            return
+        query = expiring_by(self.tables, within, archived_types, all_=is_held is not None)
+        for page in pages(self.database, self.tables, query, _PIECE):
+            kept = [row for row in page if row.kept or (is_held and is_held(row.key))]
+            if kept:
+                yield [Target(row.key, note_of(row)) for row in kept]
+
+    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[Swept]:
+        """Give all rows of units of work a later time."""
+        return self._acted(dataset, targets, postponement(self.tables, within, until), _AT_ONCE)
+
+    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[Expected]:
+        """What expires in an interval."""
+        if dataset != self.dataset:
+            return []
+        with self.database.reading() as connection:
+            rows = connection.execute(expiring(self.tables, begin, end, archived_types)).all()
+        return [Expected(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
+
+    def close(self) -> None:
+        """Give back the connections. Asking the store again opens them again."""
+        self.database.close()
+
+    def _acted(self, dataset: str, targets: Sequence[Target], act: Act, parallelism: int) -> list[Swept]:
+        if dataset != self.dataset:
+            return [Swept(one.transaction, Outcome.ALREADY_GONE) for one in targets]
+        return acted(self.database, self.tables, targets, act, parallelism)

@@ -1,0 +1,200 @@
+"""The tables of a records store as they are: the root, its children, their keys and times, and what is wrong with them.
+
+Belongs here: looking at the tables, refusing what can't be what the settings say, and remarks about indexes that are missing.
+Does not belong here: rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    CHAR,
+    Column,
+    ColumnElement,
+    Date,
+    DateTime,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    case,
+    cast,
+    func,
+    null,
+)
+from sqlalchemy.schema import CreateIndex
+from sqlalchemy.types import NullType
+
+from retention_assets.errors import Refused
+from retention_assets.sql.databases import Database, Place
+from retention_assets.stores.kinds import RecordsSettings
+from retention_assets.stores.records.keys import Key
+
+TIMES = ("opened_at", "closed_at", "archived_at")
+TOLD = (*TIMES, "type")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table whose rows belong to units of work, by the column that says to which."""
+
+    table: Table
+    key: Key
+    # When the database expires a row by itself; none if it does not.
+    expires: Column[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The root and its children. `told` are the columns of the root that a log is made of, by what they are there."""
+
+    dialect: str
+    root: Rows
+    children: tuple[Rows, ...]
+    told: Mapping[str, Column[Any]]
+    # Rows of one table of children keep rows of another from going: one table has to be done after the other.
+    in_turn: bool = False
+
+    @property
+    def texts(self) -> list[ColumnElement[Any]]:
+        """What the root says of a unit of work, each as the database writes it: for notes, which are compared."""
+        kind = Text if self.dialect in ("postgresql", "sqlite") else CHAR
+        return [cast(column, kind).label(name) for name, column in self.told.items()]
+
+    def time(self, name: str) -> ColumnElement[Any]:
+        """A time of the root as a stream of the database gives it."""
+        column = self.told[name]
+        if self.dialect != "sqlite":
+            return cast(column, DateTime) if _is_day(column) else column
+        # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
+        day = case((func.length(column) == len("2026-01-01"), column.op("||")("T00:00:00Z")), else_=column)
+        return case((func.typeof(column) == "null", null()), (func.typeof(column) == "text", day), else_="is a number")
+
+
+def _is_day(column: Column[Any]) -> bool:
+    return isinstance(column.type, Date) and not isinstance(column.type, DateTime)
+
+
+def tables_of(database: Database, settings: RecordsSettings) -> Tables:
+    """The tables as they are now. Raises Refused if one of them, or a column, is not there or can't be what is said of it."""
+    looking = _Looking(database, settings)
+    root = looking.rows(settings.root.table, settings.root.key)
+    columns = {name: getattr(settings.root, name) for name in TOLD}
+    told = {name: looking.column(root.table, column) for name, column in columns.items() if column is not None}
+    for name in TIMES:
+        if name in told:
+            looking.is_time(root.table, told[name])
+    children = tuple(looking.rows(child.table, child.key) for child in settings.children)
+    looking.are_others(root, children)
+    looking.goes_alone(root)
+    return Tables(database.dialect, root, children, told, _refer_to_each_other(database, children))
+
+
+def _refer_to_each_other(database: Database, children: Sequence[Rows]) -> bool:
+    """Whether one table of children has a foreign key to another, or is there twice, by two keys."""
+    places = {database.place(rows.table) for rows in children}
+    if len(places) < len(children):
+        return True
+    return any(reference.to in places for rows in children for reference in database.references(rows.table))
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """One look at the tables, with whom to name in a refusal."""
+
+    database: Database
+    settings: RecordsSettings
+
+    def rows(self, name: str, key: str) -> Rows:
+        """A table by its key."""
+        table = self.database.table(name)
+        expires = None
+        if self.settings.ttl:
+            expires = self.column(table, self.settings.ttl.column)
+            self.is_time(table, expires)
+            if _is_day(expires):
+                raise self._wrong(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
+            if not expires.nullable:
+                # A time could be given and never taken back; MariaDB may even make the present out of nothing.
+                raise Refused(
+                    f"The column {expires.name} of the table {table.fullname} of the store {self.settings.name} cannot be"
+                    " empty, and empty means never: make it nullable."
+                )
+        owner = self.column(table, key)
+        if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
+            raise self._wrong(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
+        return Rows(table, Key(owner, self.database.dialect), expires)
+
+    def column(self, table: Table, name: str) -> Column[Any]:
+        """A column of a table."""
+        if name not in table.columns:
+            raise Refused(
+                f"The table {table.fullname} of the store {self.settings.name} has no column {name}. It has"
+                f" {', '.join(table.columns.keys())}. Name one of them in the settings, or add it to the table."
+            )
+        return table.columns[name]
+
+    def are_others(self, root: Rows, children: Sequence[Rows]) -> None:
+        """Refuse the root among its own children, and a child twice, however the settings spell them.
+
+        Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
+        """
+        mine, seen = self.database.place(root.table), set[tuple[Place, str]]()
+        for rows in children:
+            place, key = self.database.place(rows.table), rows.key.column.name
+            if place == mine:
+                raise Refused(
+                    f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"
+                    f" {root.table.fullname} itself, and rows of other units of work would be deleted from it. Name tables"
+                    " other than the root's under `children`."
+                )
+            if (place, key) in seen:
+                raise Refused(
+                    f"The table {rows.table.fullname} is twice among the children of the store {self.settings.name} by its key"
+                    f" {key}, once under another name. Name each table and key once under `children`."
+                )
+            seen.add((place, key))
+
+    def goes_alone(self, root: Rows) -> None:
+        """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
+        mine = self.database.place(root.table)
+        if any(one.cascades and one.to == mine for one in self.database.references(root.table)):
+            raise Refused(
+                f"The table {root.table.fullname} of the store {self.settings.name} has a foreign key to itself with ON DELETE"
+                " CASCADE, so that the database would delete units of work that no policy has chosen. Make that foreign key"
+                " one without CASCADE."
+            )
+
+    def is_time(self, table: Table, column: Column[Any]) -> None:
+        """Refuse a column that holds no times. What SQLite holds shows only when it is read."""
+        if self.database.dialect != "sqlite" and not isinstance(column.type, DateTime | Date):
+            raise self._wrong(table, column, f"is of the type {column.type}", "a timestamp")
+
+    def _wrong(self, table: Table, column: Column[Any], what: str, expected: str) -> Refused:
+        return Refused(
+            f"The column {column.name} of the table {table.fullname} of the store {self.settings.name} {what}; expected"
+            f" {expected}. Name another column in the settings."
+        )
+
+
+def missing_indexes(database: Database, tables: Tables) -> Iterator[str]:
+    """A sentence about each column by which rows are looked for and that no index begins with."""
+    root = tables.root
+    looked = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
+    looked += [(root, root.expires, "housekeeping reads the whole table")] if root.expires is not None else []
+    for rows, column, cost in looked:
+        first = [columns[0] for columns in database.indexes(rows.table.fullname) if columns]
+        if column.name not in first:
+            yield (
+                f"The table {rows.table.fullname} has no index that begins with {column.name}, so that {cost}. Make one:"
+                f" {_create(database, rows.table, column)};"
+            )
+
+
+def _create(database: Database, table: Table, column: Column[Any]) -> str:
+    """The statement for an index, which on PostgreSQL stops no writer while it is made."""
+    named = Column(column.name, column.type, quote=True)
+    copy = Table(table.name, MetaData(), named, schema=table.schema, quote=True)
+    index = Index(f"ix_{table.name}_{column.name}"[:63], copy.columns[column.name], postgresql_concurrently=True)
+    return " ".join(str(CreateIndex(index).compile(dialect=database.engine.dialect)).split())

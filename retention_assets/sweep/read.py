@@ -1,0 +1,105 @@
+"""A fresh look at stores: many datasets read at once, each still known to be fresh when its turn comes.
+
+Belongs here: reading, and the tokens by which a reading is known to be the store's present state. To read one dataset costs
+what reading its file or its neighbours costs, so datasets are read in the shares that the store proposes; a sweep may reach the
+last of them an hour later, and then asks for its token before it believes what was read.
+Does not belong here: what a log means.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.errors import BadInput, Refused
+from retention_assets.frames.grouping import bounds_of
+from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.stores.protocol import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Look:
+    """One dataset as a store had it. `token` is from before it was read; none if the store does not have the dataset."""
+
+    dataset: str
+    log: Log
+    token: str | None
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing of it can be judged, if so."""
+        if self.token is None or not len(self.log.datasets):
+            return "its store does not have it (any more)"
+        row = self.log.datasets.slice(0, 1).to_pylist()[0]
+        at = f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else ""
+        return f"its log is not sound: {row['fault']}{at}" if row["fault"] else None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Datasets that were read together."""
+
+    log: Log
+    looks: tuple[Look, ...]
+
+    @property
+    def newest_closed_at(self) -> datetime | None:
+        """The newest time that the logs know."""
+        newest: datetime | None = pc.max(self.log.transactions["closed_at"]).as_py()
+        return newest
+
+
+class StoreFailed(Refused):
+    """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
+
+
+def asked(store: Store, question: Callable[[], T]) -> T:
+    """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
+    try:
+        return question()
+    except Exception as fault:
+        raise StoreFailed(f"the store {store.name} failed: {said(fault)}") from fault
+
+
+def said(fault: Exception) -> str:
+    """An error as one line, with what kind it is where it is not made for people."""
+    text = " ".join(str(fault).split())
+    return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
+
+
+def read(store: Store, datasets: Sequence[str]) -> Reading:
+    """Some datasets now. What changes from here on changes their tokens."""
+    tokens = asked(store, lambda: store.tokens(datasets))
+    log = sound_log(asked(store, lambda: store.read(datasets)))
+    transactions = _sliced(log.transactions)
+    about = _sliced(log.datasets)
+    looks = []
+    for name in datasets:
+        one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
+        looks.append(Look(name, one, tokens.get(name)))
+    return Reading(log, tuple(looks))
+
+
+def is_current(store: Store, look: Look) -> bool:
+    """Whether the store still says what was read."""
+    present = asked(store, lambda: store.tokens([look.dataset]))
+    return look.token is not None and present.get(look.dataset) == look.token
+
+
+def _sliced(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows of each dataset; those of one stand together."""
+    if not len(table):
+        return {}
+    encoded = table.set_column(0, "dataset", table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries())
+    bounds = bounds_of(encoded)
+    names = table["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
+    return {
+        name: table.slice(begin, end - begin)
+        for name, begin, end in zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    }

@@ -1,0 +1,196 @@
+"""The re-check at the door of the sweep: which marks are still justified by the log as it is now.
+
+Belongs here: holding marks against a fresh log, each under the very version of the policy that made it. Amending or revoking a
+policy leaves its marks alone, so what is in force today does not matter here; what protects today does.
+Does not belong here: who is protected (frames answer that, here as when marking), and writing anything down.
+
+Limits do not count at the door: they bound what one evaluation marks. Whether these marks were within them is second_look.py's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.rules_in_force import Rules, rules_for
+from retention_assets.frames.arrays import joined, keys_of
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.reasons import SPARING, Reason
+from retention_assets.ledger import Ledger
+from retention_assets.policy.book import item_of
+from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy.globs import matches
+from retention_assets.policy.language import Policies
+from retention_assets.policy.model import Hold, Policy, Selection, Sweep
+from retention_assets.policy.purge import purge_of, realm_of
+from retention_assets.settings.model import Settings
+
+Version = tuple[str, int]
+
+
+class Why(TypedDict):
+    """A reason as verdicts have it."""
+
+    code: str
+    witness: str | None
+
+
+_USUAL = Sweep()
+_NOT_IN_LOG = "The store's log does not have it any more."
+_IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
+_ANOTHER = "It closed after it was marked, so it is another one of the same name: its grace has not begun."
+_UNKNOWN = "The policy version that marked it is not in the policy book, so nobody can say why it should go."
+_NOT_PURGING = "Its realm is not being purged any more."
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the door says of some marks: those that may go, and of the others why not."""
+
+    go: frozenset[int] = frozenset()
+    # Those of them that are in a latest view, where their policy may select.
+    in_latest_view: frozenset[int] = frozenset()
+    spared: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Door:
+    """The re-check of one run: policy versions are read from the book once."""
+
+    ledger: Ledger
+    settings: Settings
+    as_of: datetime
+    # Holds of the policy files as they are when a dataset is checked, not when the run began.
+    file_holds: Callable[[], Sequence[Hold]]
+    _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
+
+    def said(self) -> tuple[object, ...]:
+        """What people say that can keep a mark from being swept. As long as it is the same, what was checked stands."""
+        realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
+        return (*self._holds(), *realms)
+
+    def check(self, log: Log, marks: pa.Table, log_is_complete: bool) -> Checked:
+        """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
+
+        Only where the log is the data, and only of what a sweep had begun, does missing from the one mean gone from the other.
+        Elsewhere nobody knows: it is spared, and marked again should it come back.
+        """
+        holds = self._holds()
+        parts: list[Checked] = []
+        for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
+            same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
+            mine = marks.filter(same)
+            if (why := self._void(version)) is not None:
+                parts.append(Checked(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
+            else:
+                parts.append(self._judged(log, mine, version, holds, log_is_complete))
+        return Checked(
+            frozenset(mark for part in parts for mark in part.go),
+            frozenset(mark for part in parts for mark in part.in_latest_view),
+            {mark: why for part in parts for mark, why in part.spared.items()},
+        )
+
+    def _holds(self) -> tuple[Hold, ...]:
+        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
+
+    def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
+        """How each mark is swept: as the version of the policy says that made it."""
+        items = [
+            self._item((row["policy"], row["policy_version"])) for row in marks.select(["policy", "policy_version"]).to_pylist()
+        ]
+        sweeps = [item.sweep if isinstance(item, Policy) else _USUAL for item in items]
+        return dict(zip(marks["id"].to_pylist(), sweeps, strict=True))
+
+    def _void(self, version: Version) -> str | None:
+        """Why a policy version justifies nothing at all."""
+        realm = realm_of(version[0])
+        if realm is not None:
+            return None if self.ledger.realms.of(realm).status == "PURGING" else _NOT_PURGING
+        return _UNKNOWN if self._item(version) is None else None
+
+    def _item(self, version: Version) -> Policy | AspectEntry | None:
+        if version not in self._versions:
+            stored = {one.version: one for one in self.ledger.book.versions(version[0])}.get(version[1])
+            self._versions[version] = item_of(stored.name, stored.content) if stored else None
+        return self._versions[version]
+
+    def _judged(self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], log_is_complete: bool) -> Checked:
+        about = pc.unique(joined(marks["dataset"]))
+        datasets = log.datasets.filter(pc.is_in(log.datasets["dataset"], about))
+        rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
+        rules = self._rules(version, datasets["dataset"].to_pylist(), holds)
+        verdicts = self._verdicts(rows, datasets, rules)
+        at = pc.index_in(keys_of(marks), value_set=keys_of(verdicts))
+        ids = np.asarray(marks["id"])
+        known = np.asarray(pc.is_valid(at))
+        found = verdicts.take(at.drop_null())
+        goes = np.asarray(pc.equal(joined(found["verdict"]).cast(pa.string()), "mark"))
+        reasons = found["reasons"].to_pylist()
+        if not goes.all():
+            reasons = self._with_witnesses(rows, datasets, rules, at.drop_null(), reasons)
+        # What closed after it was marked is another one of the same name, whose grace has not even begun.
+        closed = joined(rows["closed_at"]).take(at.drop_null())
+        marked = joined(marks["marked_at"]).filter(pa.array(known))
+        others = np.asarray(pc.fill_null(pc.greater(closed, marked), False))
+        ours = ids[known].tolist()
+        latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
+        spared = {mark: _words(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
+        spared |= dict.fromkeys(ids[known][goes & others].tolist(), _ANOTHER)
+        spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
+        return Checked(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
+
+    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
+        """Of marks that no log has any more those that are spared, and why."""
+        attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
+        spared = {}
+        for row in marks.to_pylist():
+            begun = row["status"] == "SWEEPING" or row["attempts"] > 0
+            hold = _held(holds, row["dataset"], attributes.get(row["dataset"], {}), row["transaction"], self.as_of)
+            if hold is not None:
+                spared[row["id"]] = Reason.HOLD.text(hold)
+            elif not (log_is_complete and begun):
+                spared[row["id"]] = _NOT_IN_LOG
+        return spared
+
+    def _verdicts(self, rows: pa.Table, datasets: pa.Table, rules: Rules) -> pa.Table:
+        return candidate_marks(rows, datasets, rules.policies, rules.holds, self.as_of)
+
+    def _with_witnesses(
+        self, rows: pa.Table, datasets: pa.Table, rules: Rules, at: pa.Array, reasons: list[list[Why]]
+    ) -> list[list[Why]]:
+        """Reasons that name who needs it now, also where the policy by itself would no longer select it.
+
+        Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
+        """
+        eager = tuple(policy.model_copy(update={"select": Selection(), "latest_view": None}) for policy in rules.policies)
+        asked = self._verdicts(rows, datasets, Rules(eager, rules.holds)).take(at)["reasons"].to_pylist()
+        needed = [[one for one in why if Reason[one["code"]] in SPARING] for why in asked]
+        return [[*(one for one in more if one not in why), *why] for more, why in zip(needed, reasons, strict=True)]
+
+    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold]) -> Rules:
+        realm = realm_of(version[0])
+        item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
+        if isinstance(item, AspectEntry):
+            return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
+        policies = () if item is None else (item.model_copy(update={"limits": None}),)
+        return Rules(policies, tuple(holds))
+
+
+def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
+    """The first hold that keeps a transaction of which only the name is known."""
+    for hold in holds:
+        is_live = hold.until is None or as_of < hold.until
+        is_about = hold.transactions is None or matches(transaction, hold.transactions)
+        if is_live and is_about and selects_dataset(hold.datasets, dataset, attributes):
+            return hold.name or ""
+    return None
+
+
+def _words(reasons: Iterable[Why]) -> str:
+    return " ".join(Reason[reason["code"]].text(reason["witness"]) for reason in reasons)

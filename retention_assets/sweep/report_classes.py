@@ -1,0 +1,62 @@
+"""What a day's report says of a dataset when it opens: the rules that are about it, their bounds, and the class of every row.
+
+Belongs here: the classes. Every transaction of the log is in exactly one, and they sum to the log:
+swept · sweeping · due · waiting (marked, in its grace) · selected (not marked yet) · spared · kept · open.
+Does not belong here: counting what becomes of them (ledger).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.rules_in_force import Rules
+from retention_assets.frames.arrays import joined
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.selectors import cut_off
+from retention_assets.ledger.reports import Opening
+from retention_assets.policy.durations import Duration, from_micros, text_of
+from retention_assets.policy.model import Policy
+
+CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
+_OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
+
+
+def opening_of(dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rules: Rules, as_of: datetime) -> Opening:
+    """The report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
+    attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
+    about = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, attributes)]
+    terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
+    return Opening(
+        policies={policy.name: rules.versions.get(policy.name, 0) for policy in about},
+        bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
+        terminal_only=all(terminal) if terminal else None,
+        archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
+        classes=classes_of(verdicts, marks, as_of),
+        periods={policy.name: policy.select.older_than.age.iso() for policy in about if policy.select.older_than},
+    )
+
+
+def classes_of(verdicts: pa.Table, marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
+    """How many transactions are in each class. A mark says more than today's verdict."""
+    at = pc.index_in(joined(verdicts["transaction"]), value_set=joined(marks["transaction"]))
+    unmarked = verdicts.filter(pc.is_null(at))
+    found = Counter(_OF_VERDICT[verdict] for verdict in unmarked["verdict"].cast(pa.string()).to_pylist())
+    mine = marks.take(at.drop_null())
+    due = np.asarray(pc.less_equal(mine["due_at"], pa.scalar(as_of, mine["due_at"].type)))
+    for status, is_due in zip(mine["status"].to_pylist(), due.tolist(), strict=True):
+        found[{"SWEPT": "swept", "SWEEPING": "sweeping"}.get(status, "due" if is_due else "waiting")] += 1
+    return {name: found[name] for name in CLASSES}
+
+
+def _bound(policy: Policy, as_of: datetime) -> str | None:
+    """The instant before which a policy takes things, if it looks at an age."""
+    older = policy.select.older_than
+    if older is None:
+        return None
+    age: Duration = older.age
+    return text_of(from_micros(cut_off(as_of, age, older.align)))

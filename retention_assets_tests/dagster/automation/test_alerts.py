@@ -1,0 +1,173 @@
+"""Who is told what of a run that failed, and of one that succeeded and left something to look at."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.dagster.automation.alerts import Notice
+from retention_assets_tests.dagster.automation.ticks import run, tick
+from retention_assets_tests.sweep.lakes import DUE, Lake
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+RELEASE = {"name": "nowhere", "reason": "it is over", "actor": "ann"}
+SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake").has(SOME, "lake/a")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+class Watch:
+    """Both sensors, started before the run that they are to see."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
+        self.cursors = {name: self._tick(name).cursor for name in ("alert_on_failure", "alert_on_trouble")}
+
+    def _tick(self, name: str, cursor: str | None = None, told: list[Notice] | None = None) -> Any:
+        notices: list[Notice] = [] if told is None else told
+        return tick(self.lake.settings, self.instance, name, cursor, notices.append)
+
+    def told(self) -> list[Notice]:
+        """What has been told since."""
+        told: list[Notice] = []
+        for name, cursor in self.cursors.items():
+            self.cursors[name] = self._tick(name, cursor, told).cursor
+        return told
+
+
+def test_a_failed_run_is_told_once_with_the_sentence_of_its_refusal(lake: Lake, instance: dg.DagsterInstance) -> None:
+    watch = Watch(lake, instance)
+    ran = run(lake.settings, instance, "release", RELEASE)
+    (notice,) = watch.told()
+    assert (notice.title, notice.run_id) == ("release failed", ran.run_id)
+    assert notice.text == ("release_act: No hold named nowhere is in force. `retention hold --list` shows those that are.")
+    assert watch.told() == []
+
+
+def test_a_broken_policy_file_is_told_with_its_place(lake: Lake, instance: dg.DagsterInstance) -> None:
+    watch = Watch(lake, instance)
+    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
+    run(lake.settings, instance, "sweep", SWEEP)
+    (notice,) = watch.told()
+    assert notice.title == "sweep failed"
+    assert "p.yaml:1: policy 'p': select.oldr_than: is not a known key" in notice.text
+
+
+def test_what_could_not_be_deleted_is_told_although_the_run_succeeded(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """File systems take [ for a pattern, so the store leaves such a dataset alone."""
+    watch = Watch(lake.has(SOME, "lake/[x]"), instance)
+    assert lake.marks() == 4
+    assert run(lake.settings, instance, "sweep", SWEEP).success
+    (notice,) = watch.told()
+    assert notice.title == "sweep succeeded, with something to look at"
+    assert notice.text == "The sweep: 2 transactions could not be deleted, which the next sweep tries again."
+
+
+def test_a_dataset_that_was_refused_is_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+    watch = Watch(lake, instance)
+    lake.marks()
+    (lake.folder / "log" / "lake-a.jsonl").rename(lake.folder / "elsewhere")
+    (lake.folder / "log" / "other.jsonl").write_text("")
+    run(lake.settings, instance, "sweep", SWEEP)
+    (notice,) = watch.told()
+    assert notice.text == "The sweep: 1 datasets were refused."
+
+
+def test_a_run_that_left_nothing_is_not_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+    watch = Watch(lake, instance)
+    lake.marks()
+    assert run(lake.settings, instance, "sweep", SWEEP).success
+    assert watch.told() == []
+
+
+@pytest.mark.parametrize(
+    ("asset", "passed", "titles"),
+    [
+        ("candidate_marks", False, ["looking succeeded, with something to look at"]),
+        ("candidate_marks", True, []),
+        pytest.param("orders", False, [], id="of an asset of other people"),
+    ],
+)
+def test_a_check_that_failed_without_blocking_is_told(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, passed: bool, titles: list[str]
+) -> None:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def look() -> Iterator[Any]:
+        key = dg.AssetKey(asset)
+        yield dg.AssetCheckEvaluation(asset_key=key, check_name="fresh", passed=passed, blocking=False)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    watch = Watch(lake, instance)
+    assert looking.execute_in_process(instance=instance).success
+    told = watch.told()
+    assert [notice.title for notice in told] == titles
+    assert all("The check fresh of candidate_marks failed." in notice.text for notice in told)
+
+
+def test_no_notice_shows_a_password(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def ask() -> None:
+        raise RuntimeError("cannot reach postgresql://u:hunter2@h/d")
+
+    @dg.job(name="release")
+    def asking() -> None:
+        ask()
+
+    watch = Watch(lake, instance)
+    asking.execute_in_process(instance=instance, raise_on_error=False)
+    (notice,) = watch.told()
+    assert notice.text == "ask: RuntimeError: cannot reach postgresql://u:***@h/d"
+
+
+@pytest.mark.parametrize(
+    ("asset", "titles"), [("branch_views", ["nightly failed"]), pytest.param("orders", [], id="of other people")]
+)
+def test_a_failed_run_is_told_if_it_was_about_these_assets_whoever_has_the_job(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, titles: list[str]
+) -> None:
+    """A code location may hold more than retention, and people put assets into jobs of their own."""
+
+    @dg.asset(name=asset)
+    def broken() -> None:
+        raise RuntimeError("no space left")
+
+    watch = Watch(lake, instance)
+    job = dg.Definitions([broken], jobs=[dg.define_asset_job("nightly")]).resolve_job_def("nightly")
+    assert not job.execute_in_process(instance=instance, raise_on_error=False).success
+    assert [notice.title for notice in watch.told()] == titles
+
+
+def test_a_notifier_that_raises_fails_the_tick_and_not_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def broken(notice: Notice) -> None:
+        raise ConnectionError("nobody is there")
+
+    cursor = tick(lake.settings, instance, "alert_on_failure", None, broken).cursor
+    ran = run(lake.settings, instance, "release", RELEASE)
+    before = len(instance.all_logs(ran.run_id))
+    (reaction,) = tick(lake.settings, instance, "alert_on_failure", cursor, broken).dagster_run_reactions
+    assert "nobody is there" in reaction.error.to_string()
+    assert len(instance.all_logs(ran.run_id)) == before
+
+
+def test_without_a_notifier_the_log_is_told(lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture) -> None:
+    cursor = tick(lake.settings, instance, "alert_on_failure").cursor
+    run(lake.settings, instance, "release", RELEASE)
+    with caplog.at_level(logging.WARNING, "retention_assets.dagster.automation.alerts"):
+        tick(lake.settings, instance, "alert_on_failure", cursor)
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "retention_assets.dagster.automation.alerts"]
+    assert said.startswith("release failed\nrelease_act: No hold named nowhere")

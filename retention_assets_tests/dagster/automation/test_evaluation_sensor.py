@@ -1,0 +1,478 @@
+"""The evaluation loop: what a tick looks at again, what it leaves alone, and that its runs leave it nothing to do.
+
+Belongs here: ticks over a lake, without Spark where a look can be taken in one piece; and the loop as the daemon turns it, with
+its own requests run by the real job. When time changes a verdict is test_next_look.py's.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from retention_assets.dagster.automation import evaluation_sensor
+from retention_assets.definitions import build_defs
+from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
+from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import verdicts_and_looks
+from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.pipeline.read_tokens import looks_of
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Hold
+from retention_assets_tests.dagster.automation.ticks import run, tick
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.sweep.lakes import OLD, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# S2 leaves the latest view with S3; at 30 days and a microsecond T is old enough.
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+YOUNG = "main: S1:SNAPSHOT@20d=10 - S2:SNAPSHOT@1d=10"
+AWAY = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
+HOUR = timedelta(hours=1)
+
+
+class Clock:
+    """What time a tick has."""
+
+    def __init__(self) -> None:
+        self.time = AS_OF
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def goes_on(self, by: timedelta) -> None:
+        self.time += by
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(evaluation_sensor, "now", made)
+    return made
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+class Looped(Lake):
+    """A lake that the loop looks at."""
+
+    def tick(self, instance: dg.DagsterInstance) -> Any:
+        return tick(self.settings, instance, "evaluation_loop")
+
+    def asks_for(self, instance: dg.DagsterInstance) -> list[str]:
+        """What the one run that a tick asks for is about; nothing if it asks for none."""
+        found = self.tick(instance)
+        assert bool(found.run_requests) != bool(found.skip_message)
+        return [name for request in found.run_requests for name in request.run_config["datasets"]]
+
+    def looks(self, as_of: datetime = AS_OF, only: str | None = None) -> None:
+        """Judge as the assets do, in one piece and without Spark."""
+        with self.opened() as ledger:
+            stores = [(store, [one for one in store.datasets() if only in (None, one)]) for store in self.stores.values()]
+            tokens = {name: token for store, names in stores for name, token in store.tokens(names).items()}
+            log = sound_log(pa.concat_tables([store.read(names) for store, names in stores]))
+            names = log.datasets["dataset"].to_pylist()
+            rules = load_rulebook(ledger, self.settings, "test").rules(names, as_of)
+            verdicts, found = verdicts_and_looks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions).cast(CANDIDATES)
+            looks = looks_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
+            ledger.marks.mark(marks, as_of, "test", looks=looks)
+
+    def set(self, **automation: Any) -> None:
+        file = self.folder / "retention.yaml"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "automation": automation}))
+
+    def adds(self, dataset: str, *lines: dict[str, Any]) -> None:
+        """Somebody adds to a log."""
+        self._log(dataset, [json.dumps({"dataset": dataset, **line}) for line in lines])
+
+
+@pytest.fixture
+def lake(tmp_path: Path, clock: Clock) -> Looped:
+    made = Looped(tmp_path / "lake")
+    for name in "abc":
+        made.has(SOME, f"lake/{name}")
+    return made
+
+
+# --- what is looked at ---
+
+
+def test_what_nobody_has_looked_at_is_looked_at_and_then_nothing_is(lake: Looped, instance: dg.DagsterInstance) -> None:
+    assert lake.asks_for(instance) == ["*"]
+    lake.looks()
+    found = lake.tick(instance)
+    assert (found.run_requests, found.skip_message) == ([], "Nothing can have changed among 3 datasets.")
+
+
+def test_the_request_is_one_that_the_job_takes(lake: Looped, instance: dg.DagsterInstance) -> None:
+    (request,) = lake.tick(instance).run_requests
+    dg.validate_run_config(build_defs(lake.settings).resolve_job_def("evaluate"), request.run_config)
+    assert request.tags["retention/kind"] == "evaluate"
+
+
+def test_one_changed_log_is_looked_at_and_no_other(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.adds("lake/b", {"transaction": "S4", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)})
+    assert lake.asks_for(instance) == ["lake/b"]
+    lake.looks(only="lake/b")
+    assert lake.asks_for(instance) == []
+
+
+def test_a_branch_that_moves_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.branches("feature", "S1", "lake/a")
+    assert lake.asks_for(instance) == ["lake/a"]
+
+
+def test_a_new_dataset_is_found_without_anybody_adding_a_partition(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.has(SOME, "lake/d")
+    assert lake.asks_for(instance) == ["lake/d"]
+
+
+def test_a_name_with_the_marks_of_a_glob_is_asked_for_as_itself(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.has(SOME, "lake/[ab]")
+    assert lake.asks_for(instance) == ["lake/[[]ab]"]
+
+
+def test_a_dataset_that_vanished_is_not_looked_at(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    (lake.folder / "log" / "lake-b.jsonl").rename(lake.folder / "elsewhere")
+    assert lake.tick(instance).skip_message == "Nothing can have changed among 2 datasets."
+
+
+def test_without_a_token_it_is_looked_at_again(
+    lake: Looped, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that can't tell may hide any change."""
+    lake.looks()
+    kind = type(lake.stores["lake"])
+    tokens = kind.tokens
+    monkeypatch.setattr(kind, "tokens", lambda self, names: {n: t for n, t in tokens(self, names).items() if n != "lake/c"})
+    assert lake.asks_for(instance) == ["lake/c"]
+
+
+def test_a_log_that_cannot_be_trusted_waits_for_another_one(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
+    lake.adds("lake/b", {"branch": "odd", "head": "nowhere"})
+    lake.looks()
+    clock.goes_on(2 * HOUR)
+    assert lake.asks_for(instance) == []
+    lake.adds("lake/b", {"transaction": "nowhere", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)})
+    assert lake.asks_for(instance) == ["lake/b"]
+
+
+def test_a_log_that_could_not_be_read_is_tried_again_after_a_while() -> None:
+    """Its token may be the same when it can be read."""
+    datasets = pa.table({"dataset": ["lake/a", "lake/b"], "fault": ["cannot be read: OSError: away", "cycle"]})
+    nothing = pa.table(
+        {
+            "dataset": pa.array([], pa.string()),
+            "next_look": pa.array([], pa.timestamp("us", "UTC")),
+            "again": pa.array([], pa.bool_()),
+        }
+    )
+    looks = looks_of(datasets, {"lake/a": "1", "lake/b": "1"}, ["r", "r"], nothing, AS_OF)
+    assert looks["next_look"].to_pylist() == [AS_OF + HOUR, None]
+
+
+# --- rules ---
+
+AB = "{name: %s, datasets: {include: ['lake/%s']}, select: {older_than: %s}}"
+
+
+def test_a_changed_policy_has_looked_at_what_it_can_reach(lake: Looped, instance: dg.DagsterInstance) -> None:
+    one, other = AB % ("one", "a", "30d"), AB % ("other", "[bc]", "30d")
+    lake.says(f"{one}, {other}")
+    lake.looks()
+    assert lake.asks_for(instance) == []
+    lake.says(f"{one}, {AB % ('other', '[bc]', '40d')}")
+    assert lake.asks_for(instance) == ["lake/b", "lake/c"]
+    lake.says(f"{one}, {other}")
+    assert lake.asks_for(instance) == []
+
+
+def test_another_order_of_policies_gives_the_credit_to_others(lake: Looped, instance: dg.DagsterInstance) -> None:
+    one, other = AB % ("one", "[ab]", "30d"), AB % ("other", "[bc]", "30d")
+    lake.says(f"{one}, {other}")
+    lake.looks()
+    lake.says(f"{other}, {one}")
+    assert lake.asks_for(instance) == ["lake/b"]
+
+
+def test_a_policy_that_a_person_revokes_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.book.revoke("old", "ann", "too early")
+    assert lake.asks_for(instance) == ["*"]
+
+
+def test_broken_policy_files_fail_the_tick_and_leave_the_policies_in_force(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"oldr_than.*Did you mean older_than"):
+            lake.tick(instance)
+    with lake.opened() as ledger:
+        assert [entry.name for entry in ledger.book.in_force()] == ["old"]
+    lake.says(OLD)
+    assert lake.asks_for(instance) == []
+
+
+def hold(name: str, dataset: str, until: datetime | None = None) -> Hold:
+    said = {"name": name, "datasets": dataset, "reason": "a law", "owner": "ann"}
+    return Hold.model_validate({**said, **({"until": text_of(until)} if until else {})})
+
+
+def test_a_hold_placed_released_or_ended_is_a_change_where_it_reaches(
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance
+) -> None:
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.holds.place(hold("h", "lake/a"), "ann")
+        ledger.holds.place(hold("g", "lake/b", AS_OF + HOUR), "ann")
+    assert lake.asks_for(instance) == ["lake/a", "lake/b"]
+    lake.looks()
+    assert lake.asks_for(instance) == []
+    with lake.opened() as ledger:
+        ledger.holds.release("h", "ann", "over")
+    assert lake.asks_for(instance) == ["lake/a"]
+    lake.looks(only="lake/a")
+    clock.goes_on(HOUR - timedelta(microseconds=1))
+    assert lake.asks_for(instance) == []
+    clock.goes_on(timedelta(microseconds=1))
+    assert lake.asks_for(instance) == ["lake/b"]
+    lake.looks(clock.time, only="lake/b")
+    assert lake.asks_for(instance) == []
+
+
+def test_a_hold_in_a_file_is_a_change_and_so_is_its_end(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.says(OLD, f"{{datasets: 'lake/c', reason: law, until: '{text_of(AS_OF + HOUR)}'}}")
+    assert lake.asks_for(instance) == ["lake/c"]
+    lake.looks(only="lake/c")
+    assert lake.asks_for(instance) == []
+    clock.goes_on(HOUR)
+    assert lake.asks_for(instance) == ["lake/c"]
+
+
+def test_a_realm_that_is_purged_concerns_everything_that_might_belong_to_it(lake: Looped, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "the customer left")
+    assert lake.asks_for(instance) == ["*"]
+
+
+# --- time ---
+
+
+def test_time_alone_brings_a_dataset_back_at_the_very_microsecond(
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance
+) -> None:
+    lake.has(YOUNG, "lake/young")
+    lake.looks()
+    clock.goes_on(timedelta(days=10))
+    lake.set(everything="1y")
+    assert lake.asks_for(instance) == []
+    clock.goes_on(timedelta(microseconds=1))
+    assert lake.asks_for(instance) == ["lake/young"]
+    lake.looks(clock.time, only="lake/young")
+    assert lake.statuses("lake/young") == {"S1": "MARKED"}
+    assert lake.asks_for(instance) == []
+
+
+def test_everything_is_looked_at_once_in_a_while(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
+    lake.looks()
+    lake.set(everything="3d")
+    clock.goes_on(timedelta(days=2))
+    lake.looks(clock.time, only="lake/a")
+    clock.goes_on(timedelta(days=1) - timedelta(microseconds=1))
+    assert lake.asks_for(instance) == []
+    clock.goes_on(timedelta(microseconds=1))
+    assert lake.asks_for(instance) == ["lake/b", "lake/c"]
+
+
+def test_a_look_from_the_future_says_nothing_of_the_present(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
+    lake.looks(AS_OF + timedelta(minutes=4))
+    assert lake.asks_for(instance) == []
+    lake.looks(AS_OF + timedelta(days=4), only="lake/b")
+    assert lake.asks_for(instance) == ["lake/b"]
+
+
+# --- marks that were taken away ---
+
+
+def test_a_mark_that_was_taken_back_is_made_again_without_waiting_for_a_change(
+    lake: Looped, instance: dg.DagsterInstance
+) -> None:
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.unmark.transactions("lake/b", ["S1"], "ann", "by mistake")
+    assert lake.asks_for(instance) == ["lake/b"]
+    lake.looks(only="lake/b")
+    assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
+    assert lake.asks_for(instance) == []
+
+
+def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_looked_at(
+    lake: Looped, instance: dg.DagsterInstance, clock: Clock
+) -> None:
+    """Placed and released between two looks: the rules are as they were when the marks were made."""
+    lake.looks()
+    with lake.opened() as ledger:
+        ledger.holds.place(hold("h", "lake/b"), "ann")
+    clock.goes_on(timedelta(days=6, hours=23))
+    lake.sweeps(AS_OF + timedelta(days=7))
+    assert set(lake.statuses("lake/b").values()) == {"SPARED"}
+    with lake.opened() as ledger:
+        ledger.holds.release("h", "ann", "over")
+    assert "lake/b" in lake.asks_for(instance)
+    lake.looks(AS_OF + timedelta(days=7), only="lake/b")
+    assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
+
+
+# --- runs, stores and restarts ---
+
+
+@pytest.mark.parametrize("job", ["evaluate", "cycle"])
+@pytest.mark.parametrize(
+    ("status", "launches"),
+    [
+        (dg.DagsterRunStatus.NOT_STARTED, False),
+        (dg.DagsterRunStatus.STARTED, False),
+        (dg.DagsterRunStatus.SUCCESS, True),
+        (dg.DagsterRunStatus.FAILURE, True),
+    ],
+)
+def test_while_a_run_judges_no_other_is_launched_by_either_sensor(
+    lake: Looped, instance: dg.DagsterInstance, job: str, status: dg.DagsterRunStatus, launches: bool
+) -> None:
+    """Two ticks in a row ask for one run; a changed policy file is asked about once, by whoever comes first."""
+    made = instance.create_run_for_job(build_defs(lake.settings).resolve_job_def(job), status=status)
+    found = [tick(lake.settings, instance, name) for name in ("evaluation_loop", "policy_files", "evaluation_loop")]
+    assert [bool(one.run_requests) for one in found] == [launches] * 3
+    assert launches or found[0].skip_message == f"{job} {made.run_id} is at work."
+    assert launches or found[1].cursor is None
+
+
+def test_a_partition_that_somebody_judges_by_hand_is_waited_for(lake: Looped, instance: dg.DagsterInstance) -> None:
+    defs = build_defs(lake.settings)
+    key = dg.AssetKey("candidate_marks")
+    made = instance.create_run_for_job(
+        defs.resolve_implicit_global_asset_job_def(), status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset([key])
+    )
+    assert lake.tick(instance).skip_message == f"__ASSET_JOB {made.run_id} is at work."
+
+
+def test_a_store_that_is_away_hides_its_own_alone(lake: Looped, instance: dg.DagsterInstance) -> None:
+    file = lake.folder / "retention.yaml"
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({**data, "stores": [*data["stores"], AWAY]}))
+    assert lake.asks_for(instance) == ["lake/*"]
+
+
+def test_a_large_round_is_cut_into_runs_the_longest_unseen_first(
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance
+) -> None:
+    lake.set(datasets_per_run=2, everything="1d")
+    lake.looks(only="lake/a")
+    clock.goes_on(timedelta(days=2))
+    assert lake.asks_for(instance) == ["lake/b", "lake/c"]
+    for name in "bc":
+        lake.looks(clock.time, only=f"lake/{name}")
+    assert lake.asks_for(instance) == ["lake/a"]
+
+
+# --- as the daemon turns it ---
+
+
+@pytest.mark.spark
+def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.DagsterInstance, spark: "SparkSession") -> None:
+    """A round over everything; nothing; one log; a policy of some; a hold; time. Each request is run, and nothing is left."""
+
+    def turn(*expected: str) -> None:
+        requests = lake.tick(instance).run_requests
+        assert [name for one in requests for name in one.run_config["datasets"]] == list(expected)
+        for request in requests:
+            config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            ran = run(lake.settings, instance, "evaluate", config)
+            assert ran.success
+            seen = [one.materialization for one in ran.get_asset_materialization_events()]
+            about = {one.partition for one in seen if one.asset_key == dg.AssetKey("candidate_marks")}
+            assert about == {None, *(["lake/a", "lake/b", "lake/c", "lake/young"] if "*" in expected else expected)}
+        assert lake.asks_for(instance) == []
+
+    lake.has(YOUNG, "lake/young")
+    turn("*")
+    lake.branches("kept", "S1", "lake/b")
+    turn("lake/b")
+    lake.says(f"{OLD}, {AB % ('more', '[ac]', '85d')}")
+    turn("lake/a", "lake/c")
+    with lake.opened() as ledger:
+        ledger.holds.place(hold("h", "lake/c"), "ann")
+    turn("lake/c")
+    lake.set(everything="1y")
+    clock.goes_on(timedelta(days=10, microseconds=1))
+    turn("lake/young")
+    assert lake.statuses("lake/young") == {"S1": "MARKED"}
+    assert lake.verified() == ()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("beside", [False, True], ids=["nothing else", "beside others"])
+@pytest.mark.parametrize("job", ["evaluate", "cycle"])
+def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance, spark: "SparkSession", job: str, beside: bool
+) -> None:
+    """An empty table, or one that a sweep has emptied: it launches one run, which succeeds, and then none until it changes."""
+    table = lake.folder / "ods.db"
+    with sqlite3.connect(table) as connection:
+        connection.execute("CREATE TABLE unit (id TEXT PRIMARY KEY, began TEXT, ended TEXT)")
+    connection.close()
+    root = {"table": "unit", "key": "id", "opened_at": "began", "closed_at": "ended"}
+    store = {"name": "ods", "kind": "records", "url": f"sqlite:///{table}", "root": root, "children": []}
+    file = lake.folder / "retention.yaml"
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({**data, "stores": [*(data["stores"] if beside else ()), store]}))
+    # One that asks for attributes and one with a limit: neither knows any of a dataset without lines.
+    lake.says(
+        "{name: rows, datasets: {include: ['ods/*']}, select: {older_than: 30d}, limits: {transactions: 5}},"
+        "{name: some, datasets: {include: ['*'], with: {team: a}}, select: {older_than: 30d}, limits: {transactions: 5}}"
+    )
+
+    def turn() -> list[str]:
+        requests = lake.tick(instance).run_requests
+        for request in requests:
+            config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            assert run(lake.settings, instance, job, config).success
+        assert lake.asks_for(instance) == []
+        return [name for one in requests for name in one.run_config["datasets"]]
+
+    def do(statement: str) -> None:
+        with sqlite3.connect(table) as connection:
+            connection.execute(statement)
+        connection.close()
+
+    assert turn() == ["*"]
+    with lake.opened() as ledger:
+        assert "ods/unit" in ledger.published.datasets("candidate_marks")
+    one = ["ods/unit"] if beside else ["*"]
+    do("INSERT INTO unit VALUES ('U1', '2020-01-01 00:00:00', '2020-01-02 00:00:00')")
+    assert turn() == one
+    assert lake.statuses("ods/unit") == {"U1": "MARKED"}
+    do("DELETE FROM unit")
+    assert turn() == one
+    assert lake.verified() == ()

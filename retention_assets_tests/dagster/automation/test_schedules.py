@@ -1,0 +1,76 @@
+"""What is done once a day: the report of which day, launched how, and what its job writes; and housekeeping."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from retention_assets.definitions import build_defs
+from retention_assets.settings.model import AutomationSettings, Settings
+from retention_assets_tests.dagster.automation.ticks import run
+from retention_assets_tests.sweep.lakes import DUE, Lake
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()
+SCHEDULE = DEFINED.get_schedule_def("daily_report")
+KEEPING = DEFINED.get_schedule_def("daily_housekeeping")
+
+
+def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.RunRequest:
+    """What a schedule asks for at a time."""
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context,
+    ):
+        found = schedule.evaluate_tick(context).run_requests
+    assert found is not None
+    (request,) = found
+    return request
+
+
+@pytest.mark.parametrize(
+    ("at", "day"),
+    [
+        pytest.param(datetime(2026, 3, 2, tzinfo=UTC), "2026-03-01", id="the usual night"),
+        pytest.param(datetime(2026, 1, 1, tzinfo=UTC), "2025-12-31", id="over the year"),
+        pytest.param(datetime(2024, 3, 1, tzinfo=UTC), "2024-02-29", id="a leap day"),
+    ],
+)
+def test_the_report_is_of_the_day_that_has_just_ended(at: datetime, day: str) -> None:
+    request = requested(at)
+    assert request.run_key == day
+    assert request.run_config == {"as_of": f"{day}T23:59:59.999999Z"}
+
+
+def test_it_is_at_midnight_of_utc_wherever_the_daemon_runs() -> None:
+    assert (SCHEDULE.cron_schedule, SCHEDULE.execution_timezone, SCHEDULE.job_name) == ("0 0 * * *", "UTC", "report")
+
+
+def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) -> None:
+    """The very configuration that the schedule asks for, on a lake that was swept that day."""
+    lake = Lake(tmp_path / "lake").has(SOME)
+    assert lake.marks() == 2
+    lake.sweeps()
+    left = lake.left()
+    request = requested(datetime(DUE.year, DUE.month, DUE.day + 1, tzinfo=UTC))
+    with dg.instance_for_test() as instance:
+        ran = run(lake.settings, instance, "report", request.run_config)
+    assert ran.success
+    (event,) = ran.get_asset_materialization_events()
+    assert event.asset_key == dg.AssetKey("purge_report")
+    said = event.materialization.metadata
+    assert (said["execution_date"].value, said["deleted"].value) == (DUE.date().isoformat(), 2)
+    assert Path(str(said["page"].value)).read_text().startswith("<!DOCTYPE html>")
+    assert lake.left() == left
+
+
+def test_the_job_asks_for_nothing_that_it_would_not_look_at() -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match="datasets"):
+        dg.validate_run_config(build_defs().resolve_job_def("report"), {"datasets": ["lake/a"]})
+
+
+def test_housekeeping_is_once_a_day_and_asks_for_nothing_but_its_usual_work() -> None:
+    request = requested(datetime(2026, 3, 2, 0, 10, tzinfo=UTC), KEEPING)
+    assert (request.run_key, request.run_config, KEEPING.job_name) == ("2026-03-02", {}, "housekeeping")
+    assert KEEPING.default_status is dg.DefaultScheduleStatus.STOPPED

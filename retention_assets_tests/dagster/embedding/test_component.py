@@ -1,0 +1,112 @@
+"""`RetentionComponent`: how Dagster finds it, what its attributes mean, and the sentence for each mistake in them."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.core.package_entry import discover_entry_point_package_objects
+from dagster.components.testing.utils import component_defs, create_defs_folder_sandbox
+
+import retention_assets
+from retention_assets.dagster.automation.alerts import Notice
+from retention_assets.dagster.component import RetentionComponent
+from retention_assets.errors import BadInput
+
+# What Dagster's own reading of defs.yaml says to pydantic; there is nothing here that could say it otherwise.
+pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
+INLINE = {"stores": [{"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}]}
+TOLD: list[Notice] = []
+
+
+def notify(notice: Notice) -> None:
+    """A notifier that a YAML file can name."""
+    TOLD.append(notice)
+
+
+def keys(defs: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in defs.get_repository_def().asset_graph.get_all_asset_keys()}
+
+
+def test_dagster_lists_it_by_the_name_of_the_package() -> None:
+    """`type: retention_assets.RetentionComponent`, wherever the package is installed."""
+    found = {key.to_typename(): value for key, value in discover_entry_point_package_objects().items()}
+    assert found["retention_assets.RetentionComponent"] is RetentionComponent
+
+
+def test_the_package_has_no_other_name_by_asking_for_it() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'RetentionComponents'"):
+        _ = retention_assets.RetentionComponents  # type: ignore[attr-defined]
+
+
+def test_it_says_what_it_is_and_what_it_brings() -> None:
+    spec = RetentionComponent.get_spec()
+    assert "sweeps it after its grace" in str(spec.description)
+    assert {"asset", "asset_check", "job", "schedule", "sensor"} <= set(spec.produces)
+
+
+@pytest.mark.parametrize("format_", ["yaml", "python"])
+def test_scaffolding_leaves_a_folder_that_loads(format_: Any) -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(RetentionComponent, "cleaning", scaffold_format=format_)
+        assert {file.name for file in path.rglob("*.yaml")} >= {"retention.yaml", "policies.yaml"}
+        if format_ == "python":
+            file = path / "component.py"
+            file.write_text(file.read_text().replace(": ...", ":\n    return RetentionComponent()"))
+        with sandbox.load_component_and_build_defs(path) as (_, defs):
+            assert "purge_report" in keys(defs)
+
+
+def test_a_file_beside_the_component_is_found_and_its_prefix_holds() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(RetentionComponent, "cleaning")
+        with (path / "retention.yaml").open("a") as file:
+            file.write("dagster: {key_prefix: eu/cold}\n")
+        with sandbox.load_component_and_build_defs(path) as (_, defs):
+            assert {key.rpartition("/")[0] for key in keys(defs)} == {"eu/cold"}
+
+
+def test_two_of_them_stand_in_one_file() -> None:
+    """As separate documents of one YAML file, each with settings of its own."""
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.defs_folder_path / "cleaning"
+        folder.mkdir()
+        entry = "type: retention_assets.RetentionComponent\nattributes:\n  key_prefix: {}\n  settings: {{warehouse: {}}}\n"
+        (folder / "defs.yaml").write_text("---\n".join(entry.format(name, name) for name in ("eu", "us")))
+        with sandbox.build_all_defs() as defs:
+            assert {key.partition("/")[0] for key in keys(defs)} == {"eu", "us"}
+            roots = {one.warehouse.root for one in dict(defs.resources or {}).values()}
+            assert roots == {str(folder / "eu"), str(folder / "us")}
+
+
+def test_settings_may_stand_in_the_attributes(tmp_path: Path) -> None:
+    component = RetentionComponent.from_attributes_dict(attributes={"settings": INLINE, "key_prefix": ["a", "b"]})
+    defs = component_defs(component=component)
+    (materials,) = dict(defs.resources or {}).values()
+    assert [store.name for store in materials.retention.settings.stores] == ["lake"]
+    assert "a/b/purge_report" in keys(defs)
+
+
+def test_a_notifier_is_found_by_its_dotted_name() -> None:
+    attributes = {"settings": {}, "notify": f"{__name__}.notify"}
+    component = RetentionComponent.from_attributes_dict(attributes=attributes)
+    assert component._notify() is notify
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"config": "nowhere.yaml"}, r"nowhere\.yaml: is not there; expected a settings file"),
+        ({"config": "a.yaml", "settings": {}}, "settings: stands beside config; expected one of them"),
+        ({"settings": {"warehose": "w"}}, "warehose: is not a known key.*Did you mean warehouse"),
+        ({"settings": {}, "key_prefix": "a b"}, "key_prefix: can't be part of a name .found 'a b'.; expected letters"),
+        ({"settings": {}, "key_prefix": "a//b"}, "can't be part of a name .found ''"),
+        ({"settings": {}, "notify": "nowhere.at.all"}, "notify: can't be imported: No module named 'nowhere'"),
+        ({"settings": {}, "notify": "notify"}, "notify: can't be imported.*expected the dotted name of a callable"),
+        ({"settings": {}, "notify": f"{__name__}.INLINE"}, "notify: can't be called"),
+    ],
+)
+def test_each_mistake_is_named(attributes: dict[str, Any], said: str) -> None:
+    component = RetentionComponent.from_attributes_dict(attributes=attributes)
+    with pytest.raises(BadInput, match=said):
+        component_defs(component=component)

@@ -1,0 +1,199 @@
+"""`build_defs` with a prefix: no name is left that could clash, and everything finds everything below it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.dagster.automation.alerts import Notice
+from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.headless import run_job
+from retention_assets.definitions import build_defs
+from retention_assets.errors import BadInput
+from retention_assets.policy.durations import text_of
+from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.model import Settings
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+
+
+@dg.asset(deps=[dg.AssetKey(["eu", "purge_report"]), dg.AssetKey(["us", "purge_report"])])
+def savings() -> None:
+    """What some project makes of the reports of both its environments."""
+
+
+@dg.asset
+def transaction_log() -> None:
+    """An asset of the project that is called like one of retention's."""
+
+
+def names(defs: dg.Definitions) -> Mapping[str, set[str]]:
+    """Every name by which Dagster knows anything of some definitions."""
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    keys = {key for key in graph.get_all_asset_keys() if key != dg.AssetKey("savings")}
+    partitioned = [graph.get(key).partitions_def for key in keys]
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__ASSET")]
+    nodes = [job.graph.node_defs for job in jobs]
+    return {
+        "assets": {key.to_user_string() for key in keys},
+        "checks": {key.to_user_string() for key in graph.asset_check_keys},
+        "jobs": {job.name for job in jobs},
+        "ops": {one.name for some in nodes for one in some},
+        "pools": {pool for some in nodes for one in some if isinstance(one, dg.OpDefinition) for pool in one.pools},
+        "sensors": {one.name for one in repository.sensor_defs},
+        "schedules": {one.name for one in repository.schedule_defs},
+        "resources": set(defs.resources or {}),
+        "partitions": {str(one.name) for one in partitioned if isinstance(one, dg.DynamicPartitionsDefinition)},
+    }
+
+
+@pytest.mark.parametrize(("prefix", "begins"), [("eu", "eu"), ("cold/eu", "cold__eu"), (["cold", "eu"], "cold__eu")])
+def test_a_prefix_stands_before_every_name_and_changes_nothing_else(prefix: Any, begins: str) -> None:
+    bare, prefixed = names(build_defs(Settings())), names(build_defs(Settings(), key_prefix=prefix))
+    assert all(bare.values()), "a kind of name that nothing has was not looked for"
+    below = begins.replace("__", "/")
+    for kind, found in bare.items():
+        before = f"{below}/" if kind in ("assets", "checks") else f"{begins}__"
+        assert prefixed[kind] == {before + name for name in found}, kind
+
+
+def test_whatever_a_sensor_or_a_schedule_launches_is_there() -> None:
+    repository = build_defs(Settings(), key_prefix="eu").get_repository_def()
+    launched = {target.job_name for one in repository.sensor_defs for target in one.targets}
+    launched |= {one.job_name for one in repository.schedule_defs}
+    assert {"eu__evaluate", "eu__sweep", "eu__report"} <= launched <= set(repository.job_names)
+
+
+def test_two_environments_and_a_project_of_its_own_are_one_code_location() -> None:
+    """The project runs its assets as it likes: nothing that is merged into it chooses for it."""
+    project = dg.Definitions([savings, transaction_log], executor=dg.multiprocess_executor)
+    merged = dg.Definitions.merge(project, *(build_defs(Settings(), key_prefix=prefix) for prefix in ("eu", "us")))
+    dg.Definitions.validate_loadable(merged)
+    found = merged.get_repository_def().asset_graph.get_all_asset_keys()
+    assert len(found) == 6 + 6 + 2
+    assert merged.executor is dg.multiprocess_executor
+
+
+def test_alone_it_brings_the_executor_that_shares_one_spark() -> None:
+    assert build_defs(Settings()).executor is dg.in_process_executor
+
+
+def test_twice_without_a_prefix_is_refused_by_dagster_itself() -> None:
+    with pytest.raises(dg.DagsterInvariantViolationError, match="materials"):
+        dg.Definitions.merge(build_defs(Settings()), build_defs(Settings()))
+
+
+@pytest.mark.parametrize("prefix", ["a b", "a-b", "a//b", ["a/b"], "/a"])
+def test_a_prefix_that_no_job_can_have_is_refused(prefix: Any) -> None:
+    with pytest.raises(BadInput, match="key_prefix: can't be part of a name"):
+        build_defs(Settings(), key_prefix=prefix)
+
+
+def test_what_is_given_replaces_what_the_settings_say() -> None:
+    settings = Settings(dagster=Catalog(key_prefix=("eu",)))
+    assert names(build_defs(settings))["resources"] == {"eu__materials"}
+    assert names(build_defs(settings, key_prefix="us"))["resources"] == {"us__materials"}
+
+
+def test_a_resource_is_replaced_below_a_prefix_as_well() -> None:
+    defs = build_defs(Settings(), key_prefix="eu", warehouse="another one")
+    (materials,) = dict(defs.resources or {}).values()
+    assert materials.warehouse == "another one"
+
+
+# --- everything finds everything ---
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An environment whose settings have a prefix."""
+    made = Lake(tmp_path / "lake").has(HISTORY)
+    file = made.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "dagster": {"key_prefix": "cold/eu"}}))
+    return made
+
+
+@pytest.mark.spark
+def test_a_command_runs_the_cycle_below_the_prefix_of_the_settings(
+    lake: Lake, instance: dg.DagsterInstance, spark: object
+) -> None:
+    ran = run_job(lake.settings, "cycle", MARKED, log_level="critical")
+    assert (ran.troubles, ran.number("candidate_marks", "newly_marked")) == ((), 2)
+    assert instance.get_latest_materialization_event(dg.AssetKey(["cold", "eu", "candidate_marks"])) is not None
+    assert instance.get_latest_materialization_event(dg.AssetKey("candidate_marks")) is None
+    swept = run_job(lake.settings, "sweep", DUE, log_level="critical")
+    assert (swept.troubles, swept.number("swept_transactions", "deleted")) == ((), 2)
+    assert lake.there() == {"S3"}
+
+
+def test_a_check_that_failed_below_the_prefix_stops_a_sweep_that_is_launched_alone(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """And one of the same name elsewhere does not."""
+    lake.marks()
+    check = CHECKS["candidate_marks"][0].name
+    _evaluated(instance, dg.AssetKey("candidate_marks"), check)
+    assert run_job(lake.settings, "sweep", MARKED, log_level="critical").troubles == ()
+    _evaluated(instance, dg.AssetKey(["cold", "eu", "candidate_marks"]), check)
+    ran = run_job(lake.settings, "sweep", DUE, log_level="critical")
+    assert f"Nothing is swept: {check} failed" in ran.troubles[0]
+    assert lake.there() == {"S1", "S2", "S3"}
+
+
+def _evaluated(instance: dg.DagsterInstance, asset: dg.AssetKey, check: str) -> None:
+    """Some run found that a blocking check failed."""
+
+    @dg.op(out=dg.Out(dg.Nothing))
+    def look() -> Iterator[Any]:
+        yield dg.AssetCheckEvaluation(asset_key=asset, check_name=check, passed=False)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    assert looking.execute_in_process(instance=instance).success
+
+
+def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    defs = build_defs(lake.settings)
+    # Runs that are being made are on their way.
+    instance.create_run_for_job(
+        build_defs(lake.settings, key_prefix="us").resolve_job_def("us__sweep"), status=dg.DagsterRunStatus.STARTED
+    )
+    assert len(_tick(defs, instance, "cold__eu__sweep_tick").run_requests) == 1
+    mine = instance.create_run_for_job(defs.resolve_job_def("cold__eu__sweep"), status=dg.DagsterRunStatus.STARTED)
+    assert mine.run_id in str(_tick(defs, instance, "cold__eu__sweep_tick").skip_message)
+
+
+def _tick(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
+    resources = dict(defs.resources or {})
+    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
+        return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
+
+
+def test_each_environment_is_told_of_its_own_runs(lake: Lake, instance: dg.DagsterInstance) -> None:
+    told: dict[str, list[Notice]] = {"eu": [], "us": []}
+    both = [(prefix, build_defs(lake.settings, told[prefix].append, key_prefix=prefix)) for prefix in told]
+    cursors = {prefix: _tick(defs, instance, f"{prefix}__alert_on_failure").cursor for prefix, defs in both}
+    for prefix, defs in both[:1]:
+        config = {"name": "nowhere", "reason": "it is over"}
+        job = defs.resolve_job_def(f"{prefix}__release")
+        assert not job.execute_in_process(run_config=config, instance=instance, raise_on_error=False).success
+    for prefix, defs in both:
+        _tick(defs, instance, f"{prefix}__alert_on_failure", cursors[prefix])
+    assert {prefix: [notice.title for notice in notices] for prefix, notices in told.items()} == {
+        "eu": ["eu__release failed"], "us": [],
+    }  # fmt: skip
+
+
+def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:
+    job = build_defs(lake.settings).resolve_job_def("cold__eu__report")
+    ran = job.execute_in_process(run_config={"as_of": text_of(DUE)}, instance=instance)
+    page = lake.folder / "warehouse" / "cold" / "eu" / "purge_report" / ran.run_id / f"{DUE.date()}.html"
+    assert page.is_file()

@@ -1,0 +1,306 @@
+"""Asset checks: each passes on a sound run and fails on one that was broken by hand, and what fails stops the sweep.
+
+Belongs here: checks as Dagster and the command line see them. The invariants of the ledger are tested there, the naive latest
+views in frames/views/test_latest_views.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from retention_assets.dagster.assets import candidate_marks
+from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.headless import run_job
+from retention_assets.definitions import build_defs
+from retention_assets.pipeline.stage import run_stage
+from retention_assets.policy.durations import text_of
+from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+NEXT = DUE.replace(day=DUE.day + 1)
+WHOLE = {"S1", "S2", "S3"}
+
+
+def test_the_names_of_the_checks() -> None:
+    """The names that people and other tools rely on, and which of them stop a run."""
+    graph = build_defs().get_repository_def().asset_graph
+    found = {(key.asset_key.to_user_string(), key.name, graph.get(key).blocking) for key in graph.asset_check_keys}
+    assert found == {
+        ("transaction_log", "log_is_sound", False),
+        ("candidate_marks", "latest_view_is_never_marked", True),
+        ("candidate_marks", "mark_times_are_monotonic", True),
+        ("candidate_marks", "marks_have_a_policy_and_a_reason", True),
+        ("candidate_marks", "verdicts_sum_to_the_log", True),
+        ("candidate_marks", "limits_are_respected", True),
+        ("swept_transactions", "nothing_is_swept_before_it_is_due", True),
+        ("swept_transactions", "nothing_is_swept_without_a_mark", True),
+        ("purge_report", "the_record_is_intact", True),
+        ("purge_report", "report_adds_up", True),
+    }
+
+
+def test_no_check_has_partitions() -> None:
+    """A partitioned check costs a run over N datasets N times N."""
+    graph = build_defs().get_repository_def().asset_graph
+    assert [key for key in graph.asset_check_keys if graph.get(key).partitions_def is not None] == []
+
+
+@contextmanager
+def instance_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance that the command line finds as well."""
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
+@pytest.fixture
+def instance(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """One that keeps what runs say."""
+    with instance_of(monkeypatch, tmp_path / "home") as kept:
+        yield kept
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two datasets of which everything but the last SNAPSHOT may go."""
+    return Lake(tmp_path / "lake").has(HISTORY).has(HISTORY, "lake/e")
+
+
+def evaluations(result: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
+    """What each check said."""
+    said = [event.event_specific_data for event in result.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]
+    return {one.check_name: one for one in said if isinstance(one, dg.AssetCheckEvaluation)}
+
+
+def failed(result: dg.ExecuteInProcessResult) -> set[str]:
+    """The checks that failed."""
+    return {name for name, one in evaluations(result).items() if not one.passed}
+
+
+def checks_alone(lake: Lake, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+    """All checks without any asset, as from the UI: no partition, no run that made anything."""
+    job = build_defs(lake.settings).get_repository_def().get_implicit_global_asset_job_def()
+    config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    names = {dg.AssetCheckKey(dg.AssetKey(asset), check.name) for asset, checks in CHECKS.items() for check in checks}
+    return job.get_subset(asset_selection=set(), asset_check_selection=names).execute_in_process(
+        run_config=config, instance=instance, raise_on_error=False
+    )
+
+
+def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED) -> dg.ExecuteInProcessResult:
+    """A job over the whole lake."""
+    config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
+    definition = build_defs(lake.settings).resolve_job_def(job)
+    return definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+
+
+@pytest.mark.spark
+def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_launched_alone(
+    lake: Lake, instance: dg.DagsterInstance, spark: object
+) -> None:
+    assert run(lake, "evaluate", instance).success
+    done = run(lake, "cycle", instance, DUE)
+    assert done.success
+    everything = {check.name for checks in CHECKS.values() for check in checks}
+    assert evaluations(done).keys() == everything
+    assert failed(done) == set()
+    assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
+    alone = checks_alone(lake, instance)
+    assert alone.success
+    assert set(evaluations(alone)) == everything
+    assert not failed(alone)
+    # Broken behind the back of all that: published verdicts, a log that says less, marks and steps.
+    lake.has("main: X1:SNAPSHOT@1d", "lake/new")
+    break_warehouse(lake)
+    with lake.opened() as ledger:
+        by_hand(ledger, "UPDATE plans SET as_of = as_of - 1 WHERE dataset = 'lake/d'")
+        by_hand(ledger, "UPDATE steps SET status = 'MARKED' WHERE status = 'SWEEPING'")
+        by_hand(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/e'")
+        by_hand(ledger, "UPDATE clock SET newest_mark_at = newest_mark_at + 1")
+    broken = checks_alone(lake, instance)
+    assert failed(broken) == {
+        "verdicts_sum_to_the_log",
+        "mark_times_are_monotonic",
+        "nothing_is_swept_before_it_is_due",
+        "nothing_is_swept_without_a_mark",
+        "the_record_is_intact",
+        "report_adds_up",
+    }
+    said = evaluations(broken)["verdicts_sum_to_the_log"]
+    assert said.metadata["violations"].value == 1
+    table = said.metadata["offending_datasets"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [record.data for record in table.records] == [
+        {"dataset": "lake/d", "violations": 1, "what": "2 verdicts for 3 transactions"}
+    ]
+
+
+def break_warehouse(lake: Lake) -> None:
+    """The newest verdicts of lake/d, without the last one."""
+    import pyarrow.parquet as pq
+
+    with lake.opened() as ledger:
+        (folder,) = {one.folder for one in ledger.published.of("candidate_marks", ["lake/d"])}
+    for file in (Path(folder) / "candidate_marks").glob("*.parquet"):
+        rows = pq.read_table(file)
+        is_last = pc.and_(pc.equal(rows["dataset"].cast(pa.string()), "lake/d"), pc.equal(rows["transaction"], "S3"))
+        pq.write_table(rows.filter(pc.invert(is_last)), file)
+
+
+Frame = Callable[[candidate_marks.Verdicts, pa.Table, pa.Table], dict[str, pa.Table]]
+
+
+def broken_frame(lake: Lake, monkeypatch: pytest.MonkeyPatch, brk: Callable[[pa.Table], pa.Table]) -> None:
+    """A kernel whose marks are wrong, run where the tasks run."""
+    stage = run_stage
+
+    def broken(spark: Any, sources: Any, target: str, outputs: Any, frame: Any, columns: Any) -> Any:
+        def judge(transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
+            tables = frame(transactions, datasets)
+            return {**tables, "marks": brk(tables["marks"])}
+
+        return stage(spark, sources, target, outputs, judge, columns)
+
+    monkeypatch.setattr(candidate_marks, "run_stage", broken)
+
+
+def head_too(marks: pa.Table) -> pa.Table:
+    """Also what readers of lake/d need."""
+    mine = marks.filter(pc.equal(marks["dataset"], "lake/d")).slice(0, 1).to_pylist()
+    more = [{**row, "transaction": "S3"} for row in mine]
+    return pa.concat_tables([marks, pa.Table.from_pylist(more, schema=marks.schema)])
+
+
+@pytest.mark.spark
+def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Marks of an earlier evaluation are due: they stay as well, in the same run and in a sweep that is launched alone."""
+    lake.marks()
+    before = lake.left()
+    with monkeypatch.context() as patch:
+        broken_frame(lake, patch, head_too)
+        ran = run_job(lake.settings, "cycle", DUE)
+    assert [trouble.partition(":")[0] for trouble in ran.troubles] == [
+        "check latest_view_is_never_marked of candidate_marks failed"
+    ]
+    assert "lake/d: S3 is in the latest view of branch main, and policy old marked it" in ran.troubles[0]
+    assert "swept_transactions" not in ran.said
+    assert lake.left() == before
+    alone = run(lake, "sweep", instance, DUE)
+    assert not alone.success
+    assert "latest_view_is_never_marked failed in run" in reason(alone, "sweep_swept_transactions")
+    assert lake.left() == before
+    # What the next evaluation finds sound may be swept; the mark that should not be is spared at the door.
+    assert run(lake, "cycle", instance, DUE).success
+    assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
+
+
+def reason(result: dg.ExecuteInProcessResult, step: str) -> str:
+    """Why a step failed."""
+    (event,) = [one for one in result.get_step_failure_events() if one.step_key == step]
+    failure = event.step_failure_data.user_failure_data
+    return str(failure.description if failure else event.step_failure_data.error)
+
+
+def test_a_sweep_alone_of_marks_that_were_tampered_with_deletes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    before = lake.left()
+    with lake.opened() as ledger:
+        assert by_hand(ledger, "UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'") == 2
+    ran = run_job(lake.settings, "sweep", MARKED)
+    assert len(ran.troubles) == 1
+    assert "Nothing is swept: mark_times_are_monotonic failed. 2 violations in 1 datasets. lake/d: S1 is due" in ran.troubles[0]
+    assert lake.left() == before
+    assert set(lake.statuses().values()) == {"MARKED"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("UPDATE marks SET policy_version = 7", "marks_have_a_policy_and_a_reason"),
+        ("UPDATE marks SET reason = 'BECAUSE'", "marks_have_a_policy_and_a_reason"),
+        ("UPDATE marks SET marked_at = marked_at - 1, due_at = due_at - 1 WHERE id = (SELECT min(id) FROM marks)", "mark_times_are_monotonic"),
+    ],
+)  # fmt: skip
+def test_each_invariant_of_the_marks_stands_before_a_sweep(
+    lake: Lake, instance: dg.DagsterInstance, sql: str, name: str
+) -> None:
+    lake.marks()
+    before = lake.left()
+    with lake.opened() as ledger:
+        assert by_hand(ledger, sql)
+    swept = run(lake, "sweep", instance, DUE)
+    assert f"Nothing is swept: {name} failed." in reason(swept, "sweep_swept_transactions")
+    assert lake.left() == before
+
+
+def test_a_sound_sweep_alone_deletes_and_its_checks_are_evaluated(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    swept = run(lake, "sweep", instance, DUE)
+    assert swept.success
+    names = {check.name for asset in ("swept_transactions", "purge_report") for check in CHECKS[asset]}
+    assert set(evaluations(swept)) == names
+    assert not failed(swept)
+    assert lake.there() == {"S3"}
+
+
+@pytest.mark.spark
+def test_marks_over_a_limit_fail_and_a_refused_log_warns(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """A kernel that forgot limits; and a dataset whose log is not sound stops nobody."""
+    lake.says(OLD.replace("sweep:", "limits: {transactions: 1}, sweep:"))
+    lake.branches("main", "S1", "lake/e")
+    from retention_assets.evaluation import rulebook
+
+    in_force = rulebook.Rulebook.rules
+
+    def without_limits(self: rulebook.Rulebook, *about: Any) -> Any:
+        rules = in_force(self, *about)
+        return replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
+
+    monkeypatch.setattr(rulebook.Rulebook, "rules", without_limits)
+    result = run(lake, "evaluate", instance)
+    assert not result.success
+    assert failed(result) == {"log_is_sound", "limits_are_respected"}
+    said = evaluations(result)
+    assert said["log_is_sound"].severity is dg.AssetCheckSeverity.WARN
+    assert "lake/e: two branches of one name" in str(said["log_is_sound"].description)
+    assert "lake/d: policy old newly marked 2 of 3 transactions, 20 bytes" in str(said["limits_are_respected"].description)
+
+
+@pytest.mark.spark
+def test_a_failed_check_of_an_asset_stops_the_asset_that_builds_on_it(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """The same through partitions, in one ranged run."""
+    lake.marks()
+    before = lake.left()
+    broken_frame(lake, monkeypatch, head_too)
+    instance.add_dynamic_partitions("datasets", ["lake/d", "lake/e"])
+    names = ["transaction_log", "retention_policies", "candidate_marks", "swept_transactions"]
+    config = {"config": {"as_of": text_of(DUE)}}
+    result = build_defs(lake.settings).resolve_implicit_global_asset_job_def().execute_in_process(
+        run_config={
+            "ops": dict.fromkeys(names[2:], config), "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+        },
+        instance=instance,
+        asset_selection=[dg.AssetKey(name) for name in names],
+        tags={"dagster/asset_partition_range_start": "lake/d", "dagster/asset_partition_range_end": "lake/e"},
+        raise_on_error=False,
+    )  # fmt: skip
+    assert not result.success
+    assert failed(result) == {"latest_view_is_never_marked"}
+    assert {one.partition for one in evaluations(result).values()} == {None}
+    assert lake.left() == before

@@ -1,0 +1,244 @@
+"""What Dagster sees: definitions load without Java, and the job judges an environment from its settings."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.definitions import build_defs
+from retention_assets.demo.environment import build
+from retention_assets.demo.lake import AS_OF
+from retention_assets.policy.durations import text_of
+from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets_tests.dagster.surface import all_on, surface
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+
+
+def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> None:
+    """Loading must not start Spark, nor import what would."""
+    settings_file = build(tmp_path / "demo")
+    code = (
+        "import os, sys; os.environ['RETENTION_CONFIG'] = sys.argv[1]; os.environ['JAVA_HOME'] = '/nowhere'; os.environ['PATH'] = '';"
+        "from retention_assets.definitions import defs; import dagster as dg;"
+        "dg.Definitions.validate_loadable(defs());"
+        "from pyspark.sql import SparkSession; assert SparkSession.getActiveSession() is None;"
+        "from pyspark import SparkContext; assert SparkContext._gateway is None;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(settings_file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # Dagster tells of what may change in it; nobody who loads these definitions can do anything about it.
+    assert "Warning" not in done.stderr
+    # Each of them takes longer to import than all of the definitions; a daemon loads them anew for every run.
+    heavy = {"boto3", "botocore", "duckdb", "fsspec", "moto", "pandas", "polars", "pyiceberg", "s3fs"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+def test_the_asset_graph() -> None:
+    """The names that people and other tools rely on."""
+    repository = build_defs().get_repository_def()
+    graph = repository.asset_graph
+    found = {
+        key.to_user_string(): sorted(up.to_user_string() for up in graph.get(key).parent_keys)
+        for key in graph.get_all_asset_keys()
+    }
+    assert found == {
+        "transaction_log": [],
+        "branch_views": ["transaction_log"],
+        "retention_policies": [],
+        "candidate_marks": ["branch_views", "retention_policies", "transaction_log"],
+        "swept_transactions": ["candidate_marks"],
+        "purge_report": ["swept_transactions"],
+    }
+    assert all(repository.has_job(name) for name in ("evaluate", "sweep", "cycle"))
+
+
+@pytest.mark.parametrize(("settings", "made"), [("default", lambda: build_defs(Settings())), ("all_on", all_on)])
+def test_the_surface_is_what_people_and_other_tools_rely_on(settings: str, made: Callable[[], dg.Definitions]) -> None:
+    """A change that is meant is written down anew: see surface.py."""
+    expected = json.loads((Path(__file__).parents[1] / "cases" / "surface.json").read_text())[settings]
+    assert json.loads(json.dumps(surface(made()))) == expected
+
+
+def test_every_asset_says_what_it_is_and_where_it_is_written() -> None:
+    graph = build_defs(Settings()).get_repository_def().asset_graph
+    for node in (graph.get(key) for key in graph.get_all_asset_keys()):
+        assert len(node.description or "") > 50
+        metadata = node.metadata["dagster/code_references"]
+        assert isinstance(metadata, dg.CodeReferencesMetadataValue)
+        (code,) = metadata.code_references
+        assert isinstance(code, dg.LocalFileCodeReference)
+        lines = Path(code.file_path).read_text().splitlines()
+        assert lines[(code.line_number or 0) - 1].startswith("@draft"), "the link leads to the asset"
+
+
+def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> None:
+    settings = Settings(dagster=Catalog(source="https://git.example.com/data/retention/tree/main/"))
+    metadata = build_defs(settings).get_repository_def().asset_graph.get(dg.AssetKey("purge_report")).metadata
+    (code,) = metadata["dagster/code_references"].code_references
+    assert code.url.startswith(
+        "https://git.example.com/data/retention/tree/main/retention_assets/dagster/assets/purge_report.py#L"
+    )
+
+
+@pytest.mark.spark
+def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None:
+    """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
+    settings = load_settings(build(tmp_path / "demo"))
+    with dg.instance_for_test() as instance:
+        job = build_defs(settings).resolve_job_def("evaluate")
+        assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
+        seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
+    assert seen["transaction_log"]["refused"].value == 1
+    assert seen["transaction_log"]["refused_datasets"].value.records[0].data["dataset"] == "lake/broken.log"  # type: ignore[union-attr]
+    rows = seen["transaction_log"]["dagster/row_count"].value
+    assert seen["branch_views"]["dagster/row_count"].value == rows
+    numbers = {verdict: seen["candidate_marks"][verdict].value for verdict in ("mark", "spare", "keep", "open")}
+    assert sum(int(str(count)) for count in numbers.values()) == rows
+    assert int(str(numbers["mark"])) > 0
+    assert numbers["mark"] == seen["candidate_marks"]["newly_marked"].value
+
+
+def metadata(instance: dg.DagsterInstance, asset: str) -> Mapping[str, dg.MetadataValue]:
+    """What the newest materialization of an asset says."""
+    event = instance.get_latest_materialization_event(dg.AssetKey(asset))
+    assert event is not None
+    assert event.asset_materialization is not None
+    return event.asset_materialization.metadata
+
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
+
+
+def materialize(
+    lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, judged: Sequence[str] = (), **how: Any
+) -> dg.ExecuteInProcessResult:
+    """Assets through Dagster's own job, as its pages do."""
+    config: dict[str, Any] = {"config": {"as_of": as_of}}
+    ops = {name: config for name in names if name in ASSETS[1:]} | ({"purge_report": config} if "purge_report" in names else {})
+    if judged:
+        ops["candidate_marks"] = {"config": {"as_of": as_of, "datasets": list(judged)}}
+    run_config = {"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(name) for name in names]
+    return job.execute_in_process(
+        run_config=run_config, instance=instance, asset_selection=selection, raise_on_error=False, **how
+    )
+
+
+@pytest.mark.spark
+def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake")
+    keys = [f"lake/d{number}" for number in range(4)]
+    for key in keys:
+        lake.has(SOME, key)
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", keys)
+        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake/d2").success
+        assert metadata(instance, "transaction_log")["datasets"].value == 1
+        assert marked(lake) == {"lake/d2"}
+        ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
+        assert materialize(lake, instance, *ASSETS, as_of=text_of(DUE), tags=ranged).success
+        assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
+        assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
+        # What is said of all of them together is said once, after an event for each.
+        assert metadata(instance, "transaction_log")["datasets"].value == 3
+        found = instance.fetch_materializations(dg.AssetKey("transaction_log"), limit=10).records
+        events = [one.event_log_entry.asset_materialization for one in found[:4]]
+        assert [(one.partition is None, bool(one.metadata)) for one in events if one] == [(True, True), *[(False, False)] * 3]
+    assert [lake.there(key) for key in keys] == [{"S1", "S2", "S3"}, {"S1", "S2", "S3"}, {"S3"}, {"S1", "S2", "S3"}]
+
+
+def marked(lake: Lake) -> set[str]:
+    """Datasets with marks."""
+    with lake.opened() as ledger:
+        return set(ledger.marks.table()["dataset"].to_pylist())
+
+
+@pytest.mark.spark
+def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, spark: object) -> None:
+    """Each run writes a folder of its own; judging alone takes every dataset from the newest folder that has it."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
+        for key in ("lake/a", "lake/b", "lake/a"):
+            assert materialize(lake, instance, "transaction_log", as_of="", partition_key=key).success
+        ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/b"}
+        assert materialize(lake, instance, "candidate_marks", as_of=text_of(MARKED), tags=ranged).success
+        assert marked(lake) == {"lake/a", "lake/b"}
+        # The folder that nothing points at any more is gone, the two that something points at are not.
+        assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
+
+
+@pytest.mark.spark
+def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path, spark: object) -> None:
+    """Each op has its own `datasets`: what this run has read besides is not marked."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
+    ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
+        ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), judged=["lake/[ac]"], tags=ranged)
+        assert ran.success
+        numbers = metadata(instance, "candidate_marks")
+    assert marked(lake) == {"lake/a", "lake/c"}
+    assert [numbers[name].value for name in ("mark", "newly_marked")] == [4, 4]
+    with lake.opened() as ledger:
+        assert ledger.published.datasets("branch_views") == ["lake/a", "lake/b", "lake/c"]
+        assert ledger.published.datasets("candidate_marks") == ["lake/a", "lake/c"]
+
+
+@pytest.mark.spark
+def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
+    lake._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "contract over")
+    statuses = []
+    with dg.instance_for_test() as instance:
+        for _ in range(2):
+            job = build_defs(lake.settings).resolve_job_def("cycle")
+            assert job.execute_in_process(
+                run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance
+            ).success
+            with lake.opened() as ledger:
+                statuses.append(ledger.realms.of("acme").status)
+    assert statuses == ["PURGING", "PURGED"]
+    assert lake.there() == set()
+
+
+@pytest.mark.spark
+def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/gone"])
+        result = materialize(lake, instance, "transaction_log", as_of="", partition_key="lake/gone")
+    assert not result.success
+    assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("transaction_log"))
+
+
+@pytest.mark.spark
+def test_partitions_may_be_stores(tmp_path: Path, spark: object) -> None:
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
+    file = lake.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake"])
+        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake").success
+    assert marked(lake) == {"lake/a", "lake/b"}
+
+
+def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
+    """Launched alone on a fresh instance."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake/a"])
+        result = materialize(lake, instance, "branch_views", as_of="", partition_key="lake/a")
+    assert not result.success
+    assert "Materialize it first" in str(result.failure_data_for_node("branch_views"))

@@ -1,0 +1,285 @@
+"""The small jobs: what each does to the ledger, what the run shows of it, and the sentence with which it refuses."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.definitions import build_defs
+from retention_assets_tests.dagster.automation.ticks import run
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+WHY = {"reason": "a test", "actor": "ann"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+def done(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -> dict[str, Any]:
+    """What the run of an act shows."""
+    ran = run(lake.settings, instance, job, config)
+    assert ran.success
+    (event,) = [event for event in ran.all_events if event.is_successful_output]
+    shown: Mapping[str, dg.MetadataValue] = event.step_output_data.metadata
+    return {name: value.value for name, value in shown.items()}
+
+
+def refusal(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -> str:
+    """The sentence with which an act fails."""
+    ran = run(lake.settings, instance, job, config)
+    assert not ran.success
+    (event,) = ran.get_step_failure_events()
+    failed = event.step_failure_data.user_failure_data
+    assert failed is not None
+    return str(failed.description)
+
+
+def deeds(lake: Lake) -> list[tuple[str, str, str | None]]:
+    """What people did by the record: the deed, the actor, the reason."""
+    with lake.opened() as ledger:
+        lines = [json.loads(line) for line in ledger.audit_lines()]
+    return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+
+
+# --- unmark ---
+
+
+@pytest.mark.parametrize(
+    ("config", "amount", "left"),
+    [
+        pytest.param({"dataset": "lake/a", "transactions": ["S1"]}, 1, {"lake/a": {"S2"}, "lake/b": {"S1", "S2"}}, id="some"),
+        pytest.param({"dataset": "lake/a"}, 2, {"lake/a": set(), "lake/b": {"S1", "S2"}}, id="a dataset"),
+        pytest.param({"policy": "old"}, 4, {"lake/a": set(), "lake/b": set()}, id="a policy"),
+        pytest.param({"policy": "old", "dataset": "lake/b"}, 2, {"lake/a": {"S1", "S2"}, "lake/b": set()}, id="both"),
+    ],
+)
+def test_marks_are_taken_back(
+    lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], amount: int, left: dict[str, set[str]]
+) -> None:
+    lake.marks()
+    assert done(lake, instance, "unmark", **config, **WHY)["unmarked"] == amount
+    statuses = {name: lake.statuses(name) for name in left}
+    assert {name: {one for one, status in statuses[name].items() if status == "MARKED"} for name in left} == left
+    assert deeds(lake) == [("UNMARK", "ann", "a test")]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        pytest.param({}, "Nothing says which marks to take back", id="nothing said"),
+        pytest.param({"transactions": ["S1"]}, "transactions: are named by their dataset", id="whose?"),
+        pytest.param({"transactions": ["S1"], "dataset": "lake/a", "policy": "old"}, "no policy beside them", id="too much"),
+        pytest.param({"transactions": ["S1", "S3"], "dataset": "lake/a"}, "S3 of lake/a is not marked and never was", id="all or none"),
+        pytest.param({"policy": "other"}, "There is no mark of policy other", id="no such policy"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taken_back_is_refused_whole(
+    lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], words: str
+) -> None:
+    lake.marks()
+    assert words in refusal(lake, instance, "unmark", **config, **WHY)
+    assert set(lake.statuses("lake/a").values()) == {"MARKED"}
+
+
+def test_the_actor_is_the_run_where_nobody_is_named(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    ran = run(lake.settings, instance, "unmark", {"dataset": "lake/a", "reason": "a test"})
+    assert deeds(lake) == [("UNMARK", f"run {ran.run_id}", "a test")]
+
+
+@pytest.mark.parametrize("job", ["unmark", "hold", "release", "change_realm", "policy_overwrite", "policy_revoke"])
+@pytest.mark.parametrize(
+    ("said", "words"), [({"reason": " "}, "reason: is empty"), ({"actor": "::system"}, "actor: begins with ::")]
+)
+def test_nothing_is_done_without_a_reason_or_under_a_name_of_the_system(
+    lake: Lake, instance: dg.DagsterInstance, job: str, said: dict[str, str], words: str
+) -> None:
+    lake.marks()
+    forms: dict[str, dict[str, Any]] = {
+        "unmark": {"dataset": "lake/a"},
+        "hold": {"name": "h", "datasets": ["lake/a"]},
+        "change_realm": {"name": "r", "status": "INACTIVE"},
+    }
+    own = forms.get(job, {"name": "old"})
+    assert words in refusal(lake, instance, job, **{**own, **WHY, **said})
+    assert deeds(lake) == []
+
+
+def test_a_launch_without_a_reason_is_not_even_accepted(lake: Lake) -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match="reason"):
+        dg.validate_run_config(build_defs(lake.settings).resolve_job_def("unmark"), {"dataset": "lake/a"})
+
+
+# --- holds ---
+
+
+def test_a_hold_keeps_and_its_release_lets_go(lake: Lake, instance: dg.DagsterInstance) -> None:
+    shown = done(lake, instance, "hold", name="audit", datasets=["lake/a"], until="2999-01-01", **WHY)
+    assert shown["name"] == "audit"
+    assert "nothing of it is marked or swept until 2999-01-01T00:00:00Z, because: a test (owner ann)" in shown["holds"]
+    assert lake.marks() == 2
+    assert lake.statuses("lake/a") == {}
+    assert done(lake, instance, "release", name="audit", **WHY) == {"name": "audit", "released_by": "ann"}
+    assert lake.marks() == 2
+    assert [deed for deed, *_ in deeds(lake)] == ["HOLD", "RELEASE"]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"name": "h", "datasets": []}, "datasets"),
+        (
+            {"name": "h", "datasets": ["lake/a"], "until": "soon"},
+            "until: is not an instant (found 'soon'); expected an instant",
+        ),
+        ({"name": "h", "datasets": ["lake/a"], "until": "2001-01-01"}, "until: is past"),
+        ({"name": "", "datasets": ["lake/a"]}, "name"),
+        ({"name": "held", "datasets": ["lake/a"]}, "A hold named held is in force"),
+    ],
+)
+def test_a_hold_that_cannot_be_is_refused(lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], words: str) -> None:
+    done(lake, instance, "hold", name="held", datasets=["lake/b"], **WHY)
+    assert words in refusal(lake, instance, "hold", **config, **WHY)
+    assert len(deeds(lake)) == 1
+
+
+def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake, instance: dg.DagsterInstance) -> None:
+    ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a"], **WHY})
+    assert ran.success
+    said = [entry.user_message for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
+    assert said == ["store 'laek' of 'laek/a' is not in the settings. Did you mean lake?"]
+
+
+def test_a_hold_that_is_not_there_cannot_be_released(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert "No hold named none is in force" in refusal(lake, instance, "release", name="none", **WHY)
+
+
+# --- visibility ---
+
+
+def test_visibility_is_raised_and_never_lowered(lake: Lake, instance: dg.DagsterInstance) -> None:
+    config = {"dataset": "lake/a", "as_of": AS_OF.isoformat(), "actor": "ann"}
+    assert done(lake, instance, "advance_visibility", **config, retention="30d") == {
+        "dataset": "lake/a", "visible_from": "2026-03-01T12:00:00Z", "raised": True,
+    }  # fmt: skip
+    assert done(lake, instance, "advance_visibility", **config, retention="60d")["raised"] is False
+    # Never past the newest transaction, here a day old.
+    assert done(lake, instance, "advance_visibility", **config, retention="1h")["visible_from"] == "2026-03-30T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"dataset": "lake/a", "retention": "a month"}, "retention: is not a duration (found 'a month')"),
+        ({"dataset": "lake/a", "retention": "30d", "as_of": "now"}, "as_of: is not an instant"),
+        ({"dataset": "laek/a", "retention": "30d"}, "the settings have no store named laek"),
+        ({"dataset": "lake/z", "retention": "30d"}, "Nothing of lake/z was ever committed, or its store does not have it"),
+        ({"dataset": "lake/odd", "retention": "30d"}, "lake/odd is refused: unknown parent"),
+    ],
+)
+def test_visibility_of_what_cannot_be_read_is_refused(
+    lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], words: str
+) -> None:
+    line = {"dataset": "lake/odd", "transaction": "T2", "parent": "T1", "type": "APPEND", "opened_at": "2026-01-01T00:00:00Z"}
+    (lake.folder / "log" / "odd.jsonl").write_text(json.dumps({**line, "status": "OPEN"}) + "\n")
+    assert words in refusal(lake, instance, "advance_visibility", **config)
+
+
+# --- realms ---
+
+
+def test_a_realm_is_changed(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert done(lake, instance, "change_realm", name="r", status="INACTIVE", **WHY)["status"] == "INACTIVE"
+    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="3d", yes=True, **WHY)
+    assert shown == {"name": "r", "status": "PURGING", "grace": "3d"}
+    with lake.opened() as ledger:
+        assert ledger.realms.of("r").status == "PURGING"
+
+
+def test_a_realm_is_not_purged_in_passing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert "set `yes: true`" in refusal(lake, instance, "change_realm", name="r", status="PURGING", **WHY)
+    with lake.opened() as ledger:
+        assert ledger.realms.all() == {}
+
+
+def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match="PURGED"):
+        dg.validate_run_config(
+            build_defs(lake.settings).resolve_job_def("change_realm"), {"name": "r", "status": "PURGED", **WHY}
+        )
+
+
+# --- the policy book ---
+
+
+def test_a_policy_is_revoked_and_its_marks_stay_counted(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    shown = done(lake, instance, "policy_revoke", name="old", **WHY)
+    assert shown == {"name": "old", "version": 2, "written_by": "ann", "revoked": True, "orphaned_marks": 4}
+    assert "No policy named old is in force" in refusal(lake, instance, "policy_revoke", name="old", **WHY)
+
+
+def test_a_drift_ends_where_a_person_takes_what_the_files_say(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    done(lake, instance, "policy_revoke", name="old", **WHY)
+    lake.says(OLD.replace("30d", "40d"))
+    assert done(lake, instance, "policy_overwrite", name="old", **WHY)["version"] == 3
+    with lake.opened() as ledger:
+        (entry,) = ledger.book.in_force()
+    assert ('"40d"' in entry.content, entry.written_by) == (True, "ann")
+    words = refusal(lake, instance, "policy_overwrite", name="odl", **WHY)
+    assert words == "name: 'odl' is not in the policy files. Did you mean old?"
+
+
+# --- the preview ---
+
+
+def test_a_preview_shows_what_a_sweep_would_do_and_changes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    lake.branches("keep", "S1", "lake/a")
+    files, record = lake.left(), deeds(lake)
+    shown = done(lake, instance, "preview", as_of=DUE.isoformat(), datasets=["lake/*"])
+    assert (shown["would_delete"], shown["would_spare"], shown["refused"], shown["datasets"]) == (3, 1, 0, 2)
+    rows = {(row.data["dataset"], row.data["transaction"], row.data["would"]) for row in shown["transactions"].records}
+    assert rows == {
+        ("lake/a", "S2", "delete"), ("lake/b", "S1", "delete"), ("lake/b", "S2", "delete"), ("lake/a", "S1", "spare"),
+    }  # fmt: skip
+    told = json.loads(Path(shown["file"]).read_text())
+    assert [(one["dataset"], one["transaction"]) for one in told["spared"]] == [("lake/a", "S1")]
+    assert (told["dry_run"], told["refused"], len(told["deleted"])) == (True, {}, 3)
+    assert (lake.left(), deeds(lake), set(lake.statuses("lake/b").values())) == (files, record, {"MARKED"})
+    # The preview told the truth.
+    lake.sweeps()
+    assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S1", "S3"}, {"S3"})
+
+
+def test_a_preview_looks_at_the_chosen_datasets_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    assert done(lake, instance, "preview", as_of=DUE.isoformat(), datasets=["lake/b"])["datasets"] == 1
+
+
+def test_a_preview_names_what_would_be_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    (lake.folder / "log" / "lake-a.jsonl").rename(lake.folder / "elsewhere")
+    shown = done(lake, instance, "preview", as_of=DUE.isoformat())
+    assert (shown["refused"], shown["would_delete"]) == (1, 2)
+    assert list(json.loads(Path(shown["file"]).read_text())["refused"]) == ["lake/a"]
+
+
+def test_a_preview_by_broken_policies_fails_with_their_problems(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
+    assert "Did you mean older_than?" in refusal(lake, instance, "preview", as_of=DUE.isoformat())

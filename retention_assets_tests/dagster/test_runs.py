@@ -1,0 +1,279 @@
+"""Runs as Dagster makes them: very many partitions at once, one that failed and goes on, one that is killed between two steps.
+
+Belongs here: what a run leaves for the next one. What its steps compute is tested where that is; a sweep that is killed between
+its own writes in sweep/test_killed.py.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.dagster.assets import candidate_marks
+from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.definitions import build_defs
+from retention_assets.pipeline.stage import read_output
+from retention_assets.policy.durations import text_of
+from retention_assets_tests.here import Here
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
+MANY, VERY_MANY, PER_FILE = 2_000, 100_000, 10_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """An environment that other programs find as well."""
+    made = Lake(tmp_path / "lake").has(HISTORY, "lake/a").has(HISTORY, "lake/b")
+    monkeypatch.setenv("RETENTION_CONFIG", str(made.folder / "retention.yaml"))
+    return made
+
+
+# --- many partitions ---
+
+
+def shallow(lake: Lake, count: int, one_in: int = 1) -> list[str]:
+    """So many tiny datasets, of which one in some has two old transactions; few files tell of them, and they have no bytes."""
+    names = [f"lake/t{number:06d}" for number in range(count)]
+    for begin in range(0, count, PER_FILE):
+        with (lake.folder / "log" / f"many-{begin:06d}.jsonl").open("w") as log:
+            for number, name in enumerate(names[begin : begin + PER_FILE], begin):
+                for order, age in enumerate((90, 80, 1) if number % one_in == 0 else (3, 2, 1)):
+                    opened, closed = (text_of(MARKED - timedelta(days=age, hours=hours)) for hours in (1, 0))
+                    about = {"dataset": name, "transaction": f"S{order}", "type": "SNAPSHOT", "status": "COMMITTED", "bytes": 1}
+                    log.write(json.dumps({**about, "opened_at": opened, "closed_at": closed}) + "\n")
+                log.write(json.dumps({"dataset": name, "branch": "main", "head": "S2"}) + "\n")
+    return names
+
+
+def spark_jobs(spark: "SparkSession") -> set[int]:
+    """The jobs that the session has run so far."""
+    return set(spark.sparkContext.statusTracker().getJobIdsForGroup())
+
+
+def materialized(
+    lake: Lake, instance: dg.DagsterInstance, names: Sequence[str], as_of: datetime, **how: Any
+) -> dg.ExecuteInProcessResult:
+    """Assets in one run, as Dagster's pages launch it."""
+    takers = [name for name in names if name not in ("retention_policies", "transaction_log")]
+    run_config = {
+        "ops": {name: {"config": {"as_of": text_of(as_of)}} for name in takers},
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(name) for name in names]
+    return job.execute_in_process(instance=instance, run_config=run_config, asset_selection=selection, **how)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_two_thousand_partitions_are_one_run_with_one_spark_job_per_asset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession"
+) -> None:
+    """From reading to the marks. The checks are beside: one of them looks through the log with a job of its own."""
+    monkeypatch.setenv("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
+    lake = Lake(tmp_path / "lake")
+    names = shallow(lake, MANY)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("datasets", names)
+        before = spark_jobs(spark)
+        tags = {"dagster/asset_partition_range_start": names[0], "dagster/asset_partition_range_end": names[-1]}
+        assert materialized(lake, instance, ("retention_policies", *IN_WAREHOUSE), MARKED, tags=tags).success
+        assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(names)
+    by_checks = sum(check.name == "latest_view_is_never_marked" for checks in CHECKS.values() for check in checks)
+    assert len(spark_jobs(spark) - before) == len(IN_WAREHOUSE) + by_checks
+    with lake.opened() as ledger:
+        assert len(ledger.marks.table(statuses=["MARKED"])) == 2 * MANY
+    folders = {name: list((lake.folder / "warehouse" / name).iterdir()) for name in IN_WAREHOUSE}
+    assert {name: len(found) for name, found in folders.items()} == dict.fromkeys(IN_WAREHOUSE, 1)
+    assert all(len(list(found[0].rglob("*.parquet"))) <= 60 for found in folders.values()), "few files, however many datasets"
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stores(tmp_path: Path, spark: object) -> None:
+    """All five assets, to the report of a day on which a thousandth of the datasets has something to sweep."""
+    lake = Lake(tmp_path / "lake")
+    names = shallow(lake, VERY_MANY, one_in=1_000)
+    file = lake.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
+    # A store whose disk is empty refuses: it may not be mounted.
+    lake.place("lake/other", "S1").mkdir(parents=True)
+    assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("datasets", ["lake"])
+        for as_of in (MARKED, DUE):
+            assert materialized(lake, instance, assets, as_of, partition_key="lake").success
+        assert instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) == {"lake"}
+        swept = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
+    assert swept
+    assert swept.asset_materialization
+    assert swept.asset_materialization.metadata["already_gone"].value == 2 * VERY_MANY // 1_000
+    with lake.opened() as ledger:
+        marks = ledger.marks.table()
+        (folder,) = {one.folder for one in ledger.published.of("candidate_marks")}
+    assert Counter(marks["status"].to_pylist()) == {"SWEPT": 2 * VERY_MANY // 1_000}
+    assert set(marks["dataset"].to_pylist()) == set(names[::1_000])
+    verdicts = read_output(folder, candidate_marks.OUTPUT, columns=["dataset"])
+    assert Counter(verdicts["dataset"].to_pylist()) == dict.fromkeys(names, 3)
+
+
+# --- a run that failed goes on ---
+
+
+def cycle() -> dg.JobDefinition:
+    """The job as a program finds it that executes a run anew."""
+    return build_defs(pyspark=Here()).resolve_job_def("cycle")
+
+
+def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:
+    """A run of it, or one that goes on where another one failed."""
+    config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
+    options = dg.ReexecutionOptions.from_failure(again, instance) if again else None
+    with dg.execute_job(
+        dg.reconstructable(cycle), instance, run_config=config, reexecution_options=options, raise_on_error=False
+    ) as result:
+        return result
+
+
+def steps(result: dg.JobExecutionResult) -> list[str]:
+    """The steps that a run went through to their end."""
+    return [str(event.step_key) for event in result.all_events if event.event_type_value == "STEP_SUCCESS"]
+
+
+def published_by(lake: Lake, asset: str) -> set[str]:
+    """The runs in whose folders the newest rows of an asset are."""
+    with lake.opened() as ledger:
+        return {one.run for one in ledger.published.of(asset)}
+
+
+@pytest.mark.long
+def test_a_run_that_failed_goes_on_with_what_it_had_read(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executed again from its failure, it judges the very log that its first half read: datasets that came since wait."""
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(candidate_marks, "run_stage", full)
+        first = executed(instance, MARKED)
+    assert not first.success
+    assert steps(first) == ["cycle_retention_policies", "cycle_transaction_log", "cycle_branch_views"]
+    lake.has(HISTORY, "lake/c")
+    again = executed(instance, MARKED, first.run_id)
+    assert again.success
+    assert steps(again) == ["cycle_candidate_marks", "cycle_swept_transactions", "cycle_purge_report"]
+    assert published_by(lake, "transaction_log") == published_by(lake, "branch_views") == {first.run_id}
+    assert published_by(lake, "candidate_marks") == {again.run_id}
+    with lake.opened() as ledger:
+        assert set(ledger.marks.table()["dataset"].to_pylist()) == {"lake/a", "lake/b"}
+
+
+# --- a run that is killed ---
+
+# The program kills itself: after a step has succeeded, or where it is about to write to the ledger.
+KILLED = """
+import os, signal, sys
+import dagster as dg
+from retention_assets.ledger.marks import Marks
+from retention_assets.ledger.published import Published
+from retention_assets_tests.test_runs import cycle
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+where, as_of = sys.argv[1:]
+if where == "publish":
+    Published.publish = die
+elif where == "mark":
+    Marks.mark = die
+else:
+    handle = dg.DagsterInstance.handle_new_event
+
+    def new_event(instance, event, *rest, **options):
+        handle(instance, event, *rest, **options)
+        said = event.dagster_event
+        if said and said.event_type_value == "STEP_SUCCESS" and said.step_key == f"cycle_{where}":
+            die()
+
+    dg.DagsterInstance.handle_new_event = new_event
+
+cycle().execute_in_process(run_config={"as_of": as_of, "log_level": "CRITICAL"}, instance=dg.DagsterInstance.get())
+"""
+
+
+def killed(where: str, as_of: datetime) -> None:
+    """A run in a program of its own, which does not come to its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, where, text_of(as_of)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def unfinished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
+    """Runs of which Dagster thinks that they are going on."""
+    return instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+
+
+def found_dead(instance: dg.DagsterInstance) -> None:
+    """What Dagster's run monitoring does with a run whose program is gone."""
+    (dead,) = unfinished(instance)
+    instance.report_run_failed(dead, "Its program is gone.")
+
+
+def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
+    """A new run comes to the end, and leaves what it would have left had nothing happened."""
+    ran = cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=instance)
+    assert ran.success
+    with lake.opened() as ledger:
+        folders = ledger.published.folders()
+    warehouse = lake.folder / "warehouse"
+    assert {str(folder) for name in IN_WAREHOUSE for folder in (warehouse / name).iterdir()} == folders
+    assert lake.verified() == ()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["publish", "transaction_log", "branch_views", "mark", "candidate_marks"])
+def test_a_run_killed_while_it_judges_leaves_a_next_one_nothing_but_its_folders(
+    lake: Lake, instance: dg.DagsterInstance, where: str
+) -> None:
+    """What it wrote and did not publish is removed. What it published and marked stands: marks are never made twice."""
+    killed(where, MARKED)
+    assert any((lake.folder / "warehouse" / "transaction_log").iterdir())
+    found_dead(instance)
+    complete(lake, instance, MARKED)
+    assert lake.statuses("lake/a") == lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
+    assert lake.there("lake/a") == {"S1", "S2", "S3"}
+
+
+@pytest.mark.long
+def test_a_run_killed_before_it_reads_has_loaded_the_policies(lake: Lake, instance: dg.DagsterInstance) -> None:
+    killed("retention_policies", MARKED)
+    found_dead(instance)
+    with lake.opened() as ledger:
+        assert [one.name for one in ledger.book.newest()] == ["old"]
+
+
+@pytest.mark.long
+def test_a_run_killed_after_its_sweep_has_swept_and_the_next_one_reports_it(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    killed("swept_transactions", DUE)
+    assert lake.there("lake/a") == lake.there("lake/b") == {"S3"}
+    found_dead(instance)
+    complete(lake, instance, DUE)
+    assert (lake.report(dataset="lake/a")["to_delete"], lake.report(dataset="lake/a")["deleted"]) == (2, 2)

@@ -1,0 +1,242 @@
+"""The kernel against the oracle, and the laws that hold whatever the histories and policies are.
+
+Belongs here: bulk comparison on random histories, and laws in the words of DESIGN.md. The oracle is written from the same
+sentences in plain loops and shares nothing with the kernel but the policy model. A failure prints the drawing.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from retention_assets.exchange import read_log
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.reasons import SPARING
+from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.policy.globs import matches
+from retention_assets.policy.model import Hold, Policy
+from retention_assets_tests import oracle
+from retention_assets_tests.histories import AS_OF, History, histories, random_histories, to_lines
+from retention_assets_tests.policies import holds, policies, random_holds, random_policies
+
+DATASETS_IN_BULK = 20_000
+SEEDS = range(20)
+ROUNDS = 8
+SPARING_CODES = {reason.name for reason in SPARING}
+Rows = dict[tuple[str, str], dict[str, object]]
+
+
+@pytest.fixture
+def log_of(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """Histories as a log, by the way that users take: exchange lines, read and found sound."""
+    folder = tmp_path_factory.mktemp("logs")
+
+    def read(drawn: Iterable[History], shuffle: random.Random | None = None) -> Log:
+        lines = to_lines(drawn)
+        if shuffle:
+            shuffle.shuffle(lines)
+        file = folder / "log.jsonl"
+        file.write_text("".join(f"{line}\n" for line in lines) or "\n")
+        log = read_log(file)
+        assert log.datasets["fault"].null_count == len(log.datasets), "the histories of these tests are sound"
+        return log
+
+    return read
+
+
+def built(drawn: Sequence[dict], held: Sequence[dict]) -> tuple[list[Policy], list[Hold]]:  # type: ignore[type-arg]
+    """Policies and holds from their YAML shapes."""
+    return [Policy.model_validate(policy) for policy in drawn], [Hold.model_validate(hold) for hold in held]
+
+
+def judged(log: Log, rules: Sequence[Policy], held: Sequence[Hold] = (), as_of: datetime = AS_OF) -> Rows:
+    """The verdicts by (dataset, transaction)."""
+    marks = candidate_marks(log.transactions, log.datasets, rules, held, as_of)
+    return {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
+
+
+def marked(rows: Rows) -> set[tuple[str, str]]:
+    """What would be marked."""
+    return {key for key, row in rows.items() if row["verdict"] == "mark"}
+
+
+def disagreement(rows: Rows, drawn: History, rules: Sequence[Policy], held: Sequence[Hold]) -> str | None:
+    """The first transaction of a history about which kernel and oracle differ, with all that is needed to see why."""
+    for transaction, want in oracle.verdicts(drawn, rules, held, drawn.as_of).items():
+        got = rows[drawn.dataset, transaction]
+        reasons = {(reason["code"], reason["witness"]) for reason in got["reasons"]}  # type: ignore[attr-defined]
+        spared = reasons if got["verdict"] == "spare" else set()
+        same = (got["verdict"], got["policy"], tuple(got["also"])) == (want.verdict, want.policy, want.also)  # type: ignore[arg-type]
+        # The kernel names one witness of each kind, the oracle all of them.
+        if not same or not spared <= want.spared_by or {code for code, _ in spared} != {code for code, _ in want.spared_by}:
+            shown = "\n".join(str(policy.model_dump(mode="json", exclude_defaults=True)) for policy in rules)
+            return f"{transaction}: kernel {got}\noracle {want}\n{drawn!r}\n{shown}\n{held}"
+    return None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kernel_and_oracle_agree_on_many_random_histories(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """20,000 datasets over all seeds, judged in batches of hundreds, each batch under policies of its own."""
+    rng = random.Random(seed)
+    for _ in range(ROUNDS):
+        drawn = random_histories(rng, DATASETS_IN_BULK // len(SEEDS) // ROUNDS)
+        rules, held = built(random_policies(rng, rng.randint(0, 5)), random_holds(rng, rng.randint(0, 2)))
+        rows = judged(log_of(drawn), rules, held)
+        for one in drawn:
+            assert (different := disagreement(rows, one, rules, held)) is None, different
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=histories(), shapes=policies(), held_shapes=holds())
+def test_kernel_and_oracle_agree_on_a_shrunk_history(drawn: History, shapes: list, held_shapes: list, log_of) -> None:  # type: ignore[no-untyped-def,type-arg]
+    """The same, where a failure shrinks to the smallest history that shows it."""
+    assume(drawn.transactions)  # a file without a line is no log
+    rules, held = built(shapes, held_shapes)
+    assert (different := disagreement(judged(log_of([drawn]), rules, held), drawn, rules, held)) is None, different
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_branch_views_agree_with_the_oracle_in_every_scope(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """Each column of the table, seen by all branches and by some of them."""
+    rng = random.Random(seed)
+    drawn = random_histories(rng, 150)
+    log = log_of(drawn)
+    for scope in (["*"], ["main"], ["main", "release-*", "b7"], ["nothing"]):
+        views = {(row["dataset"], row["transaction"]): row for row in branch_views(log.transactions, AS_OF, scope).to_pylist()}
+        for one in drawn:
+            chosen = [name for name in one.branches if matches(name, scope)]
+            for transaction, want in oracle.branch_views(one, chosen, AS_OF).items():
+                got = views[one.dataset, transaction]
+                columns = ("branches", "view", "newer", "superseded_at", "view_closed_at", "open_after")
+                assert {name: got[name] for name in columns} == {name: getattr(want, name) for name in columns}, (
+                    transaction,
+                    one,
+                )
+                witness = got["protected_by"]
+                assert (witness in want.protected_by) if want.protected_by else witness is None, (transaction, one)
+
+
+def test_every_transaction_gets_one_verdict_with_the_reasons_that_it_needs(log_of) -> None:  # type: ignore[no-untyped-def]
+    """Laws 1 and 2: one verdict each; a mark has a policy and nothing that spares, a spare has both, a keep has a reason."""
+    rng = random.Random(7)
+    for _ in range(10):
+        drawn = random_histories(rng, 200)
+        rules, held = built(random_policies(rng, 3), random_holds(rng, 1))
+        marks = candidate_marks(*_tables(log_of(drawn)), rules, held, AS_OF).to_pylist()
+        assert len(marks) == sum(len(one.transactions) for one in drawn)
+        assert len({(row["dataset"], row["transaction"]) for row in marks}) == len(marks)
+        for row in marks:
+            spares = {reason["code"] for reason in row["reasons"]} & SPARING_CODES
+            assert row["reasons"], row
+            assert (row["policy"] is not None) == (row["verdict"] in ("mark", "spare")), row
+            assert bool(spares) == (row["verdict"] == "spare"), row
+            assert all(reason["witness"] or reason["code"] in ("OPEN", "NO_POLICY") for reason in row["reasons"]), row
+
+
+def test_nothing_protected_is_marked_and_no_policy_marks_nothing(log_of) -> None:  # type: ignore[no-untyped-def]
+    """Laws 3 and 6, with policies that ask for everything."""
+    rng = random.Random(8)
+    drawn = random_histories(rng, 600)
+    log = log_of(drawn)
+    everything = [
+        Policy.model_validate({"name": "all", "datasets": {"include": ["*"]}, "select": "all", "branches": {"reach": "any"}})
+    ]
+    protected = {
+        (row["dataset"], row["transaction"])
+        for row in branch_views(log.transactions, AS_OF).to_pylist()
+        if row["protected_by"] is not None
+    }
+    rows = judged(log, everything)
+    assert protected
+    assert not marked(rows) & protected
+    assert {row["verdict"] for row in judged(log, []).values()} <= {"keep", "open"}
+
+
+def without_limits(rng: random.Random, count: int) -> list[dict]:  # type: ignore[type-arg]
+    """Policies without limits: less to take can bring a policy below its limit, and then it takes something."""
+    return [{key: value for key, value in policy.items() if key != "limits"} for policy in random_policies(rng, count)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_more_tag_or_hold_never_adds_a_mark(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """Law 4, for what can be added anywhere."""
+    rng = random.Random(seed)
+    drawn = [one for one in random_histories(rng, 200) if one.transactions]
+    rules, held = built(without_limits(rng, 3), random_holds(rng, 1))
+    before = marked(judged(log_of(drawn), rules, held))
+    more_held = [*held, Hold.model_validate({"name": "more", "datasets": ["lake/*"], "transactions": ["T1", "T3", "*5"]})]
+    assert marked(judged(log_of(drawn), rules, more_held)) <= before
+    tagged = [_tagged(one, rng) for one in drawn]
+    assert marked(judged(log_of(tagged), rules, held)) <= before
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_more_branch_on_what_a_branch_reaches_never_adds_a_mark(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """Law 4 for branches. One that revives what no branch reached gives it to the policies for live branches: not meant here."""
+    rng = random.Random(100 + seed)
+    drawn = [one for one in random_histories(rng, 250) if one.branches]
+    shapes = [{**policy, "branches": {"reach": rng.choice(["live", "any"])}} for policy in without_limits(rng, 3)]
+    rules, held = built(shapes, [])
+    before = marked(judged(log_of(drawn), rules, held))
+    branched = [_branched(one, rng) for one in drawn]
+    assert marked(judged(log_of(branched), rules, held)) <= before
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_and_the_batches_of_datasets_change_nothing(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """Law 5: lines of a log in any order of datasets, and datasets judged alone or together."""
+    rng = random.Random(seed)
+    drawn = random_histories(rng, 120)
+    rules, held = built(random_policies(rng, 4), random_holds(rng, 1))
+    together = judged(log_of(drawn), rules, held)
+    rng.shuffle(drawn)
+    assert judged(log_of(drawn), rules, held) == together
+    log = log_of(drawn)
+    alone: Rows = {}
+    cut = 0
+    for size in log.datasets["transactions"].to_pylist():
+        part = Log(log.transactions.slice(cut, size), log.datasets)
+        alone |= judged(part, rules, held)
+        cut += size
+    assert alone == together
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shuffled_lines_give_the_same_verdicts_where_nothing_is_open(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
+    """Parents give the order of a history. Only "an OPEN transaction follows" looks at the order of the log beside them."""
+    rng = random.Random(seed)
+    drawn = [one for one in random_histories(rng, 150) if all(row["status"] != "OPEN" for row in one.transactions)]
+    rules, held = built(random_policies(rng, 4), [])
+
+    def plain(rows: Rows) -> dict[tuple[str, str], object]:
+        return {key: (row["verdict"], row["policy"], row["also"]) for key, row in rows.items()}
+
+    assert plain(judged(log_of(drawn, shuffle=rng), rules, held)) == plain(judged(log_of(drawn), rules, held))
+
+
+def _tables(log: Log) -> tuple[pa.Table, pa.Table]:
+    return log.transactions, log.datasets
+
+
+def _tagged(one: History, rng: random.Random) -> History:
+    at = rng.choice(one.transactions)["transaction"]
+    expires = rng.choice([None, AS_OF + timedelta(days=1)])
+    return History(
+        one.dataset, one.transactions, one.branches, {**one.tags, "one-more": (at, expires)}, one.attributes, one.as_of
+    )
+
+
+def _branched(one: History, rng: random.Random) -> History:
+    parents = {row["transaction"]: row["parent"] for row in one.transactions}
+    reached: list[str] = []
+    for head in one.branches.values():
+        at: str | None = head
+        while at is not None:
+            reached.append(at)
+            at = parents[at]
+    branches = {**one.branches, "one-more": rng.choice(sorted(set(reached)))}
+    return History(one.dataset, one.transactions, branches, one.tags, one.attributes, one.as_of)

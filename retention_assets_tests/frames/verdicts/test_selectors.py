@@ -1,0 +1,279 @@
+"""Each selector, alone and together with others, on histories small enough to check by eye.
+
+Belongs here: cases. A case is a dataset with a drawing, one policy and the answer beside it; all of them are judged in one call.
+What holds for every history is in frames/test_laws.py.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from retention_assets.exchange import read_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
+from retention_assets.policy.model import Policy
+from retention_assets_tests.histories import AS_OF, history, to_lines
+
+
+@dataclass(frozen=True)
+class Case:
+    """A drawing, a policy, and the transactions that it marks and that something spares; the others stay."""
+
+    name: str
+    why: str
+    drawing: str
+    select: Any
+    mark: str = ""
+    spare: str = ""
+    branches: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+SNAPSHOTS = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d - S4:SNAPSHOT@20d"
+SHARED = "abc: T1:APPEND@50d - T2:APPEND@40d - T3:SNAPSHOT@30d - T4:APPEND@20d | xyz: T2 - T5:APPEND@10d"
+FORKED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D2:SNAPSHOT@20d - D3:SNAPSHOT@10d"
+
+DAY = 24 * 60 * 60 * 1000
+
+
+def own(max_age: int | None, min_snapshots: int | None, branch: str | None = None) -> dict[str, str]:
+    """The attributes in which a dataset, or one of its branches, says how long it keeps its history."""
+    prefix = "history.expire." if branch is None else f"history.expire.branch.{branch}."
+    said = {"max-snapshot-age-ms": max_age, "min-snapshots-to-keep": min_snapshots}
+    return {f"{prefix}{name}": str(number) for name, number in said.items() if number is not None}
+
+
+CASES = [
+    Case("age_is_strict", "exactly at the cut-off is not old enough", SNAPSHOTS, {"older_than": "30d"}, "S1 S2"),
+    Case("age_of_opening", "S2 opened 45 days ago", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@45d..20d - S3:SNAPSHOT@1d",
+         {"older_than": {"age": "30d", "of": "opened"}}, "S1 S2"),
+    Case("age_of_superseding", "S2 left the latest view 30 days ago, S1 40 days ago", SNAPSHOTS,
+         {"older_than": {"age": "30d", "of": "superseded"}}, "S1", code={"S4": "NO_TIME", "S2": "TOO_YOUNG"}),
+    Case("age_aligned_to_the_day", "the bound is cut to midnight, so noon of that day is too young",
+         "main: S1:SNAPSHOT@30d - S2:SNAPSHOT@1d", {"older_than": {"age": "29d", "align": "day"}}, "S1"),
+    Case("age_in_months_clamps", "a month before 31 March is 28 February, noon", "main: S1:SNAPSHOT@2026-02-28T11:59:59Z -"
+         " S2:SNAPSHOT@2026-02-28T12:00:00Z - S3:SNAPSHOT@1d", {"older_than": "1mo"}, "S1"),
+    Case("beyond_views", "the newest two views stay", SNAPSHOTS, {"beyond": {"views": 2}}, "S1 S2", code={"S3": "WITHIN_VIEWS"}),
+    Case("a_leading_run_is_a_view", "A1 and A2 are a view without a SNAPSHOT", "main: A1:APPEND@9d - A2:APPEND@8d - S3:SNAPSHOT@7d",
+         {"beyond": {"views": 1}}, "A1 A2"),
+    Case("aborted_is_beyond_every_count", "and in no view, so nothing protects it", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d - A3:APPEND@7d",
+         {"beyond": {"views": 5}}, "X2"),
+    Case("an_aborted_snapshot_starts_no_view", "S1 stays in the latest view", "main: S1:SNAPSHOT@9d - X2:SNAPSHOT!@8d - A3:APPEND@7d",
+         "all", "X2", "S1 A3"),
+    Case("an_open_snapshot_changes_nothing", "until it commits", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - O3:SNAPSHOT?@1d", "all", "",
+         "S1 A2", code={"O3": "OPEN"}),
+    Case("beyond_transactions", "the newest two data transactions stay; DELETE counts as none and is always beyond",
+         "main: S1:SNAPSHOT@9d - A2:APPEND@8d - D3:DELETE@7d - A4:APPEND@6d", {"beyond": {"transactions": 2}}, "", "S1 D3",
+         code={"A2": "WITHIN_TRANSACTIONS"}),
+    Case("beyond_nothing_is_all", "0 is every transaction", SNAPSHOTS, {"beyond": {"transactions": 0}}, "S1 S2 S3", "S4"),
+    Case("counts_join", "both lines must hold", SNAPSHOTS, {"beyond": {"views": 1}, "older_than": "35d"}, "S1 S2"),
+    Case("a_shared_transaction_takes_the_most_protective_answer", "xyz still reads T1 and T2", SHARED, "all", "", "T1 T2 T3 T4 T5",
+         code={"T1": "LATEST_VIEW"}),
+    Case("counts_on_each_branch", "S1 is two views back on main and on dev", FORKED, {"beyond": {"views": 2}}, "S1"),
+    Case("scope_of_counts", "dev alone counts; main's own are not looked at", FORKED, {"beyond": {"views": 1}}, "S1 D2",
+         branches={"include": ["dev"]}, code={"S2": "OUT_OF_SCOPE"}),
+    Case("protection_looks_at_all_branches", "the scope is dev, but main's latest view still protects S1",
+         "main: S1:SNAPSHOT@50d - A2:APPEND@40d | dev: S1 - D2:SNAPSHOT@20d", {"older_than": "30d"}, "", "S1",
+         branches={"include": ["dev"]}),
+    Case("only_in", "what lies on main alone", FORKED, {"older_than": "1d"}, "S2", "S3", branches={"only_in": "main"}),
+    Case("not_in", "what does not lie on main", FORKED, {"older_than": "1d"}, "D2", "D3", branches={"not_in": "main"}),
+    Case("windows", "main keeps 60 days, the others go by select; S1 is on both and main does not agree", FORKED,
+         {"older_than": "15d"}, "D2", branches={"windows": [{"match": "main", "older_than": "60d"}]}),
+    Case("first_window_wins", "dev matches d* first", FORKED, {"older_than": "90d"}, "S1 D2", branches={
+         "windows": [{"match": "d*", "older_than": "15d"}, {"match": "*", "older_than": "45d"}]}),
+    Case("a_window_replaces_the_count_too", "with the window, main has no count any more", SNAPSHOTS,
+         {"older_than": "1d", "beyond": {"views": 4}}, "S1 S2", branches={"windows": [{"match": "main", "older_than": "30d"}]}),
+    Case("reach_live_by_default", "X2 is on no branch", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d",
+         {"older_than": "1d"}, "S1", "S2", code={"X2": "UNREACHABLE"}),
+    Case("reach_unreachable", "only what no branch reaches", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d",
+         {"older_than": "1d"}, "X2", branches={"reach": "unreachable"}, code={"S1": "REACHABLE"}),
+    Case("unreachable_is_beyond_every_count", "there is no branch to count on", "main: S1:SNAPSHOT@9d | -: S1 - X2:SNAPSHOT@8d",
+         {"beyond": {"views": 3}}, "X2", branches={"reach": "any"}),
+    Case("views_older_than", "the view of S1 and A2 closed 40 days ago", "main: S1:SNAPSHOT@50d - A2:APPEND@40d - S3:SNAPSHOT@10d",
+         {"in_views_older_than": "30d"}, "S1 A2", code={"S3": "VIEW_TOO_YOUNG"}),
+    Case("views_older_than_on_every_branch", "on dev the view went on until 20 days ago",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | dev: S1 - A3:APPEND@20d - S4:SNAPSHOT@1d", {"in_views_older_than": "30d"}, "", "S2",
+         code={"S1": "VIEW_TOO_YOUNG"}),
+    Case("an_open_transaction_after_the_view", "a build is in progress on it", "main: S1:SNAPSHOT@50d - A2:APPEND@40d - O3:APPEND?@1d",
+         {"in_views_older_than": "30d"}, policy={"latest_view": "allow"}, code={"S1": "OPEN_AFTER", "O3": "OPEN"}),
+    Case("complete_window", "S2 was current 35 days ago, and S3 after it", SNAPSHOTS, {"older_than": "35d", "window": "complete"}, "S1",
+         code={"S2": "CURRENT_AT_CUT_OFF"}),
+    Case("complete_window_at_the_instant", "at the cut-off itself S3 had just been committed, so S2 goes", SNAPSHOTS,
+         {"older_than": {"age": "30d"}, "window": "complete"}, "S1 S2"),
+    Case("superseded_by_files", "both files of A1 were written again; one of A2 was not",
+         "main: A1:APPEND@9d[a,b] - A2:APPEND@8d[c,d] - U3:UPDATE@7d[a,b,c]", {"superseded": True}, "A1", "",
+         policy={"latest_view": "allow"}, code={"A2": "NOT_SUPERSEDED"}),
+    Case("superseded_by_a_delete", "a file that is deleted is not current", "main: A1:APPEND@9d[a] - D2:DELETE@8d[a] - A3:APPEND@7d[b]",
+         {"superseded": True}, "A1", policy={"latest_view": "allow"}),
+    Case("superseded_on_every_branch", "dev still reads the file of A1", "main: A1:APPEND@9d[a] - U2:UPDATE@8d[a] | dev: A1 - A3:APPEND@7d[b]",
+         {"superseded": True}, "", "", policy={"latest_view": "allow"}, code={"A1": "NOT_SUPERSEDED"}),
+    Case("superseded_needs_lists", "who knows what A1 wrote", "main: A1:APPEND@9d - U2:UPDATE@8d[a]", {"superseded": True}, "", "",
+         policy={"latest_view": "allow"}, code={"A1": "NOT_SUPERSEDED"}),
+    Case("from_table", "older than 25 days and not of the newest two; nothing else is asked", SNAPSHOTS, {"from_table": True}, "S1 S2",
+         attributes=own(25 * DAY, 2), code={"S3": "WITHIN_TRANSACTIONS", "S4": "TOO_YOUNG", "S1": "SELECTED"}),
+    Case("from_table_age_is_strict", "exactly as old as the table's age is not older", SNAPSHOTS, {"from_table": True}, "S1",
+         attributes=own(40 * DAY, 1), code={"S2": "TOO_YOUNG"}),
+    Case("from_table_age_is_exact", "a millisecond less than 40 days, which no whole second rounds away", SNAPSHOTS,
+         {"from_table": True}, "S1 S2", attributes=own(40 * DAY - 1, 1)),
+    Case("from_table_age_is_exact_the_other_way", "S1 is 10 days and half a second old, and 10 days and 0.7 seconds are kept",
+         "main: S1:SNAPSHOT@2026-03-21T11:59:59.500Z - S2:SNAPSHOT@1d", {"from_table": True}, attributes=own(10 * DAY + 700, 1),
+         code={"S1": "TOO_YOUNG"}),
+    Case("from_table_keeps_the_newest_however_old", "two of four, all long past the age", SNAPSHOTS, {"from_table": True}, "S1 S2",
+         attributes=own(1, 2)),
+    Case("from_table_for_ever", "the largest number that Iceberg writes", SNAPSHOTS, {"from_table": True}, attributes=own(2**63 - 1, 1),
+         code={"S1": "TOO_YOUNG"}),
+    Case("from_table_keeps_any_number", "and the largest count", SNAPSHOTS, {"from_table": True}, attributes=own(1, 2**63 - 1),
+         code={"S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_counts_deletes", "Iceberg counts snapshots, whatever they did: D4 and A3 are the newest two",
+         "main: A1:APPEND@9d - A2:APPEND@8d - A3:APPEND@7d - D4:DELETE@6d", {"from_table": True}, "A1 A2",
+         policy={"latest_view": "allow"}, attributes=own(DAY, 2), code={"D4": "WITHIN_TRANSACTIONS", "A3": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_counts_nothing_that_never_was", "X3 is no snapshot, so S2 and S4 are the newest two",
+         "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - X3:SNAPSHOT!@7d - S4:SNAPSHOT@6d", {"from_table": True}, "S1 X3",
+         attributes=own(DAY, 2)),
+    Case("from_table_protects_above_all", "min-snapshots-to-keep is 1, and dev and v1 still read older ones",
+         f"{SNAPSHOTS} | dev: S1 | #v1=S2", {"from_table": True}, "S3", "S2", attributes=own(DAY, 1), code={"S2": "TAG",
+         "S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_on_each_branch", "dev keeps three of its own; main alone would give up S1 and S2", FORKED, {"from_table": True},
+         "S2", attributes=own(DAY, 1) | own(None, 3, "dev"), code={"S1": "WITHIN_TRANSACTIONS", "D2": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_a_branch_by_its_own_age", "dev keeps 60 days; its count is the table's", FORKED, {"from_table": True},
+         "S2", attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"S1": "TOO_YOUNG", "D2": "TOO_YOUNG"}),
+    Case("from_table_a_branch_that_keeps_less", "dev gives up D2 after a day; S1 is main's as well, which keeps 60", FORKED,
+         {"from_table": True}, "D2", attributes=own(60 * DAY, 1) | own(DAY, 1, "dev"), code={"S1": "TOO_YOUNG"}),
+    *(
+        Case(f"from_table_two_branches_on_a_head_{one}", "they share all of it: the longer age and the larger count decide",
+             SNAPSHOTS.replace("main", "main,dev"), {"from_table": True}, "S1",
+             attributes=own(DAY, 1) | own(25 * DAY, 1, one) | own(DAY, 3, other),
+             code={"S2": "WITHIN_TRANSACTIONS", "S3": "WITHIN_TRANSACTIONS", "S4": "TOO_YOUNG"})
+        for one, other in (("main", "dev"), ("dev", "main"))
+    ),
+    Case("from_table_aborted", "X2 is on dev as S1 is, and dev keeps it for 60 days; X4 hangs on main alone",
+         "main: S1:SNAPSHOT@50d - S3:SNAPSHOT@40d - S5:SNAPSHOT@1d | dev: S1 | -: S1 - X2:APPEND!@45d | -: S3 - X4:APPEND!@30d",
+         {"from_table": True}, "S3 X4", attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"X2": "TOO_YOUNG"}),
+    Case("from_table_aborted_without_a_root", "it is on every branch, and dev keeps its own for 60 days",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | dev: S1 | -: X3:SNAPSHOT!@45d", {"from_table": True}, "",
+         attributes=own(DAY, 1) | own(60 * DAY, None, "dev"), code={"X3": "TOO_YOUNG"}),
+    Case("from_table_without_a_time", "nobody knows when X2 closed", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d.. - A3:APPEND@7d",
+         {"from_table": True}, "", "S1", attributes=own(DAY, 1), code={"X2": "NO_TIME"}),
+    Case("from_table_names_with_dots", "feature/a.b sets its own, and it is not that of feature/a",
+         "feature/a.b: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d | feature/a: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", {"from_table": True}, "S1",
+         attributes=own(60 * DAY, 1) | own(DAY, None, "feature/a.b"), code={"T1": "TOO_YOUNG"}),
+    Case("from_table_in_scope", "only dev is looked at, so main's numbers do not keep S1", FORKED, {"from_table": True}, "S1 D2",
+         branches={"include": ["dev"]}, attributes=own(DAY, 1) | own(60 * DAY, 3, "main"), code={"S2": "OUT_OF_SCOPE"}),
+    Case("from_table_unreferenced", "on no branch: by the age of the table alone, and only where reach says so",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d | -: S1 - X3:SNAPSHOT@20d", {"from_table": True}, "X2",
+         branches={"reach": "any"}, attributes=own(25 * DAY, 5), code={"X3": "TOO_YOUNG", "S1": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_reaches_live_by_default", "X2 is on no branch", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d | -: S1 - X2:SNAPSHOT@30d",
+         {"from_table": True}, "S1", attributes=own(DAY, 1), code={"X2": "UNREACHABLE"}),
+    Case("from_table_back_dated", "S3 is young behind an old one, and stays where Iceberg would lose it",
+         "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@1d - S3:SNAPSHOT@9d - S4:SNAPSHOT@8d", {"from_table": True}, "S1 S3",
+         attributes=own(2 * DAY, 1), code={"S2": "TOO_YOUNG"}),
+    Case("from_table_beside_other_lines", "appends only", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - S3:SNAPSHOT@7d",
+         {"from_table": True, "types": ["APPEND"]}, "A2", attributes=own(DAY, 1), code={"S1": "TYPE"}),
+    Case("from_table_that_says_nothing", "no default stands in", SNAPSHOTS, {"from_table": True}, code={"S1": "NO_OWN_RETENTION"}),
+    Case("from_table_that_says_half", "an age without a count", SNAPSHOTS, {"from_table": True}, attributes=own(DAY, None),
+         code={"S1": "NO_OWN_RETENTION"}),
+    *(
+        Case(f"from_table_unreadable_{number}", f"{text[:25]!r} is not a whole number above zero", SNAPSHOTS, {"from_table": True},
+             branches={"reach": "any"}, attributes=own(DAY, 1) | {key: text}, code={"S1": "NO_OWN_RETENTION"})
+        for number, (key, text) in enumerate([
+            ("history.expire.max-snapshot-age-ms", "5d"), ("history.expire.max-snapshot-age-ms", "0"),
+            ("history.expire.max-snapshot-age-ms", " 86400000"), ("history.expire.max-snapshot-age-ms", str(2**63)),
+            ("history.expire.max-snapshot-age-ms", "1" * 5000),
+            ("history.expire.min-snapshots-to-keep", "-1"), ("history.expire.min-snapshots-to-keep", "1.0"),
+            ("history.expire.min-snapshots-to-keep", ""), ("history.expire.min-snapshots-to-keep", "\u0663"),
+            ("history.expire.branch.main.min-snapshots-to-keep", "many"),
+            # What a branch says that is gone is not asked for, but what can be trusted of a table that says so?
+            ("history.expire.branch.gone.max-snapshot-age-ms", "0"),
+        ])
+    ),
+    Case("from_table_may_take_a_latest_view", "only where the age is over and the count leaves it, which never leaves the head",
+         "main: S1:SNAPSHOT@9d - A2:APPEND@8d", {"from_table": True}, "S1", policy={"latest_view": "allow"}, attributes=own(DAY, 1),
+         code={"S1": "SELECTED LATEST_VIEW_ALLOWED", "A2": "WITHIN_TRANSACTIONS"}),
+    Case("from_table_within_limits", "two would go, one may", SNAPSHOTS, {"from_table": True}, "", "S1 S2 S3",
+         policy={"limits": {"transactions": 2}}, attributes=own(DAY, 1), code={"S1": "LIMIT"}),
+    Case("status", "aborted ones only", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d - S3:SNAPSHOT@7d", {"status": ["ABORTED"]}, "X2",
+         code={"S1": "STATUS"}),
+    Case("types", "appends only", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - S3:SNAPSHOT@7d", {"types": ["APPEND"]}, "A2", code={"S1": "TYPE"}),
+    Case("where", "a condition over columns and attributes", "main: S1:SNAPSHOT@9d=10{k=x} - S2:SNAPSHOT@8d=99{k=x} - S3:SNAPSHOT@7d{k=x}",
+         {"where": "bytes > 50 AND attributes['k'] = 'x'"}, "S2", code={"S1": "CONDITION"}),
+    Case("a_null_in_where_is_not_true", "S1 has no bytes", "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d=1", {"where": "NOT bytes > 50"}, "",
+         "S2"),
+    Case("latest_view_allowed", "this policy may take current data", "main: S1:SNAPSHOT@50d", {"older_than": "30d"}, "S1",
+         policy={"latest_view": "allow"}, code={"S1": "SELECTED LATEST_VIEW_ALLOWED"}),
+    Case("a_tag_stands_above_latest_view_allow", "the tag still pins it", "main: S1:SNAPSHOT@50d | #v1=S1", {"older_than": "30d"}, "",
+         "S1", policy={"latest_view": "allow"}, code={"S1": "TAG"}),
+    Case("a_tag_pins_from_the_start_of_its_view", "A3 came after the tag", "main: S1:SNAPSHOT@9d - A2:APPEND@8d - A3:APPEND@7d -"
+         " S4:SNAPSHOT@6d | #v1=A2", {"beyond": {"views": 1}}, "A3", "S1 A2"),
+    Case("an_expired_tag_pins_nothing", "it expired yesterday", "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d | #v1=S1@1d",
+         {"beyond": {"views": 1}}, "S1"),
+    Case("a_tag_that_expires_now_is_dead", "live means later than as_of", "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d | #v1=S1@0d",
+         {"beyond": {"views": 1}}, "S1"),
+    Case("over_the_limit_nothing_is_marked", "three would go, two may", SNAPSHOTS, {"beyond": {"views": 1}}, "", "S1 S2 S3",
+         policy={"limits": {"transactions": 2}}, code={"S1": "LIMIT"}),
+    Case("at_the_limit_all_are", "three may", SNAPSHOTS, {"beyond": {"views": 1}}, "S1 S2 S3", policy={"limits": {"transactions": 3}}),
+    Case("the_limit_counts_what_could_be_marked", "S4 is protected and does not count", SNAPSHOTS, "all", "S1 S2 S3", "S4",
+         policy={"limits": {"fraction": 0.75}}),
+    Case("limit_of_bytes", "30 bytes would go", "main: S1:SNAPSHOT@9d=30 - S2:SNAPSHOT@8d=1", {"beyond": {"views": 1}}, "", "S1",
+         policy={"limits": {"bytes": 29}}, code={"S1": "LIMIT"}),
+    Case("a_limit_of_bytes_does_not_wrap_around", "ten of nearly 10^18 are more than an integer of 64 bits can hold",
+         "main: " + " - ".join(f"S{n}:SNAPSHOT@{40 - n}d=999999999999999999" for n in range(1, 11)) + " - S11:SNAPSHOT@1d",
+         {"beyond": {"views": 1}}, "", " ".join(f"S{n}" for n in range(1, 11)), policy={"limits": {"bytes": 5}}, code={"S1": "LIMIT"}),
+    Case("records_by_age", "independent of branches", "-: R1:RECORD@900d | -: R2:RECORD@9d", {"older_than": "2y"}, "R1"),
+    Case("an_unfinished_record_has_not_closed", "older_than looks at the closing time", "-: R1:RECORD?@900d", {"older_than": "2y"}, "",
+         code={"R1": "UNFINISHED"}),
+    Case("terminal_only_false", "then it goes by its opening", "-: R1:RECORD?@900d", {"older_than": "2y", "terminal_only": False}, "R1"),
+    Case("archived_first", "a PAYMENT has to be archived, a RECALL need not",
+         "-: R1:RECORD@900d{type=PAYMENT} | -: R2:RECORD@900d~800d{type=PAYMENT} | -: R3:RECORD@900d{type=RECALL}",
+         {"older_than": "2y", "archived_before_purge": ["PAYMENT"]}, "R2 R3", code={"R1": "NOT_ARCHIVED"}),
+    Case("unreferenced", "only what a scan found no reference to; silence is a reference",
+         "-: O1:OBJECT@9d{referenced=false} | -: O2:OBJECT@9d{referenced=true} | -: O3:OBJECT@9d", {"unreferenced": True}, "O1",
+         code={"O2": "REFERENCED", "O3": "REFERENCED"}),
+    Case("dataset_attributes", "this dataset is in the trash", SNAPSHOTS, "all", "S1 S2 S3", "S4", policy={"with": {"trashed": "true"}},
+         attributes={"trashed": "true"}),
+    Case("dataset_attributes_must_match", "this one is not", SNAPSHOTS, "all", "", policy={"with": {"trashed": "true"}},
+         attributes={"trashed": "false"}, code={"S1": "NO_POLICY"}),
+    Case("back_dated", "order comes from parents: S2 is the newest view, whatever its clock says",
+         "main: S1:SNAPSHOT@1d - S2:SNAPSHOT@50d", "all", "S1", "S2"),
+    Case("back_dated_superseding", "S1 was left when S2 closed, 50 days ago", "main: S1:SNAPSHOT@1d - S2:SNAPSHOT@50d",
+         {"older_than": {"age": "30d", "of": "superseded"}}, "S1"),
+]  # fmt: skip
+
+
+def _policy(case: Case) -> Policy:
+    own = dict(case.policy)
+    datasets = {"include": [f"case/{case.name}"], "with": own.pop("with", {})}
+    return Policy.model_validate(
+        {"name": case.name, "datasets": datasets, "branches": case.branches, "select": case.select, **own}
+    )
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
+    """All cases, judged together from just the columns that their policies need."""
+    drawn = [history(case.drawing, dataset=f"case/{case.name}", attributes=case.attributes) for case in CASES]
+    file = tmp_path_factory.mktemp("cases") / "log.jsonl"
+    file.write_text("".join(f"{line}\n" for line in to_lines(drawn)))
+    log = read_log(file)
+    policies = [_policy(case) for case in CASES]
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in candidate_marks(log.transactions.select(columns_for(policies)), log.datasets, policies, [], AS_OF).to_pylist():
+        found.setdefault(row["dataset"], {})[row["transaction"]] = row
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_selector(case: Case, verdicts: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """The verdicts are those that stand beside the drawing, with the codes that stand there."""
+    rows = verdicts[f"case/{case.name}"]
+    for verdict, expected in (("mark", case.mark), ("spare", case.spare)):
+        found = {name for name, row in rows.items() if row["verdict"] == verdict}
+        assert found == set(expected.split()), f"{case.why}\n{case.drawing}\n{rows}"
+    for name, codes in case.code.items():
+        assert [reason["code"] for reason in rows[name]["reasons"]] == codes.split(), case.why
+
+
+def test_case_names_are_their_own() -> None:
+    """A case of a name that stands twice would be judged by both policies."""
+    assert len({case.name for case in CASES}) == len(CASES)

@@ -1,0 +1,129 @@
+"""The audit on both databases: whatever somebody writes past the ledger, verifying names it."""
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.audit.verify import Head
+from retention_assets_tests.ledger.acts import T0, by_hand, candidates, ids, many, statuses, swept
+
+COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
+
+
+@pytest.fixture
+def written(ledger: Ledger) -> Ledger:
+    """Rows 1 MARK, 2 UNMARK, 3 PLAN, 4 BEGIN, 5 SETTLE, 6 FINISH."""
+    ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
+    ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
+    swept(ledger)
+    return ledger
+
+
+def test_a_record_that_nobody_touched_verifies(written: Ledger) -> None:
+    verdict = written.verify()
+    assert verdict.faults == ()
+    assert (verdict.rows, verdict.members, verdict.head.position) == (6, 3 + 1 + 2 + 2, 6)
+
+
+def swap(first: int, second: int) -> list[str]:
+    moves = ((first, -1), (second, first), (-1, second))
+    return [f"UPDATE audit SET position = {new} WHERE position = {old}" for old, new in moves]
+
+
+TAMPERED = {
+    "a changed reason": (["UPDATE audit SET reason = 'x' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
+    "a changed actor": (["UPDATE audit SET actor = 'bob' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
+    "a changed hash": (["UPDATE audit SET hash = 'x' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
+    "a removed row": (["DELETE FROM audit WHERE position = 3"], "Row 3 of the audit is missing"),
+    "removed rows": (["DELETE FROM audit WHERE position IN (3, 4)"], "Rows 3 to 4 of the audit are missing"),
+    "a removed beginning": (["DELETE FROM audit WHERE position = 1"], "Row 1 of the audit is missing"),
+    "a removed end": (["DELETE FROM audit WHERE position >= 5"], "Rows 5 to 6 of the audit are missing"),
+    "rows in another order": (swap(2, 3), "Row 2 of the audit (PLAN) was moved: it was written as row 3"),
+    "a changed head": (["UPDATE audit_head SET position = 4"], "The head of the audit says that it ends with row 4"),
+    "an added row": (
+        [
+            f"INSERT INTO audit (position, {COLUMNS}) SELECT 7, act + 1, {COLUMNS.partition(', ')[2]} FROM audit WHERE position = 6"
+        ],
+        "Row 7 of the audit (FINISH) was changed",
+    ),
+    "a changed mark": (["UPDATE marks SET policy = 'x' WHERE \"transaction\" = 'T2'"], "Mark 2 (T2 of lake/d) was changed"),
+    "a mark sealed anew": (["UPDATE marks SET seal = 'x'"], "Row 1 of the audit (MARK) is about other marks than there are"),
+    "a mark of another act": (["UPDATE marks SET act = 1 WHERE id = 2"], "The audit knows nothing of 1 marks"),
+    "a mark brought back": (["UPDATE marks SET status = 'MARKED' WHERE id = 1"], "Mark 1 (T1 of lake/d) is said to be MARKED"),
+    "an earlier step": (
+        ["UPDATE marks SET status = 'SWEEPING', changed_act = (SELECT act FROM audit WHERE position = 4) WHERE id = 2"],
+        "Mark 2 (T2 of lake/d) is said to be SWEEPING, and its last step led to SWEPT",
+    ),
+    "a changed step": (["UPDATE steps SET why = 'x' WHERE mark = 1"], "The step of mark 1 to UNMARKED was changed"),
+    "a changed outcome": (
+        ["UPDATE steps SET outcome = 'ALREADY_GONE' WHERE mark = 2"],
+        "The step of mark 2 to SWEEPING was changed",
+    ),
+    "a removed step": (
+        ["DELETE FROM steps WHERE status = 'SWEPT' AND mark = 2"],
+        "Row 5 of the audit (SETTLE) is about 2 steps",
+    ),
+    "all steps removed": (
+        ["DELETE FROM steps WHERE mark = 1"],
+        "Row 2 of the audit (UNMARK) is about 1 members, and there are none",
+    ),
+}
+
+
+@pytest.mark.parametrize(("statements", "sentence"), TAMPERED.values(), ids=TAMPERED)
+def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: list[str], sentence: str) -> None:
+    assert all(by_hand(written, statement) for statement in statements)
+    assert [fault for fault in written.verify().faults if sentence in fault]
+
+
+def test_a_chain_written_anew_is_found_by_who_noted_its_head(written: Ledger) -> None:
+    noted = written.verify().head
+    assert written.verify(noted).faults == ()
+    (fault,) = written.verify(Head(noted.position, "0" * 64)).faults
+    assert fault == "Row 6 of the audit is not the one that was noted before: the audit was written anew."
+    (fault,) = written.verify(Head(99, noted.hash)).faults
+    assert fault == "Row 99 of the audit was noted before, and the audit ends with row 6."
+
+
+def test_a_line_holds_all_that_its_hash_is_over(written: Ledger) -> None:
+    lines = [json.loads(line) for line in written.audit_lines()]
+    names = [name for name in lines[0] if name != "hash"]
+    previous = "0" * 64
+    for line in lines:
+        values = [
+            json.dumps(line[name], sort_keys=True, ensure_ascii=False) if name == "detail" else line[name] for name in names
+        ]
+        said = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+        assert (line["hash"], line["previous"]) == (hashlib.sha256(said.encode()).hexdigest(), previous)
+        previous = line["hash"]
+    assert [line["position"] for line in map(json.loads, written.audit_lines(after=4))] == [5, 6]
+
+
+def test_the_chain_holds_under_writers_at_once(ledger: Ledger) -> None:
+    ledger.marks.mark(many(400, 50), T0, "evaluation")
+
+    def takes_back(number: int) -> None:
+        for row in range(number * 20, number * 20 + 20, 2):
+            ledger.unmark.transactions(f"lake/d{row // 50}", [f"T{row}", f"T{row + 1}"], f"writer {number}", "race")
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(takes_back, range(20)))
+    verdict = ledger.verify()
+    assert (verdict.rows, verdict.members, verdict.faults) == (1 + 200, 400 + 400, ())
+
+
+def test_markers_at_once_mark_everything_once_and_times_rise(ledger: Ledger) -> None:
+    table = many(500, 100)
+
+    def marks(number: int) -> int:
+        return ledger.marks.mark(table, T0 + timedelta(seconds=number % 3), f"marker {number}").new
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(marks, range(8))) == 500
+    assert len(ids(ledger, dataset="lake/d0")) == 100
+    assert set(statuses(ledger, "lake/d4").values()) == {"MARKED"}
+    assert ledger.verify().faults == ()

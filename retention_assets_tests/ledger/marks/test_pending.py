@@ -1,0 +1,77 @@
+"""The outlook on both databases: sums of what waits, of what was freed, and of what was spared, against marks one by one."""
+
+from datetime import timedelta
+
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.pending import Freed, Spared, Waiting
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned, swept
+
+DAY = timedelta(days=1)
+
+
+def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    ledger.marks.mark(candidates(["T3"], policy="q", grace="9d", size=5), T0, "evaluation")
+    ledger.marks.mark(candidates(["T1"], dataset="lake/other"), T0 + DAY, "evaluation")
+    ledger.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
+    lease, plan, _ = planned(ledger)
+    ledger.sweeps.begin(lease, plan, ids(ledger, "T1"))
+    assert ledger.outlook.waiting() == [
+        Waiting("p", T0, LATER, True, 1, 10),
+        Waiting("p", T0 + DAY, LATER + DAY, False, 1, 10),
+        Waiting("q", T0, T0 + 9 * DAY, False, 1, 5),
+    ]
+
+
+def test_marks_of_unknown_size_count_and_weigh_nothing(ledger: Ledger) -> None:
+    rows = candidates(["T1", "T2"]).set_column(6, "bytes", [[None, 7]])
+    assert rows.schema.names[6] == "bytes"
+    ledger.marks.mark(rows, T0, "evaluation")
+    (found,) = ledger.outlook.waiting()
+    assert (found.marks, found.bytes) == (2, 7)
+
+
+def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: Ledger) -> None:
+    """T2 fails first: it is in two plans, and was freed by the second one."""
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    lease, plan, marks = planned(ledger)
+    first, second = ledger.sweeps.begin(lease, plan, marks)
+    ledger.sweeps.settle(
+        lease, [Settlement(first, Outcome.DELETED, 11), Settlement(second, Outcome.FAILED, error="disk is full")]
+    )
+    again = ledger.sweeps.plan(lease, [second], LATER + DAY)
+    ledger.sweeps.begin(lease, again, [second])
+    ledger.sweeps.settle(lease, [Settlement(second, Outcome.DELETED, 13)])
+    assert ledger.outlook.freed(T0) == [Freed(LATER, "p", 1, 11), Freed(LATER + DAY, "p", 1, 13)]
+    assert ledger.outlook.freed(LATER + DAY) == [Freed(LATER + DAY, "p", 1, 13)]
+    assert ledger.outlook.freed(LATER + 2 * DAY) == []
+
+
+def test_what_was_gone_already_freed_nothing(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+    lease, plan, marks = planned(ledger)
+    ledger.sweeps.begin(lease, plan, marks)
+    ledger.sweeps.settle(lease, [Settlement(marks[0], Outcome.ALREADY_GONE)])
+    assert ledger.outlook.freed(T0) == []
+
+
+def test_what_is_swept_waits_no_more(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    swept(ledger)
+    assert ledger.outlook.waiting() == []
+    assert ledger.outlook.freed(T0) == [Freed(LATER, "p", 2, 20)]
+
+
+def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0, "evaluation")
+    names = dict(zip(("T1", "T2", "T3", "T4"), ids(ledger), strict=True))
+    mine = ledger.leases.take("lake/d", "run 1")
+    ledger.sweeps.spare(mine, {names["T1"]: "a tag pins it", names["T3"]: "a tag pins it", names["T2"]: "held"})
+    ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
+    expected = [Spared("lake/d", "a tag pins it", 2, "T1"), Spared("lake/d", "held", 1, "T2")]
+    assert ledger.outlook.spared(["lake/d"], "run 1") == expected
+    assert ledger.outlook.spared(["lake/d"], "run 2") == []
+    assert ledger.outlook.spared(["lake/other"], "run 1") == []
+    assert ledger.outlook.spared([], "run 1") == []

@@ -1,0 +1,448 @@
+"""DataHub's retention file: which entry is in force for an aspect, what it keeps, and how its mistakes are named."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_assets.errors import BadInput, Problem
+from retention_assets.policy.datahub import (
+    AspectEntry,
+    as_policy,
+    escaped,
+    looks_like_datahub,
+    overlay,
+    policies_for,
+    read_entries,
+    resolve,
+    sentence,
+)
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.globs import matches
+from retention_assets.policy.model import Policy
+from retention_assets.settings.yaml import parse_document
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+DAY = 86_400
+
+
+def entry(entity: str, aspect: str, versions: int = 0, seconds: int = 0, force: bool = False) -> AspectEntry:
+    """An entry; without a number it keeps everything."""
+    kept: dict[str, object] = {"version": {"maxVersions": versions}} if versions else {}
+    kept |= {"time": {"maxAgeInSeconds": seconds}} if seconds else {}
+    data = {"entity": entity, "aspect": aspect, "config": {"retention": kept or {"indefinite": {}}}, "forceOverwrite": force}
+    return AspectEntry.model_validate(data)
+
+
+def read(text: str) -> list[AspectEntry]:
+    return read_entries(parse_document(text, "datahub.yaml"))
+
+
+def problems(text: str) -> tuple[Problem, ...]:
+    with pytest.raises(BadInput) as caught:
+        read(text)
+    return caught.value.problems
+
+
+# --- which entry is in force ---
+
+EXACT, ASPECT, ENTITY, ALL = ("dataset", "status"), ("*", "status"), ("dataset", "*"), ("*", "*")
+
+# Every choice of the four keys that fit dataset.status, and the one of them that wins.
+CHOICES = [
+    ([], None),
+    ([ALL], ALL),
+    ([ENTITY], ENTITY),
+    ([ENTITY, ALL], ENTITY),
+    ([ASPECT], ASPECT),
+    ([ASPECT, ALL], ASPECT),
+    ([ASPECT, ENTITY], ASPECT),  # an aspect says more than an entity
+    ([ASPECT, ENTITY, ALL], ASPECT),
+    ([EXACT], EXACT),
+    ([EXACT, ALL], EXACT),
+    ([EXACT, ENTITY], EXACT),
+    ([EXACT, ENTITY, ALL], EXACT),
+    ([EXACT, ASPECT], EXACT),
+    ([EXACT, ASPECT, ALL], EXACT),
+    ([EXACT, ASPECT, ENTITY], EXACT),
+    ([EXACT, ASPECT, ENTITY, ALL], EXACT),
+]
+
+
+@pytest.mark.parametrize(("keys", "winner"), CHOICES, ids=[" ".join(map(".".join, keys)) or "none" for keys, _ in CHOICES])
+@pytest.mark.parametrize("backwards", [False, True], ids=["as listed", "backwards"])  # the place in a file says nothing
+def test_the_most_specific_entry_wins(keys: list[tuple[str, str]], winner: tuple[str, str] | None, backwards: bool) -> None:
+    entries = [entry(*key, versions=number) for number, key in enumerate(keys, 1)]
+    found = resolve(reversed(entries) if backwards else entries, "dataset", "status")
+    assert (found.key if found else None) == winner
+
+
+@pytest.mark.parametrize(
+    ("entity", "aspect", "winner"),
+    [
+        pytest.param("dataset", "ownership", ENTITY, id="another aspect of the entity"),
+        pytest.param("chart", "status", ASPECT, id="the aspect of another entity"),
+        pytest.param("chart", "ownership", ALL, id="neither"),
+        pytest.param("Dataset", "status", ASPECT, id="the case counts"),
+        pytest.param("data", "status", ASPECT, id="a beginning is not the name"),
+        pytest.param("datasets", "stat", ALL, id="an end is not the name"),
+    ],
+)
+def test_an_entry_is_in_force_for_its_own_names_only(entity: str, aspect: str, winner: tuple[str, str]) -> None:
+    found = resolve([entry(*key) for key in (EXACT, ASPECT, ENTITY, ALL)], entity, aspect)
+    assert found is not None
+    assert found.key == winner
+
+
+@pytest.mark.parametrize(
+    ("winner", "general", "age", "count"),
+    [
+        pytest.param(entry(*EXACT, versions=5), entry(*ALL, seconds=60), None, 6, id="versions do not take the general age"),
+        pytest.param(
+            entry(*EXACT, seconds=60), entry(*ALL, versions=5), "1m", None, id="an age does not take the general count"
+        ),
+        pytest.param(entry(*EXACT, versions=9), entry(*ALL, versions=1), None, 10, id="a looser one loosens"),
+        pytest.param(entry(*EXACT, versions=1), entry(*ALL, versions=9), None, 2, id="a tighter one tightens"),
+    ],
+)
+def test_the_winner_wins_whole(winner: AspectEntry, general: AspectEntry, age: str | None, count: int | None) -> None:
+    (policy,) = policies_for([winner, general], ["meta/dataset.status"])
+    older, beyond = policy.select.older_than, policy.select.beyond
+    assert (str(older.age) if older else None) == age
+    assert (beyond.transactions if beyond else None) == count
+
+
+def test_an_indefinite_winner_sets_its_aspect_free() -> None:
+    """Merged with the general rule it would lose versions that its author promised to keep."""
+    assert policies_for([entry(*EXACT), entry(*ALL, versions=1)], ["meta/dataset.status"]) == []
+
+
+# --- files over each other ---
+
+
+def test_the_last_file_wins_per_key_and_the_others_stay() -> None:
+    shipped = [entry(*EXACT, versions=1, force=True), entry(*ALL, versions=20)]
+    own = [entry(*ASPECT, seconds=60), entry(*ALL, versions=3)]
+    assert overlay([shipped, own]) == [shipped[0], own[1], own[0]]
+
+
+@pytest.mark.parametrize(
+    ("files", "keys"),
+    [
+        pytest.param([], [], id="no file"),
+        pytest.param([[]], [], id="an empty file"),
+        pytest.param([[entry(*ALL)], []], [ALL], id="an empty file takes nothing away"),
+        pytest.param([[entry(*ALL)], [entry(*EXACT)], [entry(*ALL)]], [ALL, EXACT], id="in the order of first sight"),
+    ],
+)
+def test_files_lie_over_each_other(files: list[list[AspectEntry]], keys: list[tuple[str, str]]) -> None:
+    assert [found.key for found in overlay(files)] == keys
+
+
+def test_the_last_file_replaces_an_entry_whole_with_its_force() -> None:
+    (found,) = overlay([[entry(*ALL, versions=1, force=True)], [entry(*ALL, seconds=60)]])
+    assert (found.force_overwrite, found.config.retention.version) == (False, None)
+
+
+def test_one_key_twice_in_one_file_is_an_error() -> None:
+    """Which of the two was meant is not ours to guess; an overlay of files is the way to say it."""
+    with pytest.raises(BadInput, match=r"datahub:dataset\.status.*second entry for entity dataset and aspect status"):
+        overlay([[entry(*EXACT, versions=1), entry(*ALL), entry(*EXACT, versions=2)]])
+
+
+# --- what an entry keeps ---
+
+# A history as DataHub numbers it: 0 is the current version, the others count upwards in time. Ages in days.
+HISTORY = {0: 0, 1: 40, 2: 30, 3: 20, 4: 10}
+
+KEPT = [
+    # maxVersions beside the current version
+    ("{0}", entry(*ALL, versions=1), {0: 90}, False, {0}),
+    ("{0,1}, N=1", entry(*ALL, versions=1), {0: 0, 1: 9}, False, {0, 1}),
+    ("{0,1,2}, N=1", entry(*ALL, versions=1), {0: 0, 1: 9, 2: 8}, False, {0, 2}),
+    ("N=1", entry(*ALL, versions=1), HISTORY, False, {0, 4}),
+    ("N=2", entry(*ALL, versions=2), HISTORY, False, {0, 3, 4}),
+    ("N=3", entry(*ALL, versions=3), HISTORY, False, {0, 2, 3, 4}),
+    ("N=4 is all there are", entry(*ALL, versions=4), HISTORY, False, {0, 1, 2, 3, 4}),
+    ("N=20 is more than there are", entry(*ALL, versions=20), HISTORY, False, {0, 1, 2, 3, 4}),
+    ("gaps: versions are counted, not numbered", entry(*ALL, versions=2), {0: 0, 1: 9, 5: 8, 9: 7}, False, {0, 5, 9}),
+    # a store may count the current version
+    ("N=1, current counted", entry(*ALL, versions=1), HISTORY, True, {0}),
+    ("N=2, current counted", entry(*ALL, versions=2), HISTORY, True, {0, 4}),
+    ("N=5, current counted", entry(*ALL, versions=5), HISTORY, True, {0, 1, 2, 3, 4}),
+    # age
+    ("25 days", entry(*ALL, seconds=25 * DAY), HISTORY, False, {0, 3, 4}),
+    ("exactly 30 days old is not too old", entry(*ALL, seconds=30 * DAY), HISTORY, False, {0, 2, 3, 4}),
+    ("a second less", entry(*ALL, seconds=30 * DAY - 1), HISTORY, False, {0, 3, 4}),
+    ("one second", entry(*ALL, seconds=1), HISTORY, False, {0}),
+    ("the current version however old", entry(*ALL, seconds=1), {0: 900}, False, {0}),
+    ("age does not count the current version", entry(*ALL, seconds=25 * DAY), HISTORY, True, {0, 3, 4}),
+    # both: a version goes only if each lets it go
+    ("N=1 and 25 days: the age keeps one more", entry(*ALL, versions=1, seconds=25 * DAY), HISTORY, False, {0, 3, 4}),
+    ("N=3 and 5 days: the count keeps three", entry(*ALL, versions=3, seconds=5 * DAY), HISTORY, False, {0, 2, 3, 4}),
+    ("N=2 and 35 days: the age keeps", entry(*ALL, versions=2, seconds=35 * DAY), HISTORY, False, {0, 2, 3, 4}),
+    ("N=9 and 1 second: fewer than N exist, so all stay", entry(*ALL, versions=9, seconds=1), HISTORY, False, {0, 1, 2, 3, 4}),
+    ("N=1 and 1 second", entry(*ALL, versions=1, seconds=1), HISTORY, False, {0, 4}),
+    ("N=1 and 1 second, current counted", entry(*ALL, versions=1, seconds=1), HISTORY, True, {0}),
+    # everything
+    ("indefinite", entry(*ALL), HISTORY, False, {0, 1, 2, 3, 4}),
+    ("indefinite, current counted", entry(*ALL), HISTORY, True, {0, 1, 2, 3, 4}),
+]
+
+
+def left(policy: Policy | None, history: dict[int, int]) -> set[int]:
+    """What a policy leaves of a history, by the sentences of the design alone; the current version is protected."""
+    newest_first = [0, *sorted(history.keys() - {0}, reverse=True)]
+    if policy is None:
+        return set(newest_first)
+    older, beyond = policy.select.older_than, policy.select.beyond
+    gone = set()
+    for position, version in enumerate(newest_first):
+        outside = beyond is None or beyond.transactions is None or position >= beyond.transactions
+        old = older is None or NOW - timedelta(days=history[version]) < older.age.before(NOW)
+        if outside and old and version != 0:
+            gone.add(version)
+    return set(newest_first) - gone
+
+
+@pytest.mark.parametrize(("rule", "history", "current_counts", "kept"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
+def test_what_is_kept(rule: AspectEntry, history: dict[int, int], current_counts: bool, kept: set[int]) -> None:
+    assert left(as_policy(rule, ["meta/*"], current_counts), history) == kept
+
+
+@given(st.integers(1, 6) | st.none(), st.integers(1, 50) | st.none(), st.lists(st.integers(0, 60), max_size=8), st.booleans())
+def test_what_is_kept_as_datahub_says_it(versions: int | None, days: int | None, ages: list[int], current_counts: bool) -> None:
+    """Its page: the latest version never goes; N latest versions are kept; versions of the last seconds are kept."""
+    ages = sorted(ages, reverse=True)  # version 1 is the oldest
+    rule = entry(*ALL, versions or 0, (days or 0) * DAY)
+    newest = set(range(1, len(ages) + 1)[max(0, len(ages) - (versions or 0) + current_counts) :]) if versions else set()
+    young = {version for version, age in enumerate(ages, 1) if days and age <= days}
+    everything = set(range(1, len(ages) + 1)) if not versions and not days else set()
+    history = {0: 0, **dict(enumerate(ages, 1))}
+    assert left(as_policy(rule, ["meta/*"], current_counts), history) == {0} | newest | young | everything
+
+
+def test_a_policy_has_the_entrys_name_its_sentence_a_grace_and_nothing_that_reaches_latest_views() -> None:
+    policy = as_policy(entry(*EXACT, versions=3, force=True), ["meta/dataset.status"])
+    assert policy is not None
+    assert (policy.name, policy.grace, policy.force_overwrite) == ("datahub:dataset.status", Duration(days=7), True)
+    assert policy.latest_view is None
+    assert policy.description == sentence(entry(*EXACT, versions=3))
+    assert (policy.branches.reach, policy.sweep.mode) == ("live", "delete")
+
+
+def test_the_grace_can_be_chosen() -> None:
+    (policy,) = policies_for([entry(*ALL, versions=1)], ["meta/a.b"], grace=Duration(days=1))
+    assert policy.grace == Duration(days=1)
+
+
+def test_an_age_in_whole_days_reads_as_days() -> None:
+    """2592000 seconds are DataHub's way to write 30 days; both move an instant by the same length."""
+    policy = as_policy(entry(*ALL, seconds=30 * DAY), ["meta/*"])
+    assert policy is not None
+    assert policy.select.older_than is not None
+    assert policy.select.older_than.age == Duration(days=30)
+
+
+# --- over which datasets ---
+
+SHIPPED = [
+    entry("dataHubAction", "dataHubActionStatus", versions=1),
+    entry("dataset", "*", seconds=60),
+    entry("*", "*", versions=20),
+]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "answer"),
+    [
+        pytest.param([], {}, id="no dataset: no policy"),
+        pytest.param(["m/chart.status"], {"datahub:*.*": ("m/chart.status",)}, id="one for all"),
+        pytest.param(
+            ["m/dataset.b", "m/chart.a", "m/dataHubAction.dataHubActionStatus", "m/dataset.a"],
+            {
+                "datahub:dataHubAction.dataHubActionStatus": ("m/dataHubAction.dataHubActionStatus",),
+                "datahub:dataset.*": ("m/dataset.a", "m/dataset.b"),
+                "datahub:*.*": ("m/chart.a",),
+            },
+            id="each dataset with its winner, policies in the order of the entries, datasets by name",
+        ),
+        pytest.param(["m/a.b", "m/a.b"], {"datahub:*.*": ("m/a.b",)}, id="a dataset named twice is one"),
+        pytest.param(["m/a.b", "n/a.b"], {"datahub:*.*": ("m/a.b", "n/a.b")}, id="several stores"),
+        pytest.param(["m.x/dataset.a"], {"datahub:dataset.*": ("m.x/dataset.a",)}, id="a dot in the store's name"),
+        pytest.param(["m/dataset.a.b"], {"datahub:dataset.*": ("m/dataset.a.b",)}, id="a dot in the aspect's name"),
+        pytest.param(["m/a[1].b*?"], {"datahub:*.*": ("m/a[[]1].b[*][?]",)}, id="marks of globs are escaped"),
+        pytest.param(["m/plain", "plain.x", "m/.x", "m/x.", "m/"], {}, id="what is no entity.aspect is chosen by none"),
+    ],
+)
+def test_policies_choose_exactly_the_datasets_that_their_entry_wins(
+    datasets: list[str], answer: dict[str, tuple[str, ...]]
+) -> None:
+    found = policies_for(SHIPPED, datasets)
+    assert [(policy.name, policy.datasets.include) for policy in found] == list(answer.items())
+
+
+@given(st.text("ab*?[]!-.", min_size=1, max_size=8), st.text("ab*?[]!-.", min_size=1, max_size=8))
+def test_an_escaped_name_matches_itself_alone(name: str, other: str) -> None:
+    assert matches(f"m/{name}", [escaped(f"m/{name}")])
+    assert matches(f"m/{other}", [escaped(f"m/{name}")]) == (name == other)
+
+
+# --- the file ---
+
+REAL = """\
+- entity: "*" # for all
+  aspect: "*"
+  config:
+    retention:
+      version:
+        maxVersions: 20
+- entity: "dataset"
+  aspect: datasetProperties
+  config:
+    retention:
+      version: {maxVersions: 10}
+      time: {maxAgeInSeconds: 2592000}
+- {entity: dataset, aspect: ownership, forceOverwrite: true, config: {retention: {indefinite: {}}}}
+"""
+
+
+def test_a_file_as_datahub_has_it_is_read() -> None:
+    general, both, free = read(REAL)
+    assert general == entry("*", "*", versions=20)
+    assert both == entry("dataset", "datasetProperties", versions=10, seconds=30 * DAY)
+    assert free == entry("dataset", "ownership", force=True)
+
+
+AB = "{entity: a, aspect: b, %s}"
+RETENTION = "{entity: a, aspect: b, config: {retention: {%s}}}"
+FREE = "config: {retention: {indefinite: {}}}"
+REST = FREE + "}"
+
+BAD = [
+    # (an entry, its name, the key at fault, the value found, a part of what was expected)
+    (AB % "forceOverwrite: true", "datahub:a.b", "config", None, "a value"),
+    ("{aspect: b, " + REST, "#1", "entity", None, "a value"),
+    ("{entity: a, " + REST, "#1", "aspect", None, "a value"),
+    ("just words", "#1", None, "'just words'", "a mapping"),
+    (AB % "config: {}", "datahub:a.b", "config.retention", None, "a value"),
+    # A rule that says nothing, or both things, is not one that this tool chooses a meaning for.
+    (RETENTION % "", "datahub:a.b", "config.retention", None, "indefinite, version or time"),
+    (RETENTION % "indefinite: ", "datahub:a.b", "config.retention.indefinite", None, "a mapping"),
+    (RETENTION % "version: ", "datahub:a.b", "config.retention.version", None, "a mapping"),
+    (RETENTION % "time: ", "datahub:a.b", "config.retention.time", None, "a mapping"),
+    (RETENTION % "indefinite: true", "datahub:a.b", "config.retention.indefinite", "True", "a mapping"),
+    (RETENTION % "indefinite: {}, time: {maxAgeInSeconds: 1}", "datahub:a.b", "config.retention", None, "indefinite alone"),
+    (RETENTION % "indefinite: {}, version: {maxVersions: 1}", "datahub:a.b", "config.retention", None, "indefinite alone"),
+    # Unknown keys: the rest of the entry could mean something else than its author thinks.
+    (RETENTION % "versions: {maxVersions: 1}", "datahub:a.b", "config.retention.versions", None, "one of indefinite, version"),
+    (RETENTION % "version: {maxVersions: 1, n: 1}", "datahub:a.b", "config.retention.version.n", None, "one of maxVersions"),
+    (AB % f"force_overwrite: true, {FREE}", "datahub:a.b", "force_overwrite", None, "one of entity, aspect, config, force"),
+    (AB % f"forceOverwrite: 'yes', {FREE}", "datahub:a.b", "forceOverwrite", "'yes'", "true or false"),
+    # DataHub knows whole names and *, and no other pattern.
+    ("{entity: 'data*', aspect: b, " + REST, "datahub:data*.b", "entity", "'data*'", "a whole name"),
+    ("{entity: a.b, aspect: b, " + REST, "datahub:a.b.b", "entity", "'a.b'", "a whole name"),
+    ("{entity: '', aspect: b, " + REST, "datahub:.b", "entity", "''", "a whole name"),
+    ("{entity: a, aspect: 5, " + REST, "#1", "aspect", "5", "a string"),
+    # Numbers: to keep nothing is not a way to keep, and what DataHub could not read is not read here.
+    *(
+        (RETENTION % f"{kind}: {{{number}: {text}}}", "datahub:a.b", f"config.retention.{kind}.{number}", value, expected)
+        for kind, number in (("version", "maxVersions"), ("time", "maxAgeInSeconds"))
+        for text, value, expected in (
+            ("0", "0", "more than 0"),
+            ("-1", "-1", "more than 0"),
+            ("2147483648", "2147483648", "at most 2147483647"),
+            ("1.0", "1.0", "a whole number"),
+            ("'20'", "'20'", "a whole number"),
+            ("true", "True", "a whole number"),
+            ("", None, "a whole number"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "policy", "key", "value", "expected"), BAD, ids=[row[0] for row in BAD])
+def test_a_mistake_is_named(text: str, policy: str, key: str | None, value: str | None, expected: str) -> None:
+    (problem,) = problems(f"# DataHub\n- {text}")
+    assert (problem.file, problem.line, problem.policy, problem.key) == ("datahub.yaml", 2, policy, key)
+    assert (problem.value, expected in (problem.expected or "")) == (value, True)
+
+
+def test_every_mistake_of_a_file_is_reported_at_once() -> None:
+    text = REAL.replace("maxVersions: 20", "maxVersions: 0").replace("2592000", "soon")
+    text += "- {entity: '*', aspect: '*', config: 5}\n"
+    assert [(problem.line, problem.policy, problem.key) for problem in problems(text)] == [
+        (6, "datahub:*.*", "config.retention.version.maxVersions"),
+        (12, "datahub:dataset.datasetProperties", "config.retention.time.maxAgeInSeconds"),
+        (14, "datahub:*.*", "config"),
+    ]
+
+
+def test_one_key_twice_in_a_file_is_reported_where_the_second_stands() -> None:
+    (problem,) = problems(f"{REAL}- {{entity: '*', aspect: '*', config: {{retention: {{indefinite: {{}}}}}}}}\n")
+    assert (problem.file, problem.line, problem.policy) == ("datahub.yaml", 14, "datahub:*.*")
+    assert problem.remedy == "The other one is on line 1."
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        pytest.param(REAL, True, id="as DataHub has it"),
+        pytest.param("- {entity: a}", True, id="broken, but meant so"),
+        pytest.param("- {aspect: a}", True, id="broken the other way"),
+        pytest.param("- x\n- {entity: a}", True, id="broken in one entry: the reader names it"),
+        pytest.param("policies: []", False, id="our own file"),
+        pytest.param("entity: a\naspect: b", False, id="an entry without its list"),
+        pytest.param("- {name: a, datasets: {include: [x]}}", False, id="our own policies without their heading"),
+        pytest.param("[]", False, id="nothing to tell by"),
+        pytest.param("words", False, id="words"),
+    ],
+)
+def test_datahubs_file_is_told_from_ours(text: str, answer: bool) -> None:
+    assert looks_like_datahub(parse_document(text, "x").data) is answer
+
+
+def test_a_file_that_is_no_list_is_refused() -> None:
+    (problem,) = problems("entity: a\n")
+    assert (problem.what, problem.file) == ("is not a list", "datahub.yaml")
+
+
+@pytest.mark.parametrize(
+    ("rule", "current_counts", "text"),
+    [
+        (entry(*EXACT), False, "Keeps every version of aspect status of entity dataset."),
+        (
+            entry(*ALL, versions=20),
+            False,
+            "Marks a version of every aspect of every entity when it is not among the newest 20 versions before the current"
+            " one. The current version always stays.",
+        ),
+        (
+            entry(*EXACT, versions=1),
+            False,
+            "Marks a version of aspect status of entity dataset when it is not the newest one before the current one."
+            " The current version always stays.",
+        ),
+        (
+            entry(*EXACT, versions=2),
+            True,
+            "Marks a version of aspect status of entity dataset when it is not among the newest 2 versions, the current one"
+            " counted. The current version always stays.",
+        ),
+        (
+            entry(*ASPECT, versions=1),
+            True,
+            "Marks a version of aspect status of every entity when it is not the current one."
+            " The current version always stays.",
+        ),
+        (
+            entry(*ENTITY, versions=1500, seconds=30 * DAY + 60),
+            False,
+            "Marks a version of every aspect of entity dataset when it is not among the newest 1,500 versions before the"
+            " current one and is more than 30 days and 1 minute old. The current version always stays.",
+        ),
+    ],
+)
+def test_an_entry_says_what_it_does(rule: AspectEntry, current_counts: bool, text: str) -> None:
+    assert sentence(rule, current_counts) == text

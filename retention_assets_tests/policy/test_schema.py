@@ -1,0 +1,129 @@
+"""The JSON Schema for editors accepts what is accepted and refuses what is refused, as far as a schema can.
+
+Belongs here: `policy/schema.py`, against the tables of test_language.py. An editor that underlines what is right is switched off,
+and one that stays silent about a typo is not needed.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_assets.errors import BadInput
+from retention_assets.policy.durations import parse_duration
+from retention_assets.policy.language import load_policies
+from retention_assets.policy.schema import policy_schema
+from retention_assets.settings.yaml import parse_document
+from retention_assets_tests.policies import holds, policies
+from retention_assets_tests.policy.test_language import BROKEN
+
+SCHEMA = json.loads(policy_schema())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def accepts(data: Any) -> bool:
+    """Whether an editor shows the document without a mark."""
+    return bool(VALIDATOR.is_valid(data))
+
+
+# Refused by the loader only. A schema sees one value at a time and no names, no calendar, no grammar.
+BEYOND_A_SCHEMA = {
+    # keys that need each other, or may not stand together
+    "select-that-only-widens", "from-table-beside-an-age", "from-table-beside-a-count", "from-table-beside-a-window",
+    "from-table-beside-windows", "window-without-an-age", "window-of-a-branch-without-an-age", "window-without-a-line",
+    "in-and-not-in-one-branch", "unreachable-on-a-branch", "no-grace-without-a-word", "a-word-without-no-grace",
+    "a-word-beside-a-grace",
+    # several places
+    "two-policies-of-one-name", "two-holds-of-one-name", "key-twice", "key-of-a-policy-twice",
+    # values whose text is right and whose meaning is not
+    "age-of-zero", "iso-age-of-zero", "age-of-zero-of-views", "duration-too-long", "duration-far-too-long", "duration-number-too-long",
+    "duration-too-long-in-days", "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
+    "until-before-the-year-one", "fraction-that-is-no-number",
+    "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",
+    "glob-with-an-open-set", "glob-with-an-empty-range", "hold-on-nothing", "hold-without-a-store",
+    # conditions
+    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column", "condition-with-a-second-statement",
+    "condition-with-a-comment", "condition-that-calls-java", "condition-with-a-query", "condition-too-deep", "condition-too-long",
+}  # fmt: skip
+
+
+def parsed() -> list[Any]:
+    """The broken files that are YAML, as data."""
+    found = []
+    for case in BROKEN:
+        text, name = case.values[0], case.id
+        try:
+            found.append(pytest.param(parse_document(text, "f").data, name not in BEYOND_A_SCHEMA, id=name))
+        except BadInput:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("data", "refused"), parsed())
+def test_the_schema_refuses_what_the_loader_refuses_but_for_what_no_schema_can_say(data: Any, refused: bool) -> None:
+    assert accepts(data) is not refused
+
+
+def test_the_list_of_what_no_schema_can_say_names_broken_files() -> None:
+    assert {case.id for case in BROKEN} >= BEYOND_A_SCHEMA
+
+
+@given(policies(), holds())
+def test_the_schema_accepts_every_policy_that_the_model_accepts(
+    drawn: list[dict[str, Any]], held: list[dict[str, Any]]
+) -> None:
+    VALIDATOR.validate(json.loads(json.dumps({"policies": drawn, "holds": held})))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["90s", "45m", "12h", "30d", "2w", "6mo", "2y", "P2Y", "P6M", "P2W", "PT36H", "P1Y2M3W4DT5H6M7S", "0s", "007d"],
+)
+def test_the_schema_accepts_every_form_of_a_duration(text: str) -> None:
+    # Zero is a duration, though not an age; which of the two a key takes is beyond the pattern.
+    assert accepts({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": "all", "grace": text}]})
+
+
+@given(st.text("0123456789smhdwoyPYMWDTHS.- ", max_size=8))
+def test_the_pattern_of_a_duration_accepts_what_the_loader_accepts(text: str) -> None:
+    data = {"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": "all", "grace": text}]}
+    try:
+        parse_duration(text)
+        wrong = ""
+    except ValueError as fault:
+        wrong = str(fault)
+    # How long it is, is beyond a pattern.
+    assert accepts(data) == ("is not a duration" not in wrong)
+
+
+@pytest.mark.parametrize(
+    "datasets", ["lake/d", ["lake/d", "ods/*"], {"include": ["lake/d"], "exclude": ["*x"], "with": {"a": "b"}}]
+)
+def test_the_schema_accepts_every_form_of_a_hold(datasets: Any) -> None:
+    assert accepts({"holds": [{"datasets": datasets}]})
+
+
+def test_the_schema_is_a_schema_and_the_same_each_time() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert policy_schema() == policy_schema()
+    assert policy_schema().endswith("}\n")
+
+
+def test_no_part_of_the_schema_takes_null_or_a_key_that_nobody_knows() -> None:
+    assert "null" not in policy_schema()
+    for part in [SCHEMA, *SCHEMA["$defs"].values()]:
+        assert part["additionalProperties"] is False
+
+
+def test_every_default_of_the_schema_is_one_that_a_file_may_say(tmp_path: Path) -> None:
+    # An editor offers defaults; what it offers has to be accepted.
+    properties = SCHEMA["$defs"]["Policy"]["properties"]
+    defaults = {key: value["default"] for key, value in properties.items() if "default" in value}
+    assert defaults["grace"] == "1w"
+    document = {"policies": [{"name": "p", "datasets": {"include": ["lake/d"]}, "select": "all", **defaults}], "holds": []}
+    (tmp_path / "p.yaml").write_text(json.dumps(document))
+    assert load_policies([tmp_path]).policies

@@ -1,0 +1,220 @@
+"""What Dagster's pages show: tables whose columns mean something, numbers that add up, and nothing without bounds.
+
+Belongs here: the tables of retention_assets/shown, from values made by hand, as Dagster reads them back.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from retention_assets.frames.log import LOG
+from retention_assets.frames.statistics import LARGEST, column_statistics
+from retention_assets.frames.verdicts.reason_counts import WHY
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
+from retention_assets.frames.views.branch_ends import BRANCH_ENDS
+from retention_assets.frames.views.branch_views import BRANCH_VIEWS
+from retention_assets.ledger.marks.pending import Spared, Waiting
+from retention_assets.policy.book import as_loaded, compare
+from retention_assets.policy.model import Policy
+from retention_assets.render.dagster_branches import shown_branches
+from retention_assets.render.dagster_logs import LOG_COLUMNS, VERDICT_COLUMNS, VIEW_COLUMNS, shown_log
+from retention_assets.render.dagster_policies import shown_policies
+from retention_assets.render.dagster_sweeps import shown_spared
+from retention_assets.render.dagster_tables import MOST_SHOWN, bar, size
+from retention_assets.render.dagster_verdicts import shown_reasons, shown_verdicts
+from retention_assets.render.dagster_waiting import shown_waiting
+
+AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def rows(value: dg.MetadataValue) -> list[dict[str, Any]]:
+    """A table as the page gets it: every row has the columns of the schema, in their order."""
+    assert isinstance(value, dg.TableMetadataValue)
+    names = [column.name for column in value.schema.columns]
+    assert all(list(record.data) == names for record in value.records)
+    return [dict(record.data) for record in value.records]
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "shown"),
+    [(0, 10, ""), (10, 10, "██████████"), (5, 10, "█████"), (1, 10**9, "▏"), (0, 0, ""), (-1, 5, ""), (33, 80, "████▏")],
+)
+def test_a_bar_is_as_long_as_its_value(value: int, most: int, shown: str) -> None:
+    assert bar(value, most) == shown
+
+
+def test_a_size_is_not_broken_at_its_space() -> None:
+    assert size(1536) == "1.5\u00a0KiB"
+
+
+@pytest.mark.parametrize(
+    ("shown", "schema"),
+    [(LOG_COLUMNS, LOG), (VIEW_COLUMNS, BRANCH_VIEWS), (VERDICT_COLUMNS, CANDIDATE_MARKS)],
+    ids=["log", "views", "verdicts"],
+)
+def test_every_column_of_an_asset_says_what_it_means(shown: dg.TableSchema, schema: pa.Schema) -> None:
+    assert [column.name for column in shown.columns] == schema.names
+    assert all(column.description for column in shown.columns)
+    assert not any("dictionary" in column.type for column in shown.columns)
+
+
+# --- logs and branches ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
+    log = pa.Table.from_pylist(
+        [
+            {
+                "dataset": "lake/a",
+                "type": "SNAPSHOT",
+                "closed_at": AS_OF,
+                "bytes": 2048,
+                "heads": ["main", "dev"],
+                "tags": None,
+            },
+            {"dataset": "lake/b", "type": "APPEND", "closed_at": None, "bytes": None, "heads": [], "tags": ["v1"]},
+        ],
+        LOG,
+    )
+    largest = [{"dataset": f"lake/{name}", "transactions": 1, "bytes": amount} for name, amount in (("b", 0), ("a", 2048))]
+    shown = shown_log(column_statistics(log), largest)
+    assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2048, "branches": 2, "tags": 1}
+    columns = {row["column"]: row for row in rows(shown["columns"])}
+    assert columns["closed_at"] == {
+        "column": "closed_at", "nulls": 1, "least": "2026-06-09 00:00", "most": "2026-06-09 00:00", "distinct": None,
+        "total": "", "words": "",
+    }  # fmt: skip
+    assert columns["type"]["words"] == "APPEND, SNAPSHOT"
+    assert (columns["bytes"]["least"], columns["bytes"]["total"]) == ("2,048", "2.0\u00a0KiB")
+    assert (columns["dataset"]["distinct"], columns["dataset"]["words"]) == (2, "")
+    assert [(row["dataset"], row["share"]) for row in rows(shown["largest_datasets"])] == [("lake/a", "█" * 10), ("lake/b", "")]
+
+
+def test_an_empty_log_is_shown_too() -> None:
+    shown = shown_log(column_statistics(LOG.empty_table()), [])
+    assert (shown["bytes"], rows(shown["largest_datasets"])) == (0, [])
+
+
+def test_no_more_than_the_largest_datasets_are_shown() -> None:
+    many = [{"dataset": f"lake/{number}", "transactions": 1, "bytes": number} for number in range(100)]
+    shown = rows(shown_log(column_statistics(LOG.empty_table()), many)["largest_datasets"])
+    assert [row["bytes"] for row in shown] == list(range(99, 99 - LARGEST, -1))
+
+
+def test_the_largest_branches_of_all_parts_stand_first_and_the_table_ends() -> None:
+    ends = pa.Table.from_pylist(
+        [
+            {"dataset": "lake/d", "branch": f"b{number}", "views": 2, "transactions": number, "newest_close": None}
+            for number in range(MOST_SHOWN + 5)
+        ],
+        BRANCH_ENDS,
+    )
+    shown = rows(shown_branches(ends))
+    assert len(shown) == MOST_SHOWN
+    assert shown[0] == {
+        "dataset": "lake/d", "branch": f"b{MOST_SHOWN + 4}", "views": 2, "transactions": MOST_SHOWN + 4, "newest_close": "",
+    }  # fmt: skip
+
+
+# --- policies and verdicts --------------------------------------------------------------------------------------------
+
+
+def policy(name: str, days: int) -> Policy:
+    about = {"include": ["lake/*"]}
+    return Policy.model_validate({"name": name, "datasets": about, "select": {"older_than": f"{days}d"}})
+
+
+def test_a_policy_is_shown_with_its_sentence_and_what_a_person_must_look_at_first() -> None:
+    loaded = [as_loaded(policy(name, 30)) for name in ("new", "same", "changed")]
+    stored = [
+        compare([], [as_loaded(policy(name, days))])[0].written(by, AS_OF)
+        for name, days, by in (("same", 30, "::"), ("changed", 90, "ann"), ("gone", 7, "::"))
+    ]
+    stored[1] = stored[1].__class__(**{**stored[1].__dict__, "system": False})
+    shown = {row["policy"]: row for row in rows(shown_policies(compare(stored, loaded), stored))}
+    assert list(shown) == ["changed", "gone", "new", "same"]
+    assert {name: row["outcome"] for name, row in shown.items()} == {
+        "changed": "drifted", "gone": "absent", "new": "written", "same": "skipped",
+    }  # fmt: skip
+    assert "more than 90 days ago" in shown["changed"]["sentence"]
+    assert "ann" in shown["changed"]["reason"]
+    assert shown["new"]["sentence"] == "It is not in force."
+    assert (shown["same"]["version"], shown["same"]["reason"]) == (1, "")
+
+
+def test_verdicts_are_summed_over_parts() -> None:
+    part = {"closed_at_max": None}
+    sums = pa.Table.from_pylist(
+        [
+            {"verdict": "mark", "policy": "p", "count_all": 2, "bytes_sum": 10, **part},
+            {"verdict": "mark", "policy": "p", "count_all": 3, "bytes_sum": 5, **part},
+            {"verdict": "keep", "policy": None, "count_all": 4, "bytes_sum": None, **part},
+        ]
+    )
+    shown = shown_verdicts(sums)
+    assert {name: value for name, value in shown.items() if name != "by_policy"} == {
+        "dagster/row_count": 9, "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
+        "open": 0, "open_bytes": 0,
+    }  # fmt: skip
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in rows(shown["by_policy"])] == [
+        ("keep", "", 4, 0), ("mark", "p", 5, 15),
+    ]  # fmt: skip
+
+
+def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:
+    example = {"dataset": "lake/d", "transaction": "T1", "policy": "p", "witness": "main"}
+    reasons = pa.Table.from_pylist(
+        [
+            {"verdict": "spare", "code": "LATEST_VIEW", "transactions": 2, "bytes": 3, "examples": [example]},
+            {"verdict": "spare", "code": "LATEST_VIEW", "transactions": 5, "bytes": 4, "examples": []},
+        ],
+        WHY,
+    )
+    shown = shown_reasons(reasons)
+    (reason,) = rows(shown["reasons"])
+    assert (reason["transactions"], reason["bytes"], reason["meaning"]) == (7, 7, Reason.LATEST_VIEW.text("…"))
+    (one,) = rows(shown["why"])
+    assert one == {
+        "verdict": "spare", "dataset": "lake/d", "transaction": "T1", "policy": "p", "reason": "LATEST_VIEW", "witness": "main",
+        "sentence": "It is in the latest view of branch 'main': readers of that branch need it.",
+    }  # fmt: skip
+
+
+# --- what waits, and what was spared ----------------------------------------------------------------------------------
+
+
+def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
+    waiting = [
+        Waiting("p", AS_OF - 8 * DAY, AS_OF - DAY, False, 2, 20),
+        Waiting("p", AS_OF - 7 * DAY, AS_OF, False, 1, 10),
+        Waiting("q", AS_OF, AS_OF + 9 * DAY, True, 4, 40),  # a sweep has begun on it, whatever its day was
+        Waiting("q", AS_OF, AS_OF + timedelta(hours=30), False, 8, 80),
+        Waiting("p", AS_OF, AS_OF + timedelta(hours=47), False, 16, 160),
+    ]
+    shown = shown_waiting(waiting, AS_OF)
+    by_day = rows(shown.pop("due_by_day"))
+    assert shown == {
+        "marked": 31, "marked_bytes": 310, "due": 7, "due_bytes": 70, "waiting": 24, "waiting_bytes": 240,
+    }  # fmt: skip
+    assert [(row["due"], row["marks"], row["bytes"], row["policies"]) for row in by_day] == [
+        ("now", 7, 70, "p, q"), ("2026-06-10", 24, 240, "p, q"),
+    ]  # fmt: skip
+
+
+def test_nothing_waits() -> None:
+    shown = shown_waiting([], AS_OF)
+    assert rows(shown.pop("due_by_day")) == []
+    assert set(shown.values()) == {0}
+
+
+def test_what_was_spared_is_shown_by_reason_with_most_marks_first() -> None:
+    shown = rows(shown_spared([Spared("lake/a", "held", 1, "T9"), Spared("lake/b", "a tag pins it", 5, "T1")]))
+    assert [(row["dataset"], row["marks"], row["for_example"]) for row in shown] == [("lake/b", 5, "T1"), ("lake/a", 1, "T9")]

@@ -1,0 +1,268 @@
+"""The SQL base that stores share, on every kind of database: what is tried again, what is not, and what readers cost others."""
+
+import pickle
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from sqlalchemy import Connection, select, text
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import INSTANT
+from retention_assets.settings.urls import Url
+from retention_assets.sql import engines, streams
+from retention_assets.sql.databases import Database, WriteFailed
+
+ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def database(store_url: str) -> Iterator[Database]:
+    """A database with one small table."""
+    database = Database(Url(store_url), "s")
+    database.write(_made)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of others are waited for only a moment."""
+    monkeypatch.setattr(engines, "LOCK_SECONDS", 1)
+
+
+def _made(connection: Connection) -> None:
+    connection.execute(text("CREATE TABLE t (k bigint PRIMARY KEY, v varchar(50))"))
+    connection.execute(text("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"))
+
+
+def _rows(database: Database) -> list[tuple[int, str]]:
+    with database.reading() as connection:
+        return [(row.k, row.v) for row in connection.execute(text("SELECT k, v FROM t ORDER BY k"))]
+
+
+def _set(value: str, key: int = 1) -> Callable[[Connection], int]:
+    return lambda connection: connection.execute(text("UPDATE t SET v = :v WHERE k = :k"), {"v": value, "k": key}).rowcount
+
+
+def test_a_reader_sees_one_state_and_no_writer_waits_for_it(database: Database) -> None:
+    with database.reading() as connection:
+        before = connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar()
+        if database.dialect != "sqlite":  # a SQLite file that is not in WAL mode can't do this; the next test has one that is
+            database.write(_set("new"))
+        assert connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar() == before == "a"
+
+
+def test_in_wal_mode_neither_waits_on_sqlite(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "wal.db") as made:
+        made.execute("PRAGMA journal_mode = WAL")
+    made.close()
+    database = Database(Url(f"sqlite:///{tmp_path / 'wal.db'}"), "s")
+    database.write(_made)
+    with database.reading() as connection:
+        assert connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar() == "a"
+        database.write(_set("new"))
+        assert connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar() == "a"
+    assert _rows(database)[0] == (1, "new")
+
+
+def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(Refused, match="can't be read"), database.reading() as connection:
+        connection.execute(text("DELETE FROM t"))
+    assert len(_rows(database)) == 3
+
+
+def test_a_write_is_done_whole_or_not_at_all(database: Database) -> None:
+    def half(connection: Connection) -> None:
+        connection.execute(text("DELETE FROM t WHERE k = 1"))
+        connection.execute(text("INSERT INTO t VALUES (2, 'again')"))
+
+    with pytest.raises(WriteFailed) as caught:
+        database.write(half)
+    assert not caught.value.is_transient
+    assert len(_rows(database)) == 3
+
+
+def test_a_fault_of_the_statement_is_not_tried_again(database: Database) -> None:
+    tries = []
+
+    def wrong(connection: Connection) -> None:
+        tries.append(1)
+        connection.execute(text("SELECT nonsense FROM nowhere"))
+
+    with pytest.raises(WriteFailed, match="nowhere") as caught:
+        database.write(wrong)
+    assert (len(tries), caught.value.is_transient, caught.value.is_lost) == (1, False, False)
+
+
+def test_a_deadlock_is_tried_again(database: Database) -> None:
+    """Two transactions that lock the same two rows in opposite order: the database undoes one, which then succeeds."""
+    if database.dialect == "sqlite":
+        pytest.skip("SQLite has one writer at a time, so that no two can wait for each other")
+    both, tries = threading.Barrier(2), [0, 0]
+
+    def crossed(who: int, first: int, second: int) -> None:
+        def work(connection: Connection) -> None:
+            tries[who] += 1
+            _set(f"by {who}", first)(connection)
+            if tries[who] == 1:
+                both.wait(30)
+            _set(f"by {who}", second)(connection)
+
+        database.write(work)
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(crossed, 0, 1, 2), threads.submit(crossed, 1, 2, 1)]:
+            done.result()
+    assert sum(tries) == 3
+    assert len({value for _, value in _rows(database)[:2]}) == 1
+
+
+def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> None:
+    """Under REPEATABLE READ, PostgreSQL refuses to change a row that somebody changed since the snapshot."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS counted")
+        connection.execute("CREATE TABLE counted (k int PRIMARY KEY, n int)")
+        connection.execute("INSERT INTO counted VALUES (1, 0)")
+    database, tries = Database(Url(server), "s"), list[int]()
+
+    def work(connection: Connection) -> None:
+        tries.append(1)
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        seen = connection.execute(text("SELECT n FROM counted")).scalar() or 0
+        if len(tries) == 1:
+            with psycopg.connect(server, autocommit=True) as other:
+                other.execute("UPDATE counted SET n = 41")
+        connection.execute(text("UPDATE counted SET n = :n"), {"n": seen + 1})
+
+    database.write(work)
+    with database.reading() as reader:
+        assert reader.execute(text("SELECT n FROM counted")).scalar() == 42
+    assert len(tries) == 2
+    database.close()
+
+
+def test_a_lost_connection_is_made_anew(database: Database) -> None:
+    """The server ends the connection in the middle of the transaction: nothing of it is done, and it is done once again."""
+    if database.dialect == "sqlite":
+        pytest.skip("SQLite is in this program")
+    tries = []
+
+    def work(connection: Connection) -> None:
+        tries.append(1)
+        _set("once", 1)(connection)
+        if len(tries) == 1:
+            _end(database, connection)
+        _set("twice", 2)(connection)
+
+    database.write(work)
+    assert len(tries) == 2
+    assert _rows(database)[:2] == [(1, "once"), (2, "twice")]
+
+
+def _end(database: Database, connection: Connection) -> None:
+    postgresql = database.dialect == "postgresql"
+    number = connection.execute(text("SELECT pg_backend_pid()" if postgresql else "SELECT connection_id()")).scalar()
+    with database.engine.connect() as other:
+        other.exec_driver_sql(f"SELECT pg_terminate_backend({number})" if postgresql else f"KILL {number}")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_lock_that_does_not_come_ends_in_words(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retention_assets.sql.databases.ATTEMPTS", 2)
+    database = Database(Url(store_url), "s")
+    database.write(_made)
+    tries = []
+
+    def waiting(connection: Connection) -> None:
+        tries.append(1)
+        _set("never")(connection)
+
+    with database.engine.connect() as other, other.begin():
+        _set("held")(other)
+        with pytest.raises(WriteFailed) as caught:
+            database.write(waiting)
+    assert (caught.value.is_transient, caught.value.is_lost) == (True, False), str(caught.value)
+    # On SQLite it is the transaction that can't begin.
+    assert len(tries) == (0 if database.dialect == "sqlite" else 2)
+    assert _rows(database)[0] == (1, "held")
+    database.close()
+
+
+def test_a_stream_comes_in_batches_of_the_schema(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "BATCH", 1000)
+    monkeypatch.setattr(streams, "BYTES", 20_000)
+    table = database.table("t")
+    rows = [{"k": key, "v": f"value {key}"} for key in range(4, 3011)]
+    database.write(lambda connection: connection.execute(table.insert(), rows))
+    found = list(database.batches(select(table.c.k, table.c.v).where(table.c.v != "it's 100% \\ ü"), ROWS))
+    assert all(batch.schema == ROWS for batch in found)
+    assert len(found) > 2
+    assert sorted(pa.Table.from_batches(found)["k"].to_pylist()) == list(range(1, 3011))
+
+
+def test_instants_are_made_of_what_each_database_keeps(database: Database) -> None:
+    kind = {"sqlite": "text", "postgresql": "timestamp(6)"}.get(database.dialect, "datetime(6)")
+    at = "2026-01-02 03:04:05.123456"
+    database.write(lambda connection: connection.execute(text(f"CREATE TABLE times (a {kind}, b {kind})")))
+    database.write(lambda connection: connection.execute(text("INSERT INTO times VALUES (:at, NULL)"), {"at": at}))
+    times = database.table("times")
+    [batch] = database.batches(select(times.c.a, times.c.b), pa.schema([("a", INSTANT), ("b", INSTANT)]))
+    assert [str(value) for value in batch["a"].cast(pa.string())] == [f"{at}Z"]
+    assert batch["b"].null_count == 1
+
+
+def test_any_name_is_quoted(database: Database) -> None:
+    quote = database.engine.dialect.identifier_preparer.quote_identifier
+    name, column = 'Select "it\'s" ü%', "from %s"
+    made = f"CREATE TABLE {quote(name)} ({quote(column)} bigint)"
+    database.write(lambda connection: connection.exec_driver_sql(made.replace("%%", "%").replace("%", _percent(database))))
+    table = database.table(name)
+    database.write(lambda connection: connection.execute(table.insert().values({column: 7})))
+    [batch] = database.batches(select(table.c[column]), pa.schema([("n", pa.int64())]))
+    assert batch["n"].to_pylist() == [7]
+
+
+def _percent(database: Database) -> str:
+    return "%" if database.dialect == "sqlite" else "%%"
+
+
+def test_a_table_that_is_not_there_is_named(database: Database) -> None:
+    with pytest.raises(Refused, match="no table nowhere"):
+        database.table("nowhere")
+
+
+def test_indexes_are_found(database: Database) -> None:
+    database.write(lambda connection: connection.execute(text("CREATE INDEX by_v ON t (v)")))
+    assert database.indexes("t") == [("k",), ("v",)]
+
+
+def test_a_database_travels_with_its_password_and_shows_it_to_nobody() -> None:
+    database = Database(Url("postgresql://me:secret@nowhere.invalid/db"), "s")
+    travelled: Database = pickle.loads(pickle.dumps(database))
+    assert isinstance(travelled.url, Url)
+    assert travelled.url.exposed == "postgresql://me:secret@nowhere.invalid/db"
+    assert "secret" not in repr(travelled)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_server_that_is_not_there_is_said_without_the_password(scheme: str) -> None:
+    database = Database(Url(f"{scheme}://me:secret@127.0.0.1:1/db"), "s")
+    with pytest.raises(Refused) as refused, database.reading():
+        pass
+    with pytest.raises(WriteFailed) as failed:
+        database.write(lambda _: None)
+    assert failed.value.is_lost
+    assert "secret" not in f"{refused.value} {failed.value}"
+    database.close()
+
+
+def test_reading_makes_no_sqlite_file(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="no SQLite file"):
+        Database(Url(f"sqlite:///{tmp_path / 'none.db'}"), "s").table("t")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,222 @@
+"""Aspects through the whole cycle with Dagster and Spark, the policy book's rules for DataHub's entries, and a busy database."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psycopg
+import pytest
+
+from retention_assets.dagster.headless import run_job
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.datahub import AspectEntry
+from retention_assets.stores.protocol import Target
+from retention_assets_tests.dagster.automation.ticks import tick
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.stores.aspects.worlds import STORE, Table
+from retention_assets_tests.stores.hubs import Hub, entry
+from retention_assets_tests.sweep.lakes import DUE, MARKED
+
+URN = "urn:li:dataset:(urn:li:dataPlatform:hive,it's ü,PROD)"
+STATUS = f"{STORE}/dataset.status"
+
+
+@pytest.fixture
+def table(store_url: str) -> Iterator[Table]:
+    """DataHub's table, empty."""
+    table = Table(store_url)
+    yield table
+    table.database.close()
+
+
+@pytest.fixture
+def postgresql(server: str) -> Iterator[Table]:
+    """The same in PostgreSQL."""
+    table = Table(new_schema(server))
+    yield table
+    table.database.close()
+
+
+@pytest.fixture
+def hub(table: Table, tmp_path: Path) -> Hub:
+    """One store, and a rule that keeps one version of each aspect."""
+    hub = Hub(tmp_path / "hub", {STORE: table})
+    hub.retains("retention", [entry("*", "*", "v1")])
+    return hub
+
+
+# --- the whole cycle --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_datahubs_own_file_is_obeyed_from_the_mark_to_the_sweep(postgresql: Table, tmp_path: Path) -> None:
+    table, hub = postgresql, Hub(tmp_path / "hub", {STORE: postgresql})
+    hub.retains("retention", [entry("*", "*", "v1")])
+    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
+    table.chain(URN, "ownership", {0: 1, 1: 50, 2: 40, 3: 30})
+    table.chain("urn:li:chart:1", "status", {1: 50, 2: 40})
+    marked = run_job(hub.settings, "cycle", MARKED)
+    assert marked.troubles == ()
+    assert len(table.rows()) == 9
+    assert set(hub.statuses(STATUS)) == {f"{URN}@1"}
+    swept = run_job(hub.settings, "cycle", DUE)
+    assert swept.troubles == ()
+    assert table.versions(URN, "status") == {0, 2}
+    assert table.versions(URN, "ownership") == {0, 3}
+    assert table.versions("urn:li:chart:1", "status") == {1, 2}
+    assert hub.statuses(f"{STORE}/dataset.ownership") == {f"{URN}@1": "SWEPT", f"{URN}@2": "SWEPT"}
+    assert hub.report(DUE, STATUS)["deleted"] == 1
+    assert hub.verified() == ()
+
+
+def test_a_new_version_between_mark_and_sweep_takes_nothing_more(hub: Hub, table: Table) -> None:
+    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
+    hub.marks(MARKED)
+    table.ingest(URN, "status", AS_OF, "{}")
+    hub.sweeps(DUE)
+    assert table.versions(URN, "status") == {0, 2, 3}
+    # What the new version pushed out is marked by the next evaluation, with a grace of its own.
+    assert hub.marks(DUE) == 1
+
+
+def test_what_a_rollback_made_newer_is_spared_at_the_door(hub: Hub, table: Table) -> None:
+    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
+    hub.marks(MARKED)
+    table.roll_back(URN, "status")
+    hub.sweeps(DUE)
+    assert table.versions(URN, "status") == {0, 1}
+    assert hub.statuses(STATUS) == {f"{URN}@1": "SPARED"}
+
+
+def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(hub: Hub, table: Table) -> None:
+    table.chain("no urn", "status", {0: 1, 1: 50, 2: 40})
+    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
+    hub.marks(MARKED)
+    hub.sweeps(DUE)
+    assert table.versions("no urn", "status") == {0, 1, 2}
+    assert table.versions(URN, "status") == {0, 2}
+
+
+# --- the policy book --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "left"),
+    [
+        pytest.param({}, {}, {0, 2, 3}, id="what a person wrote stays, and the files drift"),
+        pytest.param({"forceOverwrite": True}, {}, {0, 3}, id="unless the entry insists"),
+        pytest.param({}, {"overwrite_user_policies": True}, {0, 3}, id="or the settings do"),
+    ],
+)
+def test_system_and_user_managed_entries(
+    hub: Hub, table: Table, more: dict[str, Any], settings: dict[str, Any], left: set[int]
+) -> None:
+    table.chain(URN, "status", {0: 1, 1: 50, 2: 40, 3: 30})
+    file = hub.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+    with hub.opened() as ledger:
+        ledger.book.write(AspectEntry.model_validate(entry("dataset", "status", "v2")), "ada")
+    hub.retains("retention", [entry("dataset", "status", "v1", **more)])
+    hub.marks(MARKED)
+    hub.sweeps(DUE)
+    assert table.versions(URN, "status") == left
+
+
+def test_a_changed_entry_has_just_its_own_datasets_judged_anew(hub: Hub, table: Table) -> None:
+    for entity, aspect in (("dataset", "status"), ("dataset", "ownership"), ("chart", "status"), ("datasetField", "status")):
+        table.chain(f"urn:li:{entity}:1", aspect, {0: 1, 1: 50})
+    with dg.instance_for_test() as instance:
+        first = tick(hub.settings, instance, "policy_files")
+        assert len(first.run_requests or ()) == 1
+        hub.marks(MARKED)
+        hub.retains("more", [entry("dataset", "status", "v2")])
+        second = tick(hub.settings, instance, "policy_files", first.cursor)
+        [request] = list(second.run_requests)
+        assert request.run_config["datasets"] == [STATUS]
+
+
+# --- a busy database --------------------------------------------------------------------------------------------------
+
+
+def _planned(table: Table, urns: int) -> list[Target]:
+    rows = [(_urn(number), "status", version, AS_OF, "{}") for number in range(urns) for version in range(4)]
+    table.add_all(rows)
+    names = [f"{_urn(number)}@{version}" for number in range(urns) for version in (1, 2)]
+    return [Target(one.transaction, one.note) for one in table.store().prepare(STATUS, names)]
+
+
+def _urn(number: int) -> str:
+    return f"urn:li:dataset:{number:04}"
+
+
+def test_a_connection_that_is_lost_in_the_middle_of_a_batch_loses_nothing(postgresql: Table, server: str) -> None:
+    """Somebody holds a row, so that the batch waits in its middle, and there its connection is ended."""
+    targets = _planned(postgresql, 20)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(postgresql.url) as holder:
+        holder.execute("UPDATE metadata_aspect_v2 SET createdby = 'me' WHERE urn = %s AND version = 2", (_urn(9),))
+        sweeping = threads.submit(postgresql.store().sweep, STATUS, targets, 1)
+        ended = _end_who_waits(server)
+        holder.rollback()
+        swept = sweeping.result()
+    assert ended == 1
+    assert {one.outcome for one in swept} == {Outcome.DELETED}
+    assert {version for _, _, version in postgresql.rows()} == {0, 3}
+
+
+def _end_who_waits(server: str) -> int:
+    """End the connections that wait for the lock of another one, as soon as there is one. Returns how many."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        for _ in range(1000):
+            waiting = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE%'"
+            )
+            if ended := connection.execute(waiting).fetchall():
+                return len(ended)
+            connection.execute("SELECT pg_sleep(0.01)")
+    return 0
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_writers_keep_writing_during_a_sweep(postgresql: Table, parallelism: int) -> None:
+    targets = _planned(postgresql, 300)
+
+    def write(numbers: range) -> int:
+        with psycopg.connect(postgresql.url) as connection:
+            for number in numbers:
+                connection.execute(
+                    "INSERT INTO metadata_aspect_v2 (urn, aspect, version, metadata, createdon, createdby)"
+                    " VALUES (%s, 'status', 4, '{}', %s, 'me')",
+                    (_urn(number), AS_OF.replace(tzinfo=None)),
+                )
+                connection.execute(
+                    "UPDATE metadata_aspect_v2 SET metadata = 'new' WHERE urn = %s AND version = 0", (_urn(number),)
+                )
+                connection.commit()
+        return len(numbers)
+
+    with ThreadPoolExecutor(3) as threads:
+        written = [threads.submit(write, range(first, 300, 2)) for first in (0, 1)]
+        swept = [
+            one
+            for first in range(0, 600, 50)
+            for one in postgresql.store().sweep(STATUS, targets[first : first + 50], parallelism)
+        ]
+        assert sum(one.result() for one in written) == 300
+    assert {one.outcome for one in swept} == {Outcome.DELETED}
+    rows = postgresql.rows()
+    assert {version for _, _, version in rows} == {0, 3, 4}
+    assert {row[3] for (_, _, version), row in rows.items() if version == 0} == {"new"}
+
+
+def test_a_long_read_keeps_no_writer_waiting(postgresql: Table) -> None:
+    _planned(postgresql, 3)
+    with postgresql.database.reading() as connection:
+        before = connection.exec_driver_sql("SELECT count(*) FROM metadata_aspect_v2").scalar()
+        with psycopg.connect(postgresql.url) as writer:
+            writer.execute("SET lock_timeout = '1s'")
+            writer.execute("DELETE FROM metadata_aspect_v2")
+        assert connection.exec_driver_sql("SELECT count(*) FROM metadata_aspect_v2").scalar() == before == 12

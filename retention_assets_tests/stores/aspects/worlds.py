@@ -1,0 +1,238 @@
+"""DataHub's table in a database of its own, for the contract and for what an `aspects` store promises beyond it.
+
+Belongs here: making the table as DataHub does, writing rows, looking at them past the store, and making one of them undeletable.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+from sqlalchemy import Connection, text
+
+from retention_assets.policy.durations import parse_instant
+from retention_assets.settings.urls import Url
+from retention_assets.sql.databases import Database
+from retention_assets.stores.aspects.store import AspectsStore
+from retention_assets.stores.kinds import AspectsSettings
+from retention_assets_tests.histories import AS_OF, history
+from retention_assets_tests.stores.contract import Environment
+
+STORE = "meta"
+TABLE = "metadata_aspect_v2"
+_TEXT = {"sqlite": "text", "postgresql": "text", "mysql": "longtext"}
+_TIME = {"sqlite": "datetime", "postgresql": "timestamp(6)", "mysql": "datetime(6)"}
+
+
+class Table:
+    """DataHub's table, as its own installation makes it."""
+
+    def __init__(self, url: str, name: str = TABLE) -> None:
+        self.database, self.url, self.name = Database(Url(url), STORE), url, name
+        kind, time = _TEXT[self.database.dialect], _TIME[self.database.dialect]
+        self.do(
+            f"CREATE TABLE {name} (urn varchar(500) NOT NULL, aspect varchar(200) NOT NULL, version bigint NOT NULL,"
+            f" metadata {kind} NOT NULL, systemmetadata {kind}, createdon {time} NOT NULL, createdby varchar(255) NOT NULL,"
+            " createdfor varchar(255), CONSTRAINT pk_metadata_aspect_v2 PRIMARY KEY (urn, aspect, version))"
+        )
+
+    def store(self, **settings: Any) -> AspectsStore:
+        """The store over it, opened anew."""
+        given = {"name": STORE, "kind": "aspects", "url": self.url, "table": self.name, **settings}
+        return AspectsStore(AspectsSettings.model_validate(given))
+
+    def do(self, statement: str, **values: Any) -> None:
+        """One statement of somebody else."""
+        self.database.write(lambda connection: connection.execute(text(statement), values))
+
+    def add(self, urn: str, aspect: str, version: int, at: datetime, metadata: str = "{}") -> None:
+        """One row."""
+        self.add_all([(urn, aspect, version, at, metadata)])
+
+    def add_all(self, rows: Sequence[tuple[str, str, int, datetime, str]]) -> None:
+        """Many rows."""
+        statement = text(
+            f"INSERT INTO {self.name} (urn, aspect, version, metadata, createdon, createdby)"
+            " VALUES (:urn, :aspect, :version, :metadata, :at, 'urn:li:corpuser:datahub')"
+        )
+        values = [
+            {"urn": urn, "aspect": aspect, "version": version, "metadata": metadata, "at": self._time(at)}
+            for urn, aspect, version, at, metadata in rows
+        ]
+        self.database.write(lambda connection: connection.execute(statement, values))
+
+    def _time(self, at: datetime) -> Any:
+        naive = at.astimezone(UTC).replace(tzinfo=None)
+        return naive.isoformat(sep=" ", timespec="microseconds") if self.database.dialect == "sqlite" else naive
+
+    def chain(self, urn: str, aspect: str, ages: Mapping[int, int]) -> None:
+        """Versions of an urn, each with its age in days before AS_OF."""
+        self.add_all([(urn, aspect, version, AS_OF - timedelta(days=age), f"{urn} {version}") for version, age in ages.items()])
+
+    def mistime(self, urn: str, aspect: str, version: int, literal: str) -> None:
+        """Something else stands where a version has its time, as SQL writes it."""
+        # MariaDB takes a day 0 from those who ask for it.
+        lenient = "SET STATEMENT sql_mode = '' FOR " if self.database.dialect == "mysql" else ""
+        self.do(
+            f"{lenient}UPDATE {self.name} SET createdon = {literal} WHERE urn = :urn AND aspect = :aspect AND version = {version}",
+            urn=urn, aspect=aspect,
+        )  # fmt: skip
+
+    def trade(self, urn: str, aspect: str, one: int, other: int) -> None:
+        """Two versions get each other's place."""
+        for old, new in ((one, -1), (other, one), (-1, other)):
+            self.do(
+                f"UPDATE {self.name} SET version = {new} WHERE urn = :urn AND aspect = :aspect AND version = {old}",
+                urn=urn, aspect=aspect,
+            )  # fmt: skip
+
+    def versions(self, urn: str, aspect: str) -> set[int]:
+        """The versions of an urn that are there."""
+        return {version for found, of, version in self.rows() if (found, of) == (urn, aspect)}
+
+    def rows(self) -> dict[tuple[str, str, int], tuple[Any, ...]]:
+        """Everything that is there, by its key."""
+
+        def asked(connection: Connection) -> dict[tuple[str, str, int], tuple[Any, ...]]:
+            found = connection.execute(text(f"SELECT urn, aspect, version, metadata, createdon, createdby FROM {self.name}"))
+            return {(row.urn, row.aspect, row.version): tuple(row) for row in found}
+
+        return self.database.write(asked)
+
+    def ingest(self, urn: str, aspect: str, at: datetime, metadata: str) -> None:
+        """What DataHub does with a new value: the current row becomes the newest of the history, and is overwritten."""
+        newest = max(self.versions(urn, aspect), default=0)
+        self.do(
+            f"INSERT INTO {self.name} (urn, aspect, version, metadata, createdon, createdby) SELECT urn, aspect, {newest + 1},"
+            f" metadata, createdon, createdby FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND version = 0",
+            urn=urn, aspect=aspect,
+        )  # fmt: skip
+        self.do(
+            f"UPDATE {self.name} SET metadata = :metadata, createdon = :at WHERE urn = :urn AND aspect = :aspect AND version = 0",
+            urn=urn, aspect=aspect, metadata=metadata, at=self._time(at),
+        )  # fmt: skip
+
+    def roll_back(self, urn: str, aspect: str) -> None:
+        """What DataHub does when it takes an ingestion back: the newest of the history becomes the current row again."""
+        newest = max(self.versions(urn, aspect))
+        for condition in ("version = 0", f"version = {newest}"):
+            if condition != "version = 0":
+                self.do(
+                    f"INSERT INTO {self.name} (urn, aspect, version, metadata, createdon, createdby) SELECT urn, aspect, 0,"
+                    f" metadata, createdon, createdby FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND {condition}",
+                    urn=urn, aspect=aspect,
+                )  # fmt: skip
+            self.do(f"DELETE FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND {condition}", urn=urn, aspect=aspect)
+
+    @contextmanager
+    def without_an_answer(self) -> Iterator[None]:
+        """While open, the first transaction is committed, and who did it is told that it may not have been."""
+        dialect = self.database.engine.dialect
+        commit, told = dialect.do_commit, False
+
+        def committed(connection: Any) -> None:
+            nonlocal told
+            commit(connection)
+            if not told:
+                told = True
+                raise self._lost(connection.dbapi_connection)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dialect, "do_commit", committed)
+            yield
+        assert told
+
+    def _lost(self, connection: Any) -> Exception:
+        """What the driver says when an answer does not come."""
+        if self.database.dialect == "sqlite":
+            busy = sqlite3.OperationalError("database is locked")
+            busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            return busy
+        if self.database.dialect == "postgresql":
+            connection.close()
+            return psycopg.OperationalError("server closed the connection unexpectedly")
+        lost: Exception = pymysql.err.OperationalError(2013, "Lost connection to server during query")
+        return lost
+
+    @contextmanager
+    def undeletable(self, urn: str, version: int) -> Iterator[None]:
+        """While open, the database refuses to delete this row."""
+        assert "'" not in urn
+        condition = f"OLD.urn = '{urn}' AND OLD.version = {version}"
+        made = {
+            "sqlite": [
+                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} WHEN {condition} BEGIN SELECT RAISE(ABORT, 'kept by a trigger');"
+                " END"
+            ],
+            "postgresql": [
+                "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept by a trigger'; END $$",
+                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION keep()",
+            ],
+            "mysql": [
+                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} FOR EACH ROW BEGIN IF {condition} THEN"
+                " SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept by a trigger'; END IF; END"
+            ],
+        }
+        ended = {"postgresql": [f"DROP TRIGGER kept ON {self.name}", "DROP FUNCTION keep"]}
+        for statement in made[self.database.dialect]:
+            self.do(statement.replace(":", "\\:"))
+        yield
+        for statement in ended.get(self.database.dialect, ["DROP TRIGGER kept"]):
+            self.do(statement)
+
+
+class Aspects(Environment):
+    """Three aspects of one entity, the history of each the versions of one urn called `main`'s."""
+
+    datasets = (f"{STORE}/dataset.ownership", f"{STORE}/dataset.schemaMetadata", f"{STORE}/dataset.status")
+    urn = "urn:li:dataset:(urn:li:dataPlatform:hive,main,PROD)"
+    branch = urn
+
+    def __init__(self, url: str) -> None:
+        self.table = Table(url)
+
+    def store(self) -> AspectsStore:
+        return self.table.store()
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        rows = history(drawing).transactions
+        versions = [*range(1, len(rows)), 0]
+        self.table.add_all(
+            [
+                (
+                    self.urn,
+                    self._aspect(dataset),
+                    version,
+                    parse_instant(row["closed_at"]),
+                    json.dumps({"of": dataset, "is": row["transaction"]}),
+                )
+                for row, version in zip(rows, versions, strict=True)
+            ]
+        )
+        return {row["transaction"]: f"{self.urn}@{version}" for row, version in zip(rows, versions, strict=True)}
+
+    def commit(self, dataset: str) -> str:
+        self.table.ingest(self.urn, self._aspect(dataset), AS_OF, '{"is": "new"}')
+        return f"{self.urn}@0"
+
+    def data(self) -> dict[str, bytes]:
+        return {f"{aspect} {urn}@{version}": row[3].encode() for (urn, aspect, version), row in self.table.rows().items()}
+
+    def everything(self) -> dict[str, bytes]:
+        return {repr(key): repr(row).encode() for key, row in self.table.rows().items()}
+
+    def owned(self, dataset: str, transaction: str) -> set[str]:
+        return {f"{self._aspect(dataset)} {transaction}"}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+        with self.table.undeletable(self.urn, int(transaction.rpartition("@")[2])):
+            yield
+
+    def _aspect(self, dataset: str) -> str:
+        return dataset.partition(".")[2]

@@ -1,0 +1,214 @@
+"""Worlds for the files store: a folder of this machine, and a bucket of an S3 on loopback.
+
+Belongs here: the environments of the contract, and eyes that see bytes without the store. The S3 is a server that a real client
+speaks to over HTTP, while tests look into its memory; a fault is an answer that it gives instead of its own.
+"""
+
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.s3.models import s3_backends
+from moto.server import ThreadedMotoServer
+
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.kinds import FilesSettings
+from retention_assets_tests.histories import history, to_lines
+from retention_assets_tests.stores.contract import Environment
+
+Environ = dict[str, Any]
+# What is answered instead (a status, a body), or None; by the method, the place with its query, and the body of a request.
+Fault = Callable[[str, str, bytes], tuple[str, str] | None]
+
+_ACCOUNT = "123456789012"
+
+
+class S3:
+    """A server with one bucket."""
+
+    bucket = "lake"
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.environment = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
+        }  # fmt: skip
+        self._objects = s3_backends[_ACCOUNT]["aws"]
+        self._objects.create_bucket(self.bucket, "us-east-1")
+        serving = self._server._server
+        assert serving is not None
+        self._answer, serving.app = serving.app, self._faulty
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.stop()
+
+    def empty(self) -> None:
+        """Leave nothing in the bucket."""
+        self.faults.clear()
+        for key in self.objects():
+            self.take(key)
+
+    def put(self, key: str, content: bytes) -> None:
+        """An object."""
+        self._objects.put_object(self.bucket, key, content)
+
+    def take(self, key: str) -> None:
+        """No such object any more."""
+        self._objects.delete_object(self.bucket, key)
+
+    def objects(self) -> dict[str, bytes]:
+        """Every key with its content."""
+        return {key: found.value for key, found in self._objects.get_bucket(self.bucket).keys.items()}
+
+    def _faulty(self, environ: Environ, start: Callable[..., Any]) -> Any:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)) if self.faults else b""
+        for fault in list(self.faults):
+            place = f"{environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+            if answer := fault(environ["REQUEST_METHOD"], place, body):
+                start(answer[0], [("Content-Type", "application/xml")])
+                return [answer[1].encode()]
+        if self.faults:
+            environ["wsgi.input"] = io.BytesIO(body)
+        return self._answer(environ, start)
+
+
+def error(status: str, code: str) -> tuple[str, str]:
+    """How S3 says that a request failed."""
+    return status, f"<Error><Code>{code}</Code><Message>told to</Message></Error>"
+
+
+class Files(Environment):
+    """A lake of three datasets. Where its bytes are is the worlds' own."""
+
+    datasets = ("lake/a", "lake/b", "lake/é 'q\" c")
+    settings: FilesSettings
+
+    def store(self) -> FilesStore:
+        """The store, opened anew."""
+        return FilesStore(self.settings)
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        """The history as a file of the log, and two files for each transaction."""
+        drawn = history(drawing, dataset=dataset)
+        self.put_log(f"{self.datasets.index(dataset)}.jsonl", "".join(f"{line}\n" for line in to_lines([drawn])))
+        for number, row in enumerate(drawn.transactions):
+            name = row["transaction"]
+            self.put(dataset, name, "part.parquet", f"{dataset} {name}".encode())
+            self.put(dataset, name, f"deep er/é/{number}", b"x" * number)
+        return {row["transaction"]: row["transaction"] for row in drawn.transactions}
+
+    def commit(self, dataset: str) -> str:
+        """One more SNAPSHOT, and the branch moved to it."""
+        name = f"{self.datasets.index(dataset)}.jsonl"
+        lines = [json.loads(line) for line in self.get_log(name).splitlines()]
+        last = next(line["head"] for line in lines if "branch" in line)
+        row = {**next(line for line in lines if line.get("transaction") == last), "transaction": "T99", "parent": last}
+        moved = [{**line, "head": "T99"} if "branch" in line else line for line in lines]
+        self.put_log(name, "".join(f"{json.dumps(line)}\n" for line in [*moved, row]))
+        return "T99"
+
+    def owned(self, dataset: str, transaction: str) -> set[str]:
+        """What begins with its folder."""
+        begin = self.folder(dataset, transaction) + "/"
+        return {place for place in self.data() if place.startswith(begin)}
+
+    def data(self) -> dict[str, bytes]:
+        """All but the log."""
+        return {place: content for place, content in self.everything().items() if not place.startswith("log/")}
+
+    def folder(self, dataset: str, transaction: str) -> str:
+        """The folder of a transaction in this world."""
+        return f"data/{dataset.partition('/')[2]}/{transaction}"
+
+    def put(self, dataset: str, transaction: str, name: str, content: bytes) -> None:
+        """A file of a transaction."""
+        self.put_place(f"{self.folder(dataset, transaction)}/{name}", content)
+
+    def put_log(self, name: str, text: str) -> None:
+        """A file of the log."""
+        self.put_place(f"log/{name}", text.encode())
+
+    def get_log(self, name: str) -> str:
+        """The text of a file of the log."""
+        return self.everything()[f"log/{name}"].decode()
+
+    def put_place(self, place: str, content: bytes) -> None:
+        """Bytes at a place of this world."""
+        raise NotImplementedError
+
+
+class LocalFiles(Files):
+    """A folder of this machine."""
+
+    def __init__(self, root: Path, log: str = "log", data: str = "data/{dataset}/{transaction}") -> None:
+        self.root = root
+        (root / "data").mkdir()
+        self.settings = FilesSettings.model_validate({"name": "lake", "log": log, "data": data}, context={"folder": str(root)})
+
+    def put_place(self, place: str, content: bytes) -> None:
+        """A file below the folder."""
+        path = self.root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def everything(self) -> dict[str, bytes]:
+        """All files, those behind symlinks left out."""
+        return {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in self.root.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:
+        """Its first file cannot be unlinked. Permissions would not do: the tests may run as root."""
+        place = str(self.root / self.folder(dataset, transaction))
+        unlink = os.unlink
+
+        def stubborn(name: Any, *, dir_fd: int | None = None) -> None:
+            if dir_fd is not None and os.readlink(f"/proc/self/fd/{dir_fd}").startswith(place):
+                raise PermissionError(1, "Operation not permitted", name)
+            unlink(name, dir_fd=dir_fd)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "unlink", stubborn)
+            yield
+
+
+class S3Files(Files):
+    """A bucket."""
+
+    def __init__(self, s3: S3) -> None:
+        self.s3 = s3
+        places = {"log": f"s3://{s3.bucket}/log", "data": f"s3://{s3.bucket}/data/{{dataset}}/{{transaction}}"}
+        self.settings = FilesSettings.model_validate({"name": "lake", **places})
+
+    def put_place(self, place: str, content: bytes) -> None:
+        """An object."""
+        self.s3.put(place, content)
+
+    def everything(self) -> dict[str, bytes]:
+        """All objects."""
+        return self.s3.objects()
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:
+        """Deletions of its keys are denied."""
+        place = f"{self.folder(dataset, transaction)}/".encode()
+
+        def denied(method: str, query: str, body: bytes) -> tuple[str, str] | None:
+            return error("403 Forbidden", "AccessDenied") if method == "POST" and b"<Key>" + place in body else None
+
+        self.s3.faults.append(denied)
+        yield
+        self.s3.faults.remove(denied)

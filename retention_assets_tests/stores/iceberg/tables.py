@@ -1,0 +1,269 @@
+"""Real Iceberg tables for tests: a SQL catalog on SQLite, files in a folder, and eyes of their own.
+
+Belongs here: building tables of every shape, listing what is on the disk, and computing what snapshots reach, by PyIceberg's own
+reading and with nothing of the store's code.
+Does not belong here: what a store should do with them.
+"""
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
+
+from retention_assets.stores.iceberg.store import IcebergStore
+from retention_assets.stores.kinds import IcebergSettings
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+STORE = "ice"
+
+
+class Warehouse:
+    """A catalog and its files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{self.data}"}
+        self.catalog = SqlCatalog(STORE, **self.properties)
+        self.catalog.create_namespace_if_not_exists("db")
+
+    def store(self, **settings: Any) -> IcebergStore:
+        """The store on this catalog, opened anew."""
+        return IcebergStore(IcebergSettings(name=STORE, catalog=self.properties, **settings))
+
+    def table(self, name: str = "t", namespace: str = "db", **properties: str) -> Table:
+        """An empty table."""
+        self.catalog.create_namespace_if_not_exists(namespace)
+        return self.catalog.create_table(f"{namespace}.{name}", SCHEMA, properties=properties)
+
+    def load(self, name: str = "t") -> Table:
+        """A table as it is now."""
+        return self.catalog.load_table(f"db.{name}")
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of every table."""
+        return {str(file): file.read_bytes() for file in self.data.rglob("*") if file.is_file()}
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self.catalog.close()
+
+    def __enter__(self) -> "Warehouse":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def rows(*values: int) -> pa.Table:
+    """Rows of the only schema there is."""
+    return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def place(location: str) -> str:
+    """The path of a local file, as a listing of the disk names it."""
+    return urlsplit(location).path
+
+
+def head(table: Table) -> int:
+    """The newest snapshot of the main branch."""
+    current = table.refresh().current_snapshot()
+    assert current is not None
+    return current.snapshot_id
+
+
+def append(table: Table, *values: int, branch: str = "main") -> int:
+    """One snapshot more."""
+    table.append(rows(*values), branch=branch)
+    return table.refresh().refs()[branch].snapshot_id
+
+
+def written(table: Table, *values: int) -> DataFile:
+    """A data file that no snapshot names yet."""
+    [file] = _dataframe_to_data_files(table.metadata, rows(*values), table.io)
+    file.spec_id = table.spec().spec_id
+    return file
+
+
+def change(table: Table, adding: Sequence[DataFile] = (), removing: Sequence[DataFile] = ()) -> int:
+    """One snapshot that adds and removes whole data files. What stays of a manifest is rewritten."""
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
+        for file in removing:
+            snapshot.delete_data_file(file)
+        for file in adding:
+            snapshot.append_data_file(file)
+    return head(table)
+
+
+def files_of(table: Table) -> list[DataFile]:
+    """The data files of the newest snapshot, newest first."""
+    current = table.refresh().current_snapshot()
+    held = [] if current is None else [m.fetch_manifest_entry(table.io) for m in current.manifests(table.io)]
+    # Not `is`: in the first format, which had only data files, PyIceberg answers with the number.
+    return [entry.data_file for entries in held for entry in entries if entry.data_file.content == DataFileContent.DATA]
+
+
+def replace(table: Table, *values: int) -> int:
+    """One snapshot that carries no data file over."""
+    return change(table, [written(table, *values)], files_of(table))
+
+
+def live(table: Table, snapshot: Snapshot) -> set[str]:
+    """The data and delete files that a snapshot holds, by PyIceberg's own reading."""
+    return {
+        place(entry.data_file.file_path)
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    }
+
+
+def reaches(table: Table, snapshot: Snapshot) -> set[str]:
+    """All files that a snapshot needs."""
+    manifests = {place(manifest.manifest_path) for manifest in snapshot.manifests(table.io)}
+    statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
+    kept = {place(one.statistics_path) for one in statistics if one.snapshot_id == snapshot.snapshot_id}
+    return live(table, snapshot) | manifests | kept | {place(snapshot.manifest_list)}
+
+
+def reachable(table: Table) -> set[str]:
+    """All files that a table needs, its metadata files included."""
+    table.refresh()
+    metadata = {place(entry.metadata_file) for entry in table.metadata.metadata_log} | {place(table.metadata_location)}
+    return metadata.union(*(reaches(table, snapshot) for snapshot in table.metadata.snapshots))
+
+
+def content(table: Table) -> dict[int, list[int]]:
+    """The rows of every snapshot, by PyIceberg and by Polars, which have to agree."""
+    return {one.snapshot_id: _read(table, one.snapshot_id) for one in table.refresh().metadata.snapshots}
+
+
+def _read(table: Table, snapshot: int) -> list[int]:
+    by_pyiceberg = sorted(table.scan(snapshot_id=snapshot).to_arrow()["id"].to_pylist())
+    with warnings.catch_warnings():
+        # Polars would rather plan with a package of its own. It then asks PyIceberg for the files, and reads them itself.
+        warnings.simplefilter("ignore", pl.exceptions.PerformanceWarning)
+        by_polars = sorted(pl.scan_iceberg(table, snapshot_id=snapshot).collect()["id"].to_list())
+    assert by_pyiceberg == by_polars
+    return by_pyiceberg
+
+
+class DeletesWriter(ManifestWriterV2):
+    """PyIceberg reads delete manifests and has no writer for them."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def entry_of(table: Table, location: str, size: int, content: DataFileContent = DataFileContent.POSITION_DELETES) -> DataFile:
+    """An entry that names a file, whatever is in it."""
+    file = DataFile.from_args(
+        content=content,
+        file_path=location,
+        file_format=FileFormat.PUFFIN if location.endswith(".puffin") else FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=size,
+    )
+    file.spec_id = table.spec().spec_id
+    return file
+
+
+def position_deletes(table: Table, data_file: str, positions: Sequence[int]) -> DataFile:
+    """A real position delete file: these rows of a data file are gone."""
+    location = f"{table.location()}/data/deletes-{time.perf_counter_ns()}.parquet"
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), metadata={"PARQUET:field_id": "2147483546"}),
+            pa.field("pos", pa.int64(), metadata={"PARQUET:field_id": "2147483545"}),
+        ]
+    )
+    deletes = pa.table({"file_path": [data_file] * len(positions), "pos": list(positions)}, schema=schema)
+    pq.write_table(deletes, place(location))
+    return entry_of(table, location, Path(place(location)).stat().st_size)
+
+
+def add_deletes(table: Table, *deletes: DataFile, branch: str = "main") -> int:
+    """A snapshot that adds delete files to what its parent holds, as merge-on-read writers do."""
+    table.refresh()
+    metadata = table.metadata
+    parent = metadata.snapshot_by_name(branch)
+    assert parent is not None
+    assert isinstance(metadata, TableMetadataV2)
+    one, number = parent.snapshot_id + 1, metadata.last_sequence_number + 1
+    folder = f"{table.location()}/metadata"
+    writer = DeletesWriter(table.spec(), table.schema(), table.io.new_output(f"{folder}/{one}-m0.avro"), one, "null")
+    with writer:
+        for file in deletes:
+            writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=one, data_file=file))
+    return _commit(table, parent, one, number, [writer.to_manifest_file(), *parent.manifests(table.io)], branch)
+
+
+def _commit(table: Table, parent: Snapshot, one: int, number: int, manifests: list[ManifestFile], branch: str) -> int:
+    location = f"{table.location()}/metadata/snap-{one}.avro"
+    with write_manifest_list(2, table.io.new_output(location), one, parent.snapshot_id, number, "null") as writer:
+        writer.add_manifests(manifests)
+    snapshot = Snapshot(
+        snapshot_id=one,
+        parent_snapshot_id=parent.snapshot_id,
+        sequence_number=number,
+        timestamp_ms=parent.timestamp_ms + 1,
+        manifest_list=location,
+        summary=Summary(Operation.OVERWRITE),
+        schema_id=table.schema().schema_id,
+    )
+    updates = (
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate.model_validate({"ref-name": branch, "type": SnapshotRefType.BRANCH.value, "snapshot-id": one}),
+    )
+    table._do_commit(updates, ())
+    return one
+
+
+@contextmanager
+def undeletable(*places: str) -> Iterator[None]:
+    """While open, these files can't be deleted: each is exchanged for a folder that holds it."""
+    for file in map(Path, places):
+        held = file.with_name(f"{file.name}.held")
+        file.rename(held)
+        file.mkdir()
+        held.rename(file / "held")
+    try:
+        yield
+    finally:
+        for file in map(Path, places):
+            held = file.with_name(f"{file.name}.held")
+            (file / "held").rename(held)
+            file.rmdir()
+            held.rename(file)

@@ -1,0 +1,220 @@
+"""`from_table: true` on real tables, against Iceberg's own rule for what an expiry keeps.
+
+Belongs here: the way from a table's properties and refs to verdicts. The rule is written down here a second time, from Iceberg's
+specification and in its own words; what one key does on small drawings is test_rules.py's.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
+
+from retention_assets.frames.log import Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.policy.model import Policy
+from retention_assets_tests.stores.iceberg.tables import Warehouse, append
+
+DATASET = "ice/db.t"
+AS_OF = datetime(2026, 3, 31, 12, tzinfo=UTC)
+NOW_MS = int(AS_OF.timestamp() * 1000)
+DAY = 24 * 60 * 60 * 1000
+MAX_AGE, MIN_SNAPSHOTS = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+OWN = Policy.model_validate(
+    {"name": "own", "datasets": {"include": ["ice/*"]}, "branches": {"reach": "any"}, "select": {"from_table": True}}
+)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    with Warehouse(tmp_path) as made:
+        yield made
+
+
+def read(warehouse: Warehouse, **settings: Any) -> Log:
+    """The table as the store reads it."""
+    store = warehouse.store(**settings)
+    try:
+        return sound_log(store.read([DATASET]))
+    finally:
+        store.close()
+
+
+def judged(log: Log) -> Mapping[int, tuple[str, list[str]]]:
+    """The verdict of every snapshot and the codes of its reasons."""
+    marks: pa.Table = candidate_marks(log.transactions, log.datasets, [OWN], [], AS_OF)
+    return {
+        int(row["transaction"]): (row["verdict"], [reason["code"] for reason in row["reasons"]]) for row in marks.to_pylist()
+    }
+
+
+def of(snapshots: Mapping[int, tuple[str, list[str]]], *verdicts: str) -> set[int]:
+    """The snapshots with one of the verdicts."""
+    return {one for one, (verdict, _) in snapshots.items() if verdict in verdicts}
+
+
+# --- Iceberg's rule ----------------------------------------------------------------------------------------------------
+
+
+def kept(metadata: TableMetadata, with_tags: bool) -> set[int]:
+    """What Iceberg's expiry keeps: each branch's walk from its head, what tags name, and what is young on no branch."""
+    known = {one.snapshot_id: one for one in metadata.snapshots}
+    max_age = int(metadata.properties.get(MAX_AGE, 5 * DAY))
+    min_snapshots = int(metadata.properties.get(MIN_SNAPSHOTS, 1))
+    found: set[int] = set()
+    on_branches: set[int] = set()
+    for said in metadata.refs.values():
+        at = known.get(said.snapshot_id)
+        if said.snapshot_ref_type is SnapshotRefType.TAG:
+            if with_tags and at and (said.max_ref_age_ms is None or NOW_MS - at.timestamp_ms <= said.max_ref_age_ms):
+                found.add(at.snapshot_id)
+            continue
+        since, fewest = NOW_MS - (said.max_snapshot_age_ms or max_age), said.min_snapshots_to_keep or min_snapshots
+        walked, walking = 0, True
+        while at is not None:
+            on_branches.add(at.snapshot_id)
+            # It stops at the first that it does not keep. Times of these tables never run backwards, so nothing is lost behind it.
+            walking = walking and (walked < fewest or at.timestamp_ms >= since)
+            if walking:
+                found.add(at.snapshot_id)
+            walked, at = walked + 1, known.get(at.parent_snapshot_id or -1)
+    young = {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= NOW_MS - max_age}
+    return found | (young - on_branches)
+
+
+def snapshot(number: int, parent: Snapshot | None, made_at: int, operation: Operation = Operation.APPEND) -> Snapshot:
+    """A snapshot of a time of its own. Nobody reads its files here."""
+    return Snapshot(
+        snapshot_id=number,
+        parent_snapshot_id=parent.snapshot_id if parent else None,
+        sequence_number=number,
+        timestamp_ms=made_at,
+        manifest_list=f"snap-{number}.avro",
+        summary=Summary(operation),
+        schema_id=0,
+    )
+
+
+def ref(name: str, one: Snapshot, type_: SnapshotRefType = SnapshotRefType.BRANCH, **numbers: int) -> SetSnapshotRefUpdate:
+    """A branch or a tag on a snapshot, with what it says about its retention."""
+    said = {key.replace("_", "-"): number for key, number in numbers.items()}
+    return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": type_, "snapshot-id": one.snapshot_id, **said})
+
+
+def grown(warehouse: Warehouse, rng: random.Random) -> Table:
+    """A table with a history of any shape over a month, in whole days, and refs that say this and that about it."""
+    properties = {MAX_AGE: str(rng.choice((1, 3, 10)) * DAY), MIN_SNAPSHOTS: str(rng.choice((1, 2, 4)))}
+    table = warehouse.table(**{name: value for name, value in properties.items() if rng.random() < 0.8})
+    made: list[Snapshot] = []
+    for number in range(1, rng.randint(8, 25)):
+        parent = None if not made or rng.random() < 0.03 else rng.choice(made[-1:] * 4 + made)
+        since = parent.timestamp_ms if parent else NOW_MS - 30 * DAY
+        operation = rng.choice((Operation.APPEND, Operation.OVERWRITE, Operation.DELETE))
+        made.append(snapshot(number, parent, min(NOW_MS, since + rng.choice((0, 1, 1, 2, 5)) * DAY), operation))
+    updates: list[TableUpdate] = [AddSnapshotUpdate(snapshot=one) for one in made]
+    for name in ("main", "dev", "feature/a.b", "v1", "v2"):
+        type_ = SnapshotRefType.TAG if name.startswith("v") else SnapshotRefType.BRANCH
+        # Half a day, so that no ref ends at this very instant.
+        numbers = {"max_ref_age_ms": rng.randint(1, 20) * DAY + DAY // 2}
+        if type_ is SnapshotRefType.BRANCH:
+            numbers |= {"max_snapshot_age_ms": rng.choice((1, 2, 7, 20)) * DAY, "min_snapshots_to_keep": rng.randint(1, 5)}
+        said = {key: number for key, number in numbers.items() if rng.random() < 0.5}
+        updates.append(ref(name, rng.choice(made[-3:] if name == "main" else made), type_, **said))
+    table._do_commit(tuple(updates), ())
+    return table.refresh()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_goes_is_what_icebergs_rule_would_expire(seed: int, warehouse: Warehouse) -> None:
+    metadata = grown(warehouse, random.Random(seed)).metadata
+    everything = {one.snapshot_id for one in metadata.snapshots}
+    found = judged(read(warehouse))
+    assert of(found, "mark") == everything - kept(metadata, with_tags=True)
+    assert of(found, "mark", "spare") == everything - kept(metadata, with_tags=False)
+    assert {code for one in of(found, "spare") for code in found[one][1]} <= {"TAG"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_deltas_are_counted_by_the_same_rule_and_protected_by_more(seed: int, warehouse: Warehouse) -> None:
+    metadata = grown(warehouse, random.Random(seed)).metadata
+    everything = {one.snapshot_id for one in metadata.snapshots}
+    found = judged(read(warehouse, model="deltas"))
+    assert of(found, "mark", "spare") == everything - kept(metadata, with_tags=False)
+    # What the latest view of a branch is made of stays, which Iceberg's expiry gives up as history.
+    assert of(found, "mark") <= everything - kept(metadata, with_tags=True)
+
+
+def test_the_random_tables_lose_and_keep_for_every_reason(tmp_path: Path) -> None:
+    codes: set[str] = set()
+    for seed in range(12):
+        (tmp_path / str(seed)).mkdir()
+        with Warehouse(tmp_path / str(seed)) as warehouse:
+            grown(warehouse, random.Random(seed))
+            codes |= {code for _, reasons in judged(read(warehouse)).values() for code in reasons}
+    assert codes == {"SELECTED", "TAG", "TOO_YOUNG", "WITHIN_TRANSACTIONS"}
+
+
+# --- what the store says -----------------------------------------------------------------------------------------------
+
+
+def attributes(warehouse: Warehouse) -> dict[str, str]:
+    """What the dataset says about its own history."""
+    pairs = read(warehouse).datasets["attributes"][0].as_py()
+    return {name: value for name, value in pairs if name.startswith("history.expire.")}
+
+
+def test_only_what_a_branch_says_otherwise_has_an_attribute_of_its_own(warehouse: Warehouse) -> None:
+    table = warehouse.table(**{MIN_SNAPSHOTS: "3"})
+    one = append(table, 1)
+    with table.manage_snapshots() as refs:
+        refs.create_branch(one, "plain").create_branch(one, "aged", max_snapshot_age_ms=7)
+        refs.create_branch(one, "feature/a.b", max_snapshot_age_ms=8, min_snapshots_to_keep=2)
+        refs.create_branch(one, "ends", max_ref_age_ms=9).create_tag(one, "v1", max_ref_age_ms=9)
+    assert attributes(warehouse) == {
+        MAX_AGE: str(5 * DAY),
+        MIN_SNAPSHOTS: "3",
+        "history.expire.branch.aged.max-snapshot-age-ms": "7",
+        "history.expire.branch.feature/a.b.max-snapshot-age-ms": "8",
+        "history.expire.branch.feature/a.b.min-snapshots-to-keep": "2",
+    }
+
+
+def test_a_property_in_the_name_of_a_branch_is_not_taken_for_its_ref(warehouse: Warehouse) -> None:
+    append(warehouse.table(**{"history.expire.branch.main.max-snapshot-age-ms": "1"}), 1)
+    assert attributes(warehouse) == {MAX_AGE: str(5 * DAY), MIN_SNAPSHOTS: "1"}
+
+
+def test_a_table_whose_number_cannot_be_read_keeps_everything(warehouse: Warehouse) -> None:
+    table = warehouse.table(**{MAX_AGE: "5d"})
+    snapshots = {append(table, number) for number in range(3)}
+    found = judged(read(warehouse))
+    assert found == dict.fromkeys(snapshots, ("keep", ["NO_OWN_RETENTION"]))
+
+
+def test_a_branch_whose_own_age_is_over_protects_until_it_is_dropped_and_such_a_tag_does_not(warehouse: Warehouse) -> None:
+    table = warehouse.table(**{MAX_AGE: "1"})
+    made: list[Snapshot] = []
+    for number in range(1, 5):
+        made.append(snapshot(number, made[-1] if made else None, NOW_MS - 9 * DAY + number))
+    refs = (
+        ref("main", made[3]),
+        ref("dev", made[0], max_ref_age_ms=DAY),
+        ref("over", made[1], SnapshotRefType.TAG, max_ref_age_ms=DAY),
+        ref("alive", made[2], SnapshotRefType.TAG, max_ref_age_ms=10 * DAY),
+    )
+    table._do_commit((*(AddSnapshotUpdate(snapshot=one) for one in made), *refs), ())
+    assert judged(read(warehouse)) == {
+        1: ("keep", ["WITHIN_TRANSACTIONS"]),
+        2: ("mark", ["SELECTED"]),
+        3: ("spare", ["TAG"]),
+        4: ("keep", ["WITHIN_TRANSACTIONS"]),
+    }

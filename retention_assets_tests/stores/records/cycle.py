@@ -1,0 +1,107 @@
+"""The whole cycle over units of work: policies and settings in a folder, marking without Spark, sweeping, the day's report.
+
+Belongs here: running the parts as a run does. Does not belong here: rows (worlds.py), and what should come out.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from retention_assets.environment import Retention
+from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.report import DayReport, day_report
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.sweep.engine import Sweeper
+
+
+class World(Protocol):
+    """Where units of work are."""
+
+    url: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the store over it, as somebody writes them."""
+
+
+@dataclass
+class Cycle:
+    """Everything below one folder but the databases of the stores."""
+
+    folder: Path
+    worlds: Sequence[World]
+
+    def __post_init__(self) -> None:
+        (self.folder / "policies").mkdir(parents=True)
+        stores = [{**world.settings, "url": world.url.replace("$", "$$")} for world in self.worlds]
+        settings = {"ledger": "sqlite:///ledger.db", "clock": {"max_ahead": "9y"}, "stores": stores}
+        # JSON is YAML.
+        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+
+    def says(self, *policies: dict[str, Any]) -> "Cycle":
+        """The policies from now on: marks are swept at once and without a pause, unless they say otherwise."""
+        usual = {"grace": "0s", "confirm": "no-grace"}
+        made = [{**usual, **one, "sweep": {"every": "0s", **one.get("sweep", {})}} for one in policies]
+        (self.folder / "policies" / "p.yaml").write_text(json.dumps({"policies": made}))
+        return self
+
+    @property
+    def settings(self) -> Settings:
+        """As a run reads them."""
+        return load_settings(self.folder / "retention.yaml")
+
+    def ledger(self) -> Ledger:
+        """Opened."""
+        return open_ledger(self.settings.ledger)
+
+    def marks(self, as_of: datetime) -> int:
+        """Evaluate everything; how many are new."""
+        stores = Retention(self.settings).stores()
+        with self.ledger() as ledger:
+            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores.values()]))
+            assert log.datasets["fault"].null_count == len(log.datasets)
+            rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
+            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+
+    def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, Result]:
+        """Sweep what is due; the result of each dataset."""
+        with self.ledger() as ledger:
+            rulebook = load_rulebook(ledger, self.settings, "test")
+            stores = sweeper.pop("stores", None) or Retention(self.settings).stores()
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).sweep(ledger.marks.datasets_to_sweep(as_of))
+            return {result.dataset: result for result in done}
+
+    def runs(self, as_of: datetime) -> dict[str, Result]:
+        """Mark and sweep."""
+        self.marks(as_of)
+        return self.sweeps(as_of)
+
+    def report(self, day: date) -> DayReport:
+        """Of a day."""
+        with self.ledger() as ledger:
+            return day_report(ledger, day)
+
+    def statuses(self, dataset: str) -> dict[str, str]:
+        """Where the newest mark of each transaction is."""
+        with self.ledger() as ledger:
+            rows = ledger.marks.table([dataset]).to_pylist()
+        return {row["transaction"]: row["status"] for row in rows}
+
+    def why(self, dataset: str, transaction: str) -> str:
+        """Why the newest mark of a transaction is where it is, or what its last error was."""
+        with self.ledger() as ledger:
+            rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == transaction]
+        return str(rows[-1]["why"] or rows[-1]["last_error"])

@@ -1,0 +1,18 @@
+"""The contract of every store, for units of work in each kind of database."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from retention_assets_tests.stores.contract import Contract, Environment
+from retention_assets_tests.stores.records.worlds import Records
+
+
+class TestRecordsStore(Contract):
+    """On SQLite, PostgreSQL, and MariaDB where one is installed."""
+
+    @pytest.fixture
+    def environment(self, store_url: str) -> Iterator[Environment]:
+        world = Records(store_url)
+        yield world
+        world.store().close()

@@ -1,0 +1,463 @@
+"""The records store beyond the contract: keys of all kinds, what it refuses, what keeps a unit of work, and other writers."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import CHAR, LargeBinary, Numeric, String, Text, Uuid, insert, make_url, select, text, update
+from sqlalchemy.dialects import mysql
+from sqlalchemy.types import BigInteger, Integer, TypeEngine
+
+from retention_assets.errors import Refused
+from retention_assets.frames.soundness import sound_log
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.urls import Url
+from retention_assets.sql.engines import LOCK_SECONDS
+from retention_assets.stores.concurrency import equal_parts
+from retention_assets.stores.kinds import RecordsSettings
+from retention_assets.stores.protocol import Swept, Target
+from retention_assets.stores.records.log import lines_of
+from retention_assets.stores.records.store import RecordsStore
+from retention_assets.stores.records.units import changed
+from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
+
+DELETED, GONE, FAILED, SPARED = Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED
+
+
+@pytest.fixture
+def postgresql(request: pytest.FixtureRequest, units: Units) -> Units:
+    """For what only a server with connections of its own can do; MariaDB's are the same to the store."""
+    if units.dialect != "postgresql":
+        pytest.skip("one database is enough for this")
+    return units
+
+
+def targets(units: Units, *names: str) -> list[Target]:
+    return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
+
+
+def swept(units: Units, planned: list[Target], parallelism: int = 4) -> dict[str, Swept]:
+    return {one.transaction: one for one in units.store().sweep(units.dataset, planned, parallelism)}
+
+
+def outcomes(units: Units, planned: list[Target], parallelism: int = 4) -> dict[str, Outcome]:
+    return {name: one.outcome for name, one in swept(units, planned, parallelism).items()}
+
+
+# --- keys and names ---
+
+SOME = [uuid.UUID(int=number) for number in (1, 2**64, 2**127 + 5)]
+KEYS: dict[str, tuple[TypeEngine[Any], list[Any]]] = {
+    "text with anything in it": (String(60), ["plain", 'it\'s "quoted"', "ключ 🗄 %s :x", "back\\slash", "a,b;--"]),
+    "text that only differs in case": (String(60), ["abc", "ABC", "Abc "]),
+    "text without a length": (Text().with_variant(String(60), "mysql", "mariadb"), ["a", "b", "x" * 50]),
+    "integer": (BigInteger().with_variant(Integer(), "sqlite"), [0, -1, 7, 2**62]),
+    "uuid": (Uuid(), SOME),
+    "uuid as char": (CHAR(36), [str(one) for one in SOME]),
+    "number": (Numeric(20, 0).with_variant(Integer(), "sqlite"), [1, 10**15, -5]),
+    "bytes": (LargeBinary().with_variant(mysql.BINARY(16), "mysql", "mariadb"), [one.bytes for one in SOME]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_any_key_is_read_as_text_and_found_again_by_it(store_url: str, kind: str) -> None:
+    key, ids = KEYS[kind]
+    units = Units(store_url, key=key).has(*ids)
+    store = units.store()
+    if kind == "bytes" and units.dialect == "sqlite":
+        # Nothing leads from a text back to them there, so the whole dataset is refused rather than half of it read.
+        assert sound_log(store.read([units.dataset])).datasets["fault"].to_pylist() == ["missing id"]
+        return
+    names = sorted(sound_log(store.read([units.dataset])).transactions["transaction"].to_pylist())
+    assert len(set(names)) == len(ids)
+    planned = targets(units, *names)
+    assert outcomes(units, planned[:1]) == {names[0]: DELETED}
+    assert len(units.there()) == len(ids) - 1
+    assert outcomes(units, planned) == {names[0]: GONE, **dict.fromkeys(names[1:], DELETED)}
+    assert units.whole()
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["integer", "uuid", "uuid as char", "number"])
+def test_texts_that_no_key_can_be_delete_nothing(store_url: str, kind: str) -> None:
+    key, ids = KEYS[kind]
+    units = Units(store_url, key=key).has(*ids, *([1] if kind == "integer" else []))
+    before = units.everything()
+    names = ["no such key", "", "1 or 1=1", "0x1", "9" * 30, "1.0", "\N{ARABIC-INDIC DIGIT ONE}", "+1", " 1", "1e0"]
+    assert outcomes(units, [Target(name, "{}") for name in names]) == dict.fromkeys(names, GONE)
+    assert units.everything() == before
+    units.store().close()
+
+
+def test_keys_that_the_database_takes_for_the_same_are_not(store_url: str) -> None:
+    """A key that only differs in blanks or case is another unit of work, or it is nobody's."""
+    units = Units(store_url, key=CHAR(8)).has("abc")
+    before = units.everything()
+    assert set(outcomes(units, [Target("abc ", None), Target("ABC", None)]).values()) == {GONE}
+    assert units.everything() == before
+    units.store().close()
+
+
+def test_what_the_column_of_a_child_takes_for_the_same_is_still_of_another(store_url: str) -> None:
+    """The root tells "abc" from "ABC"; a column of a child that does not must not have it lose the rows of both."""
+    strict, loose = {"mysql": ("utf8mb4_bin", "utf8mb4_general_ci"), "sqlite": ("BINARY", "NOCASE")}.get(
+        make_url(store_url).get_backend_name(), (None, None)
+    )
+    if strict is None:
+        pytest.skip("it takes an ICU of its own for a loose comparison in PostgreSQL")
+    units = Units(store_url, key=String(8, collation=strict), child_key=String(8, collation=loose)).has("abc", "ABC")
+    assert outcomes(units, targets(units, "abc")) == {"abc": DELETED}
+    assert units.whole("ABC")
+    # What is left of one whose root is gone is found to the byte as well.
+    units.loses(units.root, "ABC")
+    assert outcomes(units, [Target("abc", None)]) == {"abc": GONE}
+    assert units.there(units.children[0]) == ["ABC", "ABC"]
+    units.store().close()
+
+
+def test_tables_may_have_any_name(store_url: str) -> None:
+    units = Units(store_url, 'Unit "of" `work`', ("summary é ключ", "process's objects")).has("a", "b")
+    assert units.store().datasets() == ['ods/Unit "of" `work`']
+    assert units.store().remarks() == []
+    assert outcomes(units, targets(units, "a")) == {"a": DELETED}
+    assert units.whole("b")
+    units.store().close()
+
+
+# --- the log ---
+
+
+def test_a_unit_of_work_is_open_until_it_has_closed_and_carries_its_type(units: Units) -> None:
+    units.has("a", closed=None, kind="PAYMENT").has("b", closed="2021-06-01T10:00:00.000001", archived="2022-01-01")
+    rows = {row["transaction"]: row for row in sound_log(units.store().read([units.dataset])).transactions.to_pylist()}
+    assert [(rows[name]["type"], rows[name]["status"]) for name in "ab"] == [("RECORD", "OPEN"), ("RECORD", "COMMITTED")]
+    assert rows["b"]["closed_at"] == datetime(2021, 6, 1, 10, 0, 0, 1, UTC)
+    assert (rows["a"]["archived_at"], rows["b"]["archived_at"]) == (None, datetime(2022, 1, 1, tzinfo=UTC))
+    assert [rows[name]["attributes"] for name in "ab"] == [[("type", "PAYMENT")], []]
+
+
+@pytest.mark.parametrize("page", [1, 3, 7, 100])
+def test_pages_of_any_size_make_the_same_log(units: Units, page: int) -> None:
+    names = ["1", "10", "2", "A", "a", "b'c", "é"]
+    units.has(*names)
+    store = units.store()
+    found = lines_of(store.database, store.tables, units.dataset, page)["transaction"].to_pylist()
+    assert sorted(found) == sorted(names)
+
+
+def test_pages_go_on_in_the_order_of_numbers(store_url: str) -> None:
+    units = Units(store_url, key=BigInteger().with_variant(Integer(), "sqlite")).has(*range(-3, 12))
+    store = units.store()
+    assert lines_of(store.database, store.tables, units.dataset, 4)["transaction"].to_pylist() == [
+        str(n) for n in range(-3, 12)
+    ]
+    store.close()
+
+
+CHANGES: dict[str, Callable[[Units], Any]] = {
+    "an insert": lambda units: units.has("c"),
+    "a deletion": lambda units: units.loses(units.root, "a"),
+    "reopening": lambda units: units.becomes("a", closed=None),
+    "archiving": lambda units: units.becomes("a", archived="2022-01-01"),
+    "another type": lambda units: units.becomes("a", kind="RECALL"),
+    "times that change places": lambda units: (
+        units.becomes("a", closed="2021-05-20"),
+        units.becomes("b", closed="2021-05-16"),
+    ),
+    "a deletion and an insert": lambda units: (units.loses(units.root, "a"), units.has("d")),
+    "a time that becomes another": lambda units: units.becomes("a", closed=None, archived="2021-05-16"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_the_log_changes_the_token(units: Units, change: str) -> None:
+    units.has("a").has("b", closed="2021-05-20")
+    before = units.store().tokens([units.dataset])
+    assert units.store().tokens([units.dataset]) == before
+    CHANGES[change](units)
+    assert units.store().tokens([units.dataset]) != before
+
+
+def test_an_empty_table_is_an_empty_log(units: Units) -> None:
+    log = sound_log(units.store().read([units.dataset]))
+    assert len(log.transactions) == 0
+    assert units.store().tokens([units.dataset])
+
+
+@pytest.mark.parametrize("written", [1684281600, 1684281600000, 2460000.5, "yesterday", "17.05.2021", ""])
+def test_sqlite_times_that_are_no_instants_refuse_the_dataset(tmp_path: Path, written: object) -> None:
+    """Seconds taken for microseconds are a day in January 1970, and everything would go."""
+    (tmp_path / "ods.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}").has("a")
+    with units.engine.begin() as connection:
+        # A column of declared type TEXT would make a text of the number.
+        connection.exec_driver_sql("ALTER TABLE unit_of_work ADD COLUMN bare BLOB")
+        connection.exec_driver_sql("UPDATE unit_of_work SET bare = ?", (written,))
+    settings = {**units.settings, "root": {**units.settings["root"], "closed_at": "bare"}, "url": Url(units.url)}
+    (fault,) = (
+        sound_log(RecordsStore(RecordsSettings.model_validate(settings)).read([units.dataset])).datasets["fault"].to_pylist()
+    )
+    assert "is no instant" in fault
+
+
+def test_an_infinite_time_refuses_the_dataset(postgresql: Units) -> None:
+    postgresql.has("a")
+    with postgresql.engine.begin() as connection:
+        connection.execute(text("UPDATE unit_of_work SET closed = '-infinity'"))
+    (fault,) = sound_log(postgresql.store().read([postgresql.dataset])).datasets["fault"].to_pylist()
+    assert "closed_at of one of its rows is infinite" in fault
+
+
+# --- settings against tables ---
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"root": {"table": "units", "key": "id", "opened_at": "opened", "closed_at": "closed"}}, "no table units"),
+        (
+            {"root": {"table": "unit_of_work", "key": "id", "opened_at": "began", "closed_at": "closed"}},
+            "has no column began. It has id",
+        ),
+        ({"children": [{"table": "summary", "key": "unit_id"}]}, "The table summary of the store ods has no column unit_id"),
+        ({"ttl": {"column": "ttl", "document_ttl": "180d"}}, "The table unit_of_work of the store ods has no column ttl"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_name(units: Units, part: dict[str, Any], said: str) -> None:
+    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), **part}))
+    with pytest.raises(Refused, match=said):
+        store.datasets()
+
+
+def test_a_column_that_holds_no_times_is_refused(units: Units) -> None:
+    if units.dialect == "sqlite":
+        pytest.skip("what SQLite holds shows only when it is read")
+    root = {**units.settings["root"], "closed_at": "kind"}
+    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "root": root}))
+    with pytest.raises(
+        Refused, match=r"The column kind of the table unit_of_work of the store ods is of the type VARCHAR\(40\).*a timestamp"
+    ):
+        store.read([units.dataset])
+
+
+def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_url: str) -> None:
+    units = Units(store_url, indexed=False, ttl={"document_ttl": "180d"})
+    remarks = units.store().remarks()
+    assert [remark.split(",")[0] for remark in remarks] == [
+        "The table summary has no index that begins with unit",
+        "The table process_object has no index that begins with unit",
+        "The table unit_of_work has no index that begins with expires",
+    ]
+    with units.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for remark in remarks:
+            connection.execute(text(remark.partition("Make one: ")[2].removesuffix(";")))
+    assert units.store().remarks() == []
+    units.store().close()
+
+
+# --- what is deleted, and what is not ---
+
+
+@pytest.mark.parametrize(
+    ("amount", "parts", "sizes"),
+    [(500, 8, [63] * 4 + [62] * 4), (40, 8, [5] * 8), (3, 8, [1, 1, 1]), (0, 8, []), (9, 1, [9]), (16, 5, [4, 3, 3, 3, 3])],
+)
+def test_a_batch_is_cut_into_equal_parts_and_nothing_is_lost(amount: int, parts: int, sizes: list[int]) -> None:
+    batch = [Target(str(number)) for number in range(amount)]
+    cut = equal_parts(batch, parts)
+    assert [len(part) for part in cut] == sizes
+    assert [one for part in cut for one in part] == batch
+
+
+def test_a_child_that_fails_keeps_its_root_and_everything_else_of_it(units: Units) -> None:
+    """One of two hundred: the others go, and what was kept is whole, so that nobody finds half of a unit of work."""
+    names = [f"u{number:03}" for number in range(200)]
+    units.has(*names)
+    planned = targets(units, *names)
+    with units.broken("u123"):
+        found = swept(units, planned)
+    assert {one.outcome for name, one in found.items() if name != "u123"} == {DELETED}
+    assert (found["u123"].outcome, found["u123"].bytes) == (FAILED, 0)
+    assert TOLD_TO in (found["u123"].error or "")
+    assert units.whole("u123")
+    assert outcomes(units, planned[120:130]) == {name: DELETED if name == "u123" else GONE for name in names[120:130]}
+    assert units.whole()
+
+
+def test_what_is_left_of_a_root_that_is_gone_goes_too(units: Units) -> None:
+    units.has("a", "b")
+    planned = targets(units, "a")
+    units.loses(units.root, "a")
+    assert outcomes(units, planned) == {"a": GONE}
+    assert units.whole("b")
+
+
+CHANGED: dict[str, tuple[dict[str, str | None], str]] = {
+    "reopened": ({"closed": None}, "It was reopened: closed_at was 2021-05-16"),
+    "closed again": ({"closed": "2023-01-01"}, "closed_at was 2021-05-16"),
+    "archived": ({"archived": "2023-01-01"}, "archived_at was empty and is 2023-01-01"),
+    "of another type": ({"kind": "PAYMENT"}, "type was empty and is PAYMENT now"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_what_changed_since_the_plan_is_spared_whole_with_a_sentence(units: Units, how: str) -> None:
+    units.has("a", "b")
+    planned = targets(units, "a", "b")
+    values, said = CHANGED[how]
+    units.becomes("a", **values)
+    found = swept(units, planned)
+    assert {name: one.outcome for name, one in found.items()} == {"a": SPARED, "b": DELETED}
+    assert said in (found["a"].error or "")
+    assert units.whole("a")
+
+
+def test_another_one_under_the_key_of_one_that_was_gone_is_spared(units: Units) -> None:
+    planned = targets(units, "a")
+    units.has("a")
+    found = swept(units, planned)
+    assert (found["a"].outcome, "another one of the same key" in (found["a"].error or "")) == (SPARED, True)
+    assert units.whole("a")
+
+
+def test_a_note_that_says_less_than_the_store_now_knows_spares() -> None:
+    assert changed('{"closed_at":"x"}', '{"closed_at":"x","type":"PAYMENT"}') == (
+        "It was changed since the sweep was planned: type was empty and is PAYMENT now."
+    )
+
+
+def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units: Units) -> None:
+    units.has("a", "b")
+    reference = (
+        "REFERENCES process_object (n)" if units.dialect == "sqlite" else ", FOREIGN KEY (p) REFERENCES process_object (n)"
+    )
+    with units.engine.begin() as connection:
+        unit = "unit varchar(60) CHARACTER SET utf8mb4" if units.dialect == "mysql" else "unit varchar(60)"
+        connection.execute(text(f"CREATE TABLE detail ({unit}, p integer {reference})"))
+        other = units.tables["process_object"]
+        for row in connection.execute(select(other.c.unit, other.c.n)).all():
+            connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
+    children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
+    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "children": children}))
+    assert store.tables.in_turn
+    assert [one.outcome for one in store.sweep(units.dataset, targets(units, "a"), 4)] == [DELETED]
+    assert units.whole("b")
+
+
+# --- others at work ---
+
+
+def test_a_root_row_that_a_writer_holds_is_left_to_the_next_sweep_and_nobody_waits(postgresql: Units) -> None:
+    postgresql.has("a", "b")
+    planned = targets(postgresql, "a", "b")
+    with postgresql.engine.begin() as writer:
+        writer.execute(text("UPDATE unit_of_work SET kind = 'RECALL' WHERE id = 'a'"))
+        found = swept(postgresql, planned)
+    assert {name: one.outcome for name, one in found.items()} == {"a": FAILED, "b": DELETED}
+    assert "A writer holds its root row" in (found["a"].error or "")
+    assert outcomes(postgresql, planned) == {"a": SPARED, "b": GONE}
+    assert postgresql.whole("a")
+
+
+def test_a_writer_that_has_a_child_and_waits_for_the_root_gets_it(postgresql: Units) -> None:
+    """No database sees this circle: the sweep has the root and waits for the child in another connection. It lets go."""
+    postgresql.has("a", "b")
+    planned = targets(postgresql, "a", "b")
+    has_child, done = threading.Event(), threading.Event()
+
+    def writer() -> None:
+        with postgresql.engine.begin() as connection:
+            connection.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'a'"))
+            has_child.set()
+            done.wait(0.5)
+            connection.execute(text("UPDATE unit_of_work SET closed = NULL WHERE id = 'a'"))
+
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(writer)
+        has_child.wait()
+        found = swept(postgresql, planned, parallelism=1)
+        writing.result()
+    assert {name: one.outcome for name, one in found.items()} == {"a": SPARED, "b": DELETED}
+    assert postgresql.whole("a")
+
+
+LOSES = """
+CREATE SEQUENCE losses;
+CREATE FUNCTION loses() RETURNS trigger AS $$ BEGIN
+    IF nextval('losses') = {nth} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+    RETURN OLD;
+END $$ LANGUAGE plpgsql;
+CREATE TRIGGER loses BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION loses()
+"""
+
+
+@pytest.mark.parametrize("table", ["summary", "unit_of_work"])
+@pytest.mark.parametrize("nth", [1, 40])
+def test_a_connection_that_is_lost_in_the_middle_of_a_batch_loses_nothing(postgresql: Units, table: str, nth: int) -> None:
+    names = [f"u{number:03}" for number in range(100)]
+    postgresql.has(*names, "stays")
+    planned = targets(postgresql, *names)
+    with postgresql.engine.begin() as connection:
+        for statement in LOSES.format(table=table, nth=nth).replace("$$ BEGIN", "$$ BEGIN ").split(";\nCREATE"):
+            connection.exec_driver_sql(statement if statement.strip().startswith("CREATE") else f"CREATE{statement}")
+    assert set(outcomes(postgresql, planned).values()) == {DELETED}
+    with postgresql.engine.connect() as connection:
+        assert connection.execute(text("SELECT last_value FROM losses")).scalar_one() > nth
+    assert postgresql.whole("stays")
+
+
+def test_writers_go_on_during_a_sweep_and_nothing_of_theirs_is_lost(postgresql: Units) -> None:
+    old, live = [f"old{number:03}" for number in range(400)], [f"live{number:02}" for number in range(20)]
+    postgresql.has(*old).has(*live, closed=None)
+    planned = targets(postgresql, *old)
+    root, summary = postgresql.tables["unit_of_work"], postgresql.tables["summary"]
+
+    def writes(writer: int) -> int:
+        for number in range(60):
+            with postgresql.engine.begin() as connection:
+                name = f"new{writer}-{number}"
+                connection.execute(insert(root).values(id=name, opened=datetime(2023, 5, 1, tzinfo=UTC)))
+                rows = [{"n": 10**6 + writer * 1000 + number * 2 + part, "unit": name} for part in (0, 1)]
+                connection.execute(insert(summary), rows)
+                touched = live[(writer * 7 + number) % len(live)]
+                connection.execute(update(root).where(root.c.id == touched).values(kind=f"{writer}-{number}"))
+        return 60
+
+    with ThreadPoolExecutor(3) as threads:
+        writing = [threads.submit(writes, writer) for writer in (1, 2, 3)]
+        found = [one for at in range(0, len(planned), 50) for one in swept(postgresql, planned[at : at + 50], 8).values()]
+        assert [one.result() for one in writing] == [60] * 3
+    assert {one.outcome for one in found} == {DELETED}
+    new = [f"new{writer}-{number}" for writer in (1, 2, 3) for number in range(60)]
+    assert postgresql.there() == sorted([*live, *new])
+    assert postgresql.there("summary") == sorted([*live, *live, *new, *new])
+
+
+def test_two_sweeps_of_the_same_batch_delete_it_once(postgresql: Units) -> None:
+    names = [f"u{number:03}" for number in range(120)]
+    postgresql.has(*names)
+    planned = targets(postgresql, *names)
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(lambda order: outcomes(postgresql, order), (planned, planned[::-1])))
+    assert postgresql.whole()
+    counted = [sum(one is DELETED for one in found.values()) for found in both]
+    assert sum(counted) == 120
+
+
+def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units) -> None:
+    """All stores of a URL have them in common."""
+    if units.dialect != "mysql":
+        pytest.skip("PostgreSQL forgets it with the transaction, SQLite has no pool")
+    store = units.has("a", "b").store()
+    planned = [Target(one.transaction, one.note) for one in store.prepare(units.dataset, ["a", "b"])]
+    assert [one.outcome for one in store.sweep(units.dataset, planned, 2)] == [DELETED, DELETED]
+    with ExitStack() as stack:
+        opened = [stack.enter_context(store.database.engine.connect()) for _ in range(8)]
+        assert {one.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one() for one in opened} == {LOCK_SECONDS}
+    store.close()

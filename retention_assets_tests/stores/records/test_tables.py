@@ -1,0 +1,199 @@
+"""What a records store refuses of tables that are there: spellings, foreign keys, and columns that can't do what is asked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from retention_assets.errors import Expected, Refused
+from retention_assets.policy.durations import parse_duration
+from retention_assets.settings.urls import Url
+from retention_assets.sql.databases import Database
+from retention_assets.stores.kinds import RecordsSettings, Ttl
+from retention_assets.stores.records.store import RecordsStore
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.stores.records.worlds import Units
+
+
+@pytest.fixture
+def expiring(store_url: str) -> Iterator[Units]:
+    """Units of work that the database expires."""
+    world = Units(store_url, ttl={"document_ttl": "180d"})
+    yield world
+    world.store().close()
+
+
+def store_of(units: Units, **parts: Any) -> RecordsStore:
+    return RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), **parts}))
+
+
+def refused(units: Units, **parts: Any) -> str:
+    """What it says to nobody's harm, before anything is read."""
+    with pytest.raises(Refused) as fault:
+        store_of(units, **parts).datasets()
+    return str(fault.value)
+
+
+def does(units: Units, *statements: str) -> None:
+    with units.engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def schema_of(units: Units) -> str:
+    """The name by which a schema of its own can be written before each of its tables."""
+    with units.engine.connect() as connection:
+        asked = {"sqlite": "SELECT 'main'", "postgresql": "SELECT current_schema()", "mysql": "SELECT database()"}
+        return str(connection.exec_driver_sql(asked[units.dialect]).scalar())
+
+
+# --- spellings ---
+
+
+def test_the_root_is_no_child_of_its_own_by_its_schema_either(units: Units) -> None:
+    """To sweep a unit of work would delete the open ones that name it their parent."""
+    does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)")
+    child = {"table": f"{schema_of(units)}.unit_of_work", "key": "parent"}
+    assert "is the root's table unit_of_work itself" in refused(units, children=[child])
+    root = {**units.settings["root"], "table": child["table"]}
+    assert "is the root's table" in refused(units, root=root, children=[{**child, "table": "unit_of_work"}])
+
+
+def test_the_root_is_known_where_the_first_schema_of_the_path_does_not_have_it(server: str) -> None:
+    url = new_schema(server)
+    units = Units(url)
+    own = schema_of(units)
+    does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", f"CREATE SCHEMA {own}_before")
+    units.url = url.replace(own, f"{own}_before%2C{own}")
+    assert "is the root's table" in refused(units, children=[{"table": f"{own}.unit_of_work", "key": "parent"}])
+    units.store().close()
+
+
+def test_the_root_is_known_by_any_name(store_url: str) -> None:
+    units = Units(store_url, root='50% "of" it')
+    child = {"table": f"{schema_of(units)}.{units.root}", "key": "kind"}
+    assert "is the root's table" in refused(units, children=[child])
+    units.store().close()
+
+
+def test_a_child_is_not_there_twice_by_its_schema_either(units: Units) -> None:
+    child = {"table": f"{schema_of(units)}.summary", "key": "unit"}
+    said = refused(units, children=[{"table": "summary", "key": "unit"}, child])
+    assert f"The table {child['table']} is twice among the children of the store ods by its key unit" in said
+
+
+def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled(units: Units) -> None:
+    does(units, "ALTER TABLE summary ADD COLUMN other VARCHAR(60)")
+    names = ["summary", f"{schema_of(units)}.summary"]
+    tables = store_of(
+        units, children=[{"table": name, "key": key} for name, key in zip(names, ("unit", "other"), strict=True)]
+    ).tables
+    assert tables.in_turn
+    assert not units.store().tables.in_turn
+
+
+# --- foreign keys ---
+
+TO_ITSELF = "ALTER TABLE unit_of_work ADD CONSTRAINT itself FOREIGN KEY (parent) REFERENCES unit_of_work (id) ON DELETE"
+
+
+def refers_to_itself(units: Units, action: str) -> None:
+    if units.dialect == "sqlite":
+        # Nothing can be added to a table there but a column, with its key.
+        does(units, f"ALTER TABLE unit_of_work ADD COLUMN parent TEXT REFERENCES Unit_Of_Work (id) ON DELETE {action}")
+    else:
+        does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", f"{TO_ITSELF} {action}")
+
+
+def test_a_root_of_which_the_database_deletes_more_than_is_asked_is_refused(units: Units) -> None:
+    refers_to_itself(units, "CASCADE")
+    assert "The table unit_of_work of the store ods has a foreign key to itself with ON DELETE CASCADE" in refused(units)
+
+
+@pytest.mark.parametrize("action", ["NO ACTION", "SET NULL", "RESTRICT"])
+def test_a_root_that_refers_to_itself_in_another_way_is_not(units: Units, action: str) -> None:
+    refers_to_itself(units, action)
+    assert units.store().datasets() == [units.dataset]
+
+
+def test_a_root_that_goes_with_a_row_of_another_table_is_not_refused(units: Units) -> None:
+    """Nothing is deleted from that table."""
+    added = "ALTER TABLE unit_of_work ADD COLUMN parent "
+    if units.dialect == "sqlite":
+        made = ["CREATE TABLE customer (id TEXT PRIMARY KEY)", f"{added} TEXT REFERENCES customer (id) ON DELETE CASCADE"]
+    else:
+        made = [
+            "CREATE TABLE customer (id VARCHAR(60) PRIMARY KEY)",
+            f"{added} VARCHAR(60)",
+            TO_ITSELF.replace("REFERENCES unit_of_work", "REFERENCES customer") + " CASCADE",
+        ]
+    does(units, *made)
+    assert units.store().datasets() == [units.dataset]
+
+
+# --- columns ---
+
+NOT_EMPTY = {
+    "postgresql": ["ALTER TABLE {} ALTER COLUMN expires SET NOT NULL"],
+    # As everybody wrote it in an older MySQL, where nothing else was possible.
+    "mysql": ["ALTER TABLE {} MODIFY expires TIMESTAMP NOT NULL"],
+    "sqlite": ["ALTER TABLE {} DROP COLUMN expires", "ALTER TABLE {} ADD COLUMN expires TEXT NOT NULL DEFAULT 'never'"],
+}
+
+
+@pytest.mark.parametrize("table", ["unit_of_work", "process_object"])
+def test_a_time_that_could_not_be_taken_back_is_not_given(expiring: Units, table: str) -> None:
+    does(expiring, *(statement.format(table) for statement in NOT_EMPTY[expiring.dialect]))
+    said = f"The column expires of the table {table} of the store ods cannot be empty, and empty means never: make it nullable."
+    assert said in refused(expiring)
+
+
+def test_what_can_be_empty_is_kept_of_each_column(units: Units) -> None:
+    table = Database(units.url, "ods").table("summary")
+    assert {column.name: column.nullable for column in table.columns if column.name != "n"} == {
+        "unit": False, "content": True, "expires": True,
+    }  # fmt: skip
+    assert [column.name for column in table.primary_key] == ["n"]
+
+
+@pytest.mark.parametrize("kind", ["xid8", "pg_lsn"])
+@pytest.mark.parametrize("table", ["unit_of_work", "summary"])
+def test_a_key_of_a_type_that_nobody_knows_is_refused_by_name(server: str, table: str, kind: str) -> None:
+    units = Units(new_schema(server))
+    does(units, f"ALTER TABLE {table} ADD COLUMN odd {kind}")
+    # Among columns that nobody asks for it is no matter.
+    assert units.store().datasets() == [units.dataset]
+    parts: dict[str, Any] = {"root": {**units.settings["root"], "key": "odd"}}
+    if table == "summary":
+        parts = {"children": [{"table": "summary", "key": "odd"}]}
+    assert f"The column odd of the table {table} of the store ods is of a type that is not known here" in refused(
+        units, **parts
+    )
+    units.store().close()
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("ttl", "days"),
+    [("12h", 30), ("1d", 1), ("24h", 1), ("4w", 28), ("1mo", 28), ("2mo", 59), ("1y", 365), ("4y", 1460), ("P1M1D", 29)],
+)
+def test_what_is_put_off_is_put_off_beyond_the_days_that_are_looked_at(ttl: str, days: int) -> None:
+    with pytest.raises(ValidationError) as found:
+        Ttl.model_validate({"column": "expires", "document_ttl": ttl, "expires_in_max_days": days})
+    (error,) = found.value.errors()
+    fault = error["ctx"]["error"]
+    assert isinstance(fault, Expected)
+    assert (fault.key, fault.expected) == ("document_ttl", f"a duration longer than {days}d")
+    assert f"is {parse_duration(ttl)} and not longer than expires_in_max_days, which is {days}" in fault.what
+    assert f"Write document_ttl: {days + 1}d or longer" in (fault.remedy or "")
+    mended = {"column": "expires", "document_ttl": f"{days + 1}d", "expires_in_max_days": days}
+    assert Ttl.model_validate(mended).expires_in_max_days == days
+
+
+@pytest.mark.parametrize(("ttl", "days"), [("25h", 1), ("1mo", 27), ("2mo", 58), ("1y", 364), ("4y", 1459), ("180d", 179)])
+def test_a_moment_longer_than_the_days_that_are_looked_at_is_enough(ttl: str, days: int) -> None:
+    asked = {"column": "expires", "document_ttl": ttl, "expires_in_max_days": days}
+    assert Ttl.model_validate(asked).expires_in_max_days == days

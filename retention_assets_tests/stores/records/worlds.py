@@ -1,0 +1,263 @@
+"""Worlds for the records store: units of work with rows in child tables, in any of the databases.
+
+Belongs here: making the tables, putting rows into them, and eyes that see them without the store.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.pool import NullPool
+from sqlalchemy.types import TypeEngine
+
+from retention_assets.settings.urls import Url
+from retention_assets.stores.kinds import RecordsSettings
+from retention_assets.stores.records.store import RecordsStore
+from retention_assets_tests.histories import history
+from retention_assets_tests.stores.contract import Environment
+
+DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+TIMES = ("opened", "closed", "archived", "expires")
+# Who reads a message has seen the sentence before.
+TOLD_TO = "told to fail"
+
+
+@dataclass
+class Units:
+    """A root table and its children. Every unit of work has two rows in each child."""
+
+    url: str
+    root: str = "unit_of_work"
+    children: tuple[str, ...] = ("summary", "process_object")
+    store_name: str = "ods"
+    key: TypeEngine[Any] = field(default_factory=lambda: String(60))
+    # Of the children; that of the root if none.
+    child_key: TypeEngine[Any] | None = None
+    ttl: dict[str, Any] | None = None
+    indexed: bool = True
+
+    def __post_init__(self) -> None:
+        parsed = make_url(self.url)
+        self.dialect = parsed.get_backend_name()
+        self.engine: Engine = create_engine(parsed.set(drivername=DRIVERS[self.dialect]), poolclass=NullPool)
+        times: dict[str, TypeEngine[Any]] = {
+            "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
+        }  # fmt: skip
+        made = MetaData()
+        columns: list[Column[Any]] = [Column(name, times[self.dialect]) for name in TIMES]
+        self.tables = {
+            self.root: Table(
+                self.root,
+                made,
+                Column("id", self.key, primary_key=True, autoincrement=False),
+                *columns,
+                Column("kind", String(40)),
+            )
+        }
+        for name in self.children:
+            owner = Column("unit", self.child_key or self.key, nullable=False)
+            own: list[Column[Any]] = [
+                Column("n", Integer, primary_key=True),
+                owner,
+                Column("content", String(40)),
+                Column("expires", times[self.dialect]),
+            ]
+            self.tables[name] = Table(name, made, *own, *([Index(f"ix_{name}", owner)] if self.indexed else []))
+        made.create_all(self.engine)
+        self._rows = 0
+
+    def has(self, *units: Any, opened: str = "2021-05-16", closed: str | None = "2021-05-16", **others: Any) -> "Units":
+        """Units of work that began and ended on some days; two rows of each in every child."""
+        times = {"opened": opened, "closed": closed, **{name: others.get(name) for name in ("archived", "expires")}}
+        with self.engine.begin() as connection:
+            row = {**{name: self.at(time) for name, time in times.items()}, "kind": others.get("kind")}
+            connection.execute(insert(self.tables[self.root]), [{"id": unit, **row} for unit in units])
+            for name in self.children:
+                rows = []
+                for unit in units:
+                    for part in ("first", "second"):
+                        self._rows += 1
+                        rows.append({"n": self._rows, "unit": unit, "content": part, "expires": row["expires"]})
+                connection.execute(insert(self.tables[name]), rows)
+        return self
+
+    def at(self, time: str | None) -> Any:
+        """A time as the database has it."""
+        if time is None or self.dialect == "sqlite":
+            return time
+        found = datetime.fromisoformat(time)
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return found if self.dialect == "postgresql" else found.astimezone(UTC).replace(tzinfo=None)
+
+    def becomes(self, unit: Any, **values: str | None) -> "Units":
+        """Somebody writes a unit of work's root row."""
+        table = self.tables[self.root]
+        written = {name: self.at(value) if name in TIMES else value for name, value in values.items()}
+        with self.engine.begin() as connection:
+            connection.execute(update(table).where(table.c.id == unit).values(**written))
+        return self
+
+    def loses(self, table: str, unit: Any) -> "Units":
+        """Somebody deletes rows of one table."""
+        found = self.tables[table]
+        with self.engine.begin() as connection:
+            connection.execute(delete(found).where((found.c.id if table == self.root else found.c.unit) == unit))
+        return self
+
+    def there(self, table: str | None = None) -> list[str]:
+        """The units of work that have rows in a table, one for each row, sorted."""
+        found = self.tables[table or self.root]
+        column = found.c.id if found.name == self.root else found.c.unit
+        with self.engine.connect() as connection:
+            return sorted(str(one) for one in connection.execute(select(column)).scalars())
+
+    def whole(self, *units: Any) -> bool:
+        """Whether exactly these have all of their rows, and nothing else has any."""
+        twice = sorted(str(unit) for unit in units for _ in range(2))
+        return self.there() == sorted(map(str, units)) and all(self.there(name) == twice for name in self.children)
+
+    def expires(self, unit: Any) -> set[str | None]:
+        """When the rows of a unit of work expire, over all tables, as text in UTC."""
+        found: set[str | None] = set()
+        with self.engine.connect() as connection:
+            for name, table in self.tables.items():
+                mine = (table.c.id if name == self.root else table.c.unit) == unit
+                found |= {_shown(time) for time in connection.execute(select(table.c.expires).where(mine)).scalars()}
+        return found
+
+    @contextmanager
+    def broken(self, unit: Any, table: str | None = None) -> Iterator[None]:
+        """While open, rows of a unit of work can't be deleted from a table."""
+        name = table or self.children[-1]
+        column = "id" if name == self.root else "unit"
+        quoted, mine = self.quoted(name), f"OLD.{column} = '{str(unit).replace(chr(39), chr(39) * 2)}'"
+        end = f"DROP TRIGGER broken{f' ON {quoted}' if self.dialect == 'postgresql' else ''}"
+        with self.engine.begin() as connection:
+            for statement in {
+                "sqlite": [
+                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} WHEN {mine} BEGIN SELECT RAISE(ABORT, '{TOLD_TO}'); END"
+                ],
+                "postgresql": [
+                    f"CREATE OR REPLACE FUNCTION broken() RETURNS trigger AS $$ BEGIN IF {mine} THEN RAISE '{TOLD_TO}'; END IF;"
+                    " RETURN OLD; END $$ LANGUAGE plpgsql",
+                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} FOR EACH ROW EXECUTE FUNCTION broken()",
+                ],
+                "mysql": [
+                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} FOR EACH ROW IF {mine} THEN"
+                    f" SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{TOLD_TO}'; END IF"
+                ],
+            }[self.dialect]:
+                connection.execute(text(statement.replace(":", r"\:")))
+        try:
+            yield
+        finally:
+            with self.engine.begin() as connection:
+                connection.execute(text(end))
+
+    def quoted(self, name: str) -> str:
+        """A name as the database wants it written."""
+        return self.engine.dialect.identifier_preparer.quote(name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As somebody writes them."""
+        root = {
+            "table": self.root,
+            "key": "id",
+            "opened_at": "opened",
+            "closed_at": "closed",
+            "archived_at": "archived",
+            "type": "kind",
+        }
+        children = [{"table": name, "key": "unit"} for name in self.children]
+        ttl = {"ttl": {"column": "expires", **self.ttl}} if self.ttl else {}
+        return {"name": self.store_name, "kind": "records", "url": self.url, "root": root, "children": children, **ttl}
+
+    def store(self) -> RecordsStore:
+        """The store, opened anew."""
+        return RecordsStore(RecordsSettings.model_validate({**self.settings, "url": Url(self.url)}))
+
+    @property
+    def dataset(self) -> str:
+        """The name of the one dataset."""
+        return f"{self.store_name}/{self.root}"
+
+    def everything(self) -> dict[str, bytes]:
+        """Every row of every table, by its place."""
+        with self.engine.connect() as connection:
+            return {
+                f"{name}/{row[1] if name != self.root else row[0]}/{row[0]}": repr(tuple(row)).encode()
+                for name, table in self.tables.items()
+                for row in connection.execute(select(table))
+            }
+
+
+def _shown(time: Any) -> str | None:
+    if time is None or isinstance(time, str):
+        return time
+    return str((time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None).isoformat(sep=" "))
+
+
+class Records(Environment):
+    """One store, which has one dataset, of independent transactions."""
+
+    datasets = ("ods/unit_of_work",)
+    independent = True
+
+    def __init__(self, url: str) -> None:
+        self.units = Units(url)
+
+    def store(self) -> RecordsStore:
+        """The store, opened anew."""
+        return self.units.store()
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        """Every transaction that is drawn is a unit of work that closed when it was drawn to."""
+        names = [row["transaction"] for row in history(drawing, dataset=dataset).transactions]
+        for day, name in enumerate(names, 1):
+            self.units.has(name, opened=f"2021-05-{day:02}", closed=f"2021-05-{day:02}")
+        return {name: name for name in names}
+
+    def commit(self, dataset: str) -> str:  # noqa: ARG002 - the contract's
+        """One more."""
+        self.units.has("T99", opened="2021-06-01", closed="2021-06-02")
+        return "T99"
+
+    def data(self) -> dict[str, bytes]:
+        """Every row. What a row weighs nobody knows cheaply, so that none of them is said to free anything."""
+        return dict.fromkeys(self.everything(), b"")
+
+    def everything(self) -> dict[str, bytes]:
+        """Every row."""
+        return self.units.everything()
+
+    def owned(self, dataset: str, transaction: str) -> set[str]:  # noqa: ARG002 - the contract's
+        """Its rows in all tables."""
+        return {place for place in self.everything() if place.split("/")[1] == transaction}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+        """While open, its rows in one of the children can't be deleted."""
+        with self.units.broken(transaction):
+            yield

@@ -1,0 +1,155 @@
+"""Kinds of store that other packages bring: found when they are named, and harmless to others when they are broken."""
+
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import BadInput, Problem
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.kinds import BUILT_IN
+from retention_assets.stores.plugins import GROUP, known_kinds
+
+# What a package outside would write: a place, a URL and a key of its own, with the base's strictness.
+LANCE = """
+from typing import Literal
+from retention_assets.places import DatabaseUrl, Location
+from retention_assets.stores.kinds import StoreKind, StoreSettings
+
+class LanceSettings(StoreSettings):
+    kind: Literal["lance"] = "lance"
+    root: Location
+    index: DatabaseUrl = "sqlite:///index.db"
+    depth: int = 3
+
+KIND = StoreKind("lance", LanceSettings, lambda settings: None)
+"""
+# Its name in the entry point and in the class differ.
+MISNAMED = LANCE.replace('StoreKind("lance"', 'StoreKind("lnce"')
+SHADOWING = LANCE.replace('StoreKind("lance"', 'StoreKind("files"')
+NO_KIND = "KIND = 'a string'"
+NO_SETTINGS = "from retention_assets.stores.kinds import StoreKind\nKIND = StoreKind('lance', dict, lambda settings: None)"
+BROKEN = "raise RuntimeError('no licence')"
+MISSING = "import a_driver_that_is_not_installed"
+
+STORE = "stores: [{name: l, kind: lance, root: data%s}]"
+LAKE = 'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}]'
+
+
+class Site:
+    """A folder of installed packages, as pip would leave it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, package: str, source: str, kind: str = "lance") -> str:
+        """Write a package with one module and one entry point, and return the module's name."""
+        module = f"{package.replace('-', '_')}_{abs(hash(self.folder))}"
+        info = self.folder / f"{package.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{kind} = {module}:KIND\n")
+        (self.folder / f"{module}.py").write_text(source)
+        return module
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return Site(folder)
+
+
+def read(folder: Path, text: str) -> Settings:
+    (folder / "retention.yaml").write_text(text)
+    return load_settings(folder / "retention.yaml", {})
+
+
+def problem(folder: Path, text: str) -> Problem:
+    with pytest.raises(BadInput) as caught:
+        read(folder, text)
+    (found,) = caught.value.problems
+    return found
+
+
+def test_a_package_brings_a_kind(tmp_path: Path, site: Site) -> None:
+    site.install("retention-lance", LANCE)
+    settings = read(tmp_path, STORE % "")
+    assert settings.kind_of("l") == "lance"
+    assert settings.stores[0].model_dump() == {
+        "name": "l", "kind": "lance", "root": f"{tmp_path}/data", "index": f"sqlite:///{tmp_path}/index.db", "depth": 3,
+    }  # fmt: skip
+
+
+def test_the_keys_of_a_kind_from_a_package_are_checked_like_any_other(tmp_path: Path, site: Site) -> None:
+    site.install("retention-lance", LANCE)
+    found = problem(tmp_path, STORE % ", dept: 4")
+    assert (found.key, found.line, found.remedy) == ("stores[0].dept", 1, "Did you mean depth?")
+
+
+def test_an_unknown_kind_is_answered_with_the_kinds_of_packages_too(tmp_path: Path, site: Site) -> None:
+    module = site.install("retention-lance", BROKEN)
+    found = problem(tmp_path, "stores: [{name: l, kind: lanse}]")
+    assert (found.expected, found.remedy) == ("one of files, iceberg, aspects, records, lance", "Did you mean lance?")
+    assert module not in sys.modules  # only its name was read
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        pytest.param(BROKEN, "which cannot be loaded: RuntimeError: no licence", id="raises when imported"),
+        pytest.param(MISSING, "which cannot be loaded: ModuleNotFoundError: No module named", id="lacks a driver"),
+        pytest.param("", "which cannot be loaded: AttributeError", id="has no such attribute"),
+        pytest.param("def", "which cannot be loaded: SyntaxError", id="is no Python"),
+        pytest.param(NO_KIND, "which is no StoreKind", id="is something else"),
+        pytest.param(NO_SETTINGS, "which is no StoreKind", id="has settings of another make"),
+        pytest.param(MISNAMED, "which calls itself lnce", id="has another name than its entry point"),
+        pytest.param(SHADOWING, "which calls itself files, a built-in kind", id="poses as a built-in kind"),
+    ],
+)
+def test_a_broken_package_is_named(tmp_path: Path, site: Site, source: str, what: str) -> None:
+    module = site.install("retention-lance", source)
+    found = problem(tmp_path, STORE % "")
+    assert found.what.startswith(f"is brought by retention-lance ({module}:KIND), {what}")
+    assert (found.key, found.value, found.line) == ("stores[0].kind", "'lance'", 1)
+    assert found.expected == f"a StoreKind named lance at {module}:KIND"
+    assert found.remedy == "Mend or uninstall the package retention-lance."
+
+
+def test_a_broken_package_harms_nobody_who_does_not_use_it(tmp_path: Path, site: Site) -> None:
+    broken = site.install("retention-broken", BROKEN, kind="broken")
+    site.install("retention-lance", LANCE)
+    assert read(tmp_path, LAKE).kind_of("lake") == "files"
+    assert read(tmp_path, STORE % "").kind_of("l") == "lance"
+    assert broken not in sys.modules
+
+
+def test_no_package_takes_the_place_of_a_built_in_kind(tmp_path: Path, site: Site) -> None:
+    """It would be handed what only the built-in one may delete."""
+    module = site.install("retention-evil", SHADOWING, kind="files")
+    assert type(read(tmp_path, LAKE).stores[0]) is BUILT_IN["files"].settings
+    assert module not in sys.modules
+    assert known_kinds().count("files") == 1
+
+
+def test_two_packages_that_bring_one_kind_are_both_named(tmp_path: Path, site: Site) -> None:
+    """Which of them came first on the path must not decide what deletes."""
+    one, two = site.install("retention-one", LANCE), site.install("retention-two", LANCE)
+    found = problem(tmp_path, STORE % "")
+    assert found.what == f"is a kind that several packages bring: retention-one ({one}:KIND), retention-two ({two}:KIND)"
+    assert found.remedy == "Uninstall all but one of them."
+    assert not {one, two} & set(sys.modules)
+
+
+def test_the_test_installs_what_python_sees(site: Site) -> None:
+    assert not entry_points(group=GROUP, name="lance")
+    site.install("retention-lance", LANCE)
+    assert [point.name for point in entry_points(group=GROUP, name="lance")] == ["lance"]
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN))
+def test_a_built_in_kind_answers_to_its_own_name(kind: str) -> None:
+    assert BUILT_IN[kind].name == kind
+    assert BUILT_IN[kind].settings.model_fields["kind"].default == kind

@@ -1,0 +1,317 @@
+"""Expiry by the database itself: what a sweep gives its time, what housekeeping puts off, and what both leave alone."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from retention_assets.environment import Retention
+from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Hold
+from retention_assets.stores.postponing import Expected
+from retention_assets.stores.protocol import Target
+from retention_assets.stores.records.store import RecordsStore
+from retention_assets.sweep.postpone_expiry import Kept, keep_house, troubles
+from retention_assets_tests.dagster.automation.ticks import run
+from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
+
+AS_OF = datetime(2023, 5, 17, 10, 0, 0, 500_000, UTC)
+DAY = timedelta(days=1)
+# How a time is shown that the store or the test wrote.
+NOW, PUT_OFF = "2023-05-17 10:00:00.500000", "2023-11-13 10:00:00.500000"
+SOON, EXACTLY, LATER = "2023-05-18 09:00:00", "2023-05-18 10:00:00.500000", "2023-05-18 10:00:00.500001"
+POLICY = {
+    "name": "ods", "datasets": {"include": ["ods/*"]}, "sweep": {"mode": "ttl"},
+    "select": {"older_than": {"age": "P2Y", "align": "day"}, "terminal_only": False, "archived_before_purge": ["PAYMENT"]},
+}  # fmt: skip
+
+
+@pytest.fixture
+def units(store_url: str) -> Iterator[Units]:
+    world = Units(store_url, ttl={"document_ttl": "180d", "expires_in_max_days": 1})
+    yield world
+    world.store().close()
+
+
+@pytest.fixture
+def cycle(tmp_path: Path, units: Units) -> Cycle:
+    return Cycle(tmp_path / "cycle", [units]).says(POLICY)
+
+
+def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> Kept:
+    with cycle.ledger() as ledger:
+        load_rulebook(ledger, cycle.settings, "test")
+        (found,) = keep_house(ledger, Retention(cycle.settings).stores(), AS_OF, "test", holds, dry_run)
+        assert ledger.verify().faults == ()
+    assert found.refused is None
+    return found
+
+
+def acts(cycle: Cycle) -> list[dict[str, object]]:
+    with cycle.ledger() as ledger:
+        lines = [json.loads(line) for line in ledger.audit_lines()]
+    return [line["detail"] for line in lines if line["deed"] == "POSTPONE"]
+
+
+# --- what a sweep gives its time ---
+
+
+def test_what_is_swept_gets_the_same_time_in_all_of_its_tables_and_is_not_deleted(cycle: Cycle, units: Units) -> None:
+    units.has("old").has("young", closed="2022-01-01")
+    (result,) = cycle.runs(AS_OF).values()
+    assert (result.refused, result.errors) == (None, [])
+    assert units.whole("old", "young")
+    assert (units.expires("old"), units.expires("young")) == ({NOW}, {None})
+    assert cycle.statuses(units.dataset) == {"old": "SWEEPING"}
+
+
+def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    for name in units.tables:
+        units.loses(name, "a")
+    cycle.runs(AS_OF + timedelta(hours=1))
+    assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SWEEPING"}
+    assert units.expires("b") == {NOW}
+    total = cycle.report(AS_OF.date()).total
+    assert (total.counters["to_delete"], total.counters["deleted"], total.left, total.finished_at) == (2, 1, 1, None)
+
+
+def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    units.becomes("a", closed="2023-05-01")
+    cycle.sweeps(AS_OF + timedelta(hours=1))
+    assert (units.expires("a"), units.expires("b")) == ({None}, {NOW})
+    assert cycle.statuses(units.dataset) == {"a": "SPARED", "b": "SWEEPING"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, NOW), (SOON, NOW), ("2023-05-17 09:00:00", "2023-05-17 09:00:00")])
+def test_a_time_is_lowered_and_never_raised(units: Units, before: str | None, after: str) -> None:
+    units.has("a", expires=before)
+    store = units.store()
+    for _ in range(2):
+        (swept,) = store.expire(units.dataset, _targets(units, "a"), AS_OF, 4)
+        assert swept.outcome is Outcome.EXPIRING
+        assert units.expires("a") == {after}
+
+
+def test_a_unit_of_work_that_was_reopened_since_the_plan_gets_no_time(units: Units) -> None:
+    units.has("a", "b")
+    targets = _targets(units, "a", "b")
+    units.becomes("a", closed=None)
+    swept = {one.transaction: one for one in units.store().expire(units.dataset, targets, AS_OF, 4)}
+    assert (swept["a"].outcome, swept["b"].outcome) == (Outcome.SPARED, Outcome.EXPIRING)
+    assert (units.expires("a"), units.expires("b")) == ({None}, {NOW})
+
+
+def test_what_is_gone_has_no_time_to_get_or_to_give_back(units: Units) -> None:
+    units.has("a")
+    targets = _targets(units, "a")
+    units.loses(units.root, "a")
+    for at in (AS_OF, None):
+        assert [one.outcome for one in units.store().expire(units.dataset, targets, at, 4)] == [Outcome.ALREADY_GONE]
+
+
+# --- what housekeeping puts off ---
+
+
+@pytest.mark.parametrize(
+    ("row", "is_put_off"),
+    [
+        ({"closed": None, "expires": SOON}, True),
+        ({"closed": None, "expires": EXACTLY}, True),
+        ({"closed": None, "expires": LATER}, False),
+        # The database's job has not come to it yet, so that it can still be saved.
+        ({"closed": None, "expires": "2023-05-17 09:00:00"}, True),
+        ({"closed": None, "expires": None}, False),
+        ({"expires": SOON}, False),
+        ({"expires": SOON, "kind": "PAYMENT"}, True),
+        ({"expires": SOON, "kind": "PAYMENT", "archived": "2022-01-01"}, False),
+        ({"expires": SOON, "kind": "RECALL"}, False),
+        ({"closed": None, "expires": SOON, "kind": "PAYMENT", "archived": "2022-01-01"}, True),
+    ],
+)
+def test_what_is_not_done_with_and_would_expire_is_put_off(
+    cycle: Cycle, units: Units, row: dict[str, str | None], is_put_off: bool
+) -> None:
+    units.has("a", **{"closed": "2023-01-01", **row})  # type: ignore[arg-type]
+    found = kept(cycle)
+    assert (found.postponed, found.left) == (int(is_put_off), 0)
+    assert units.expires("a") == {PUT_OFF if is_put_off else row["expires"]}
+    assert units.whole("a")
+
+
+@pytest.mark.parametrize(("days", "put_off"), [(1, {"d1"}), (2, {"d1", "d2"}), (3, {"d1", "d2", "d3"})])
+def test_so_many_days_ahead_is_looked_and_the_last_one_counts(tmp_path: Path, days: int, put_off: set[str]) -> None:
+    (tmp_path / "ods.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d", "expires_in_max_days": days})
+    for day in (1, 2, 3):
+        units.has(f"d{day}", closed=None, expires=(AS_OF + day * DAY).replace(tzinfo=None).isoformat(sep=" "))
+    kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    assert {unit for unit in ("d1", "d2", "d3") if units.expires(unit) == {PUT_OFF}} == put_off
+
+
+def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: Units) -> None:
+    """`unfinished` was swept though it is not finished, for so the policy has it; nobody swept `other`."""
+    units.has("unfinished", closed=None).has("other", opened="2023-01-01", closed=None, expires=SOON)
+    cycle.runs(AS_OF)
+    assert units.expires("unfinished") == {NOW}
+    assert kept(cycle).postponed == 1
+    assert (units.expires("unfinished"), units.expires("other")) == ({NOW}, {PUT_OFF})
+
+
+def test_what_is_held_does_not_expire(cycle: Cycle, units: Units) -> None:
+    units.has("case-1", "case-2", "free", closed="2023-01-01", expires=SOON)
+    hold = {"name": "h", "datasets": {"include": ["ods/*"]}, "transactions": ["case-*"]}
+    ended = {"name": "e", "datasets": {"include": ["ods/*"]}, "until": "2023-05-01T00:00:00Z"}
+    found = kept(cycle, *(Hold.model_validate({**one, "datasets": one["datasets"]}, strict=False) for one in (hold, ended)))
+    assert found.postponed == 2
+    assert [units.expires(unit) for unit in ("case-1", "case-2", "free")] == [{PUT_OFF}, {PUT_OFF}, {SOON}]
+
+
+def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    child = units.tables["summary"]
+    with units.engine.begin() as connection:
+        connection.execute(child.update().values(expires=units.at("2025-01-01 00:00:00")))
+    assert kept(cycle).postponed == 1
+    assert units.expires("a") == {PUT_OFF, "2025-01-01 00:00:00"}
+
+
+def test_a_rehearsal_counts_and_changes_nothing(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    assert kept(cycle, dry_run=True).postponed == 1
+    assert units.expires("a") == {SOON}
+    assert acts(cycle) == []
+
+
+def test_what_is_put_off_is_in_the_audit(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b", closed=None, expires=SOON)
+    kept(cycle)
+    (detail,) = acts(cycle)
+    assert (detail["transactions"], detail["within"], detail["until"]) == (
+        2,
+        "2023-05-18T10:00:00.500000Z",
+        "2023-11-13T10:00:00.500000Z",
+    )
+    assert kept(cycle).postponed == 0
+    assert len(acts(cycle)) == 1
+
+
+def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, units: Units) -> None:
+    """What is not done with and within a day was put off before; what expires in the evening of tomorrow was not looked at yet."""
+    evening, midnight, after = "2023-05-18 23:59:59.999999", "2023-05-18 00:00:00", "2023-05-19 00:00:00"
+    units.has("a", "b", kind="PAYMENT", expires=evening).has("c", kind="PAYMENT", archived="2022-01-01", expires=midnight)
+    units.has("d", kind="RECALL", closed=None, expires=evening).has("e", closed=None, kind="RECALL", expires=SOON)
+    units.has("f", kind="RECALL", expires=after).has("g", kind="RECALL", expires="2023-05-17 23:00:00")
+    found = kept(cycle)
+    assert found.postponed == 1
+    assert found.tomorrow == (Expected("PAYMENT", 3, 0, 2), Expected("RECALL", 1, 1, 0))
+
+
+def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(tmp_path: Path) -> None:
+    (tmp_path / "ods.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"}).has("a", "b", closed=None, expires=SOON)
+    with units.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER broken BEFORE UPDATE ON summary WHEN OLD.unit = 'a' BEGIN SELECT RAISE(ABORT, 'told to fail'); END"
+        )
+    found = kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    assert (found.postponed, found.left) == (1, 1)
+    assert TOLD_TO in found.errors[0]
+    assert (units.expires("a"), units.expires("b")) == ({SOON}, {PUT_OFF})
+
+
+def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    with cycle.ledger() as ledger:
+        ledger.leases.take(units.dataset, "a sweep", 60)
+        (found,) = keep_house(ledger, {"ods": units.store()}, AS_OF)
+    assert "a sweep" in (found.refused or "")
+    assert units.expires("a") == {SOON}
+
+
+# --- a store that can't be asked ---
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> tuple[Cycle, Units]:
+    """A store that is away, and one after it in which something would expire today."""
+    worlds = []
+    for name in ("aaa", "ods"):
+        (tmp_path / f"{name}.db").touch()
+        worlds.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
+    worlds[1].has("a", closed=None, expires="2023-05-17 23:00:00")
+    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
+    return Cycle(tmp_path / "cycle", worlds).says(POLICY), worlds[1]
+
+
+def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[Cycle, Units]) -> None:
+    cycle, units = beside
+    with cycle.ledger() as ledger:
+        found = keep_house(ledger, Retention(cycle.settings).stores(), AS_OF, "test")
+    assert [(one.dataset, one.postponed, one.refused is None) for one in found] == [
+        ("aaa/*", 0, False), ("ods/unit_of_work", 1, True),
+    ]  # fmt: skip
+    (said,) = troubles(found)
+    assert said.startswith("aaa/*: the store aaa failed: There is no SQLite file at ")
+    assert units.expires("a") == {PUT_OFF}
+
+
+@pytest.mark.parametrize("part", ["abilities", "putting_off", "datasets", "postponable", "postpone", "expected"])
+def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
+    tmp_path: Path, cycle: Cycle, units: Units, part: str
+) -> None:
+    """A store may be anybody's, and so may what it raises."""
+
+    def breaks(*_: object) -> None:
+        raise KeyError("expires_at")
+
+    # Of a class of its own, so that the other one is well.
+    is_value = part in ("abilities", "putting_off")
+    broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
+    (tmp_path / "other.db").touch()
+    other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
+    units.has("a", closed=None, expires=SOON)
+    other.has("a", closed=None, expires=SOON)
+    with cycle.ledger() as ledger:
+        found = keep_house(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
+    (said,) = troubles(found)
+    assert said.startswith("aaa/")
+    assert "KeyError: 'expires_at'" in said
+    assert units.expires("a") == {PUT_OFF}
+
+
+def _targets(units: Units, *names: str) -> list[Target]:
+    return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
+
+
+# --- in Dagster ---
+
+
+def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON).has("b", expires=SOON)
+    with dg.instance_for_test() as instance:
+        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
+    assert ran.success
+    (event,) = [event for event in ran.all_events if event.is_successful_output]
+    shown = {name: value.value for name, value in event.step_output_data.metadata.items()}
+    assert (shown["postponed"], shown["datasets"]) == (1, 1)
+    assert units.expires("a") == {PUT_OFF}
+    assert units.expires("b") == {SOON}
+
+
+def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
+    cycle, units = beside
+    with dg.instance_for_test() as instance:
+        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
+    assert not ran.success
+    (event,) = ran.get_step_failure_events()
+    assert "aaa/*: the store aaa failed" in str(event.step_failure_data.error)
+    assert units.expires("a") == {PUT_OFF}

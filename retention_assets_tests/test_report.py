@@ -1,0 +1,205 @@
+"""The report of a day: what adds up to what. A sum that does not is a number that an auditor can't follow."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import update
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.reports import COUNTERS, Opening
+from retention_assets.ledger.schema import REPORTS
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets.report import CLASSES, DayReport, Line, as_json, day_report, days_report, iso_of, summed
+from retention_assets.sweep import report_classes
+from retention_assets_tests.ledger.acts import LATER, T0, candidates, planned
+
+BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
+ENDED = datetime(2023, 5, 17, 0, 32, 3, 180_000, UTC)
+TODAY, DAY = LATER.date(), timedelta(days=1)
+ZERO = dict.fromkeys(COUNTERS, 0)
+
+INSTANTS = st.integers(0, 10**6).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
+BY_POLICY = st.sampled_from(["p", "q"])
+LINES = st.builds(
+    Line,
+    dataset=st.sampled_from(["lake/a", "lake/b", "ods/c"]),
+    counters=st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTERS}),
+    policies=st.dictionaries(BY_POLICY, st.tuples(st.integers(1, 3))),
+    bounds=st.dictionaries(BY_POLICY, st.tuples(st.sampled_from(["2021-05-16T00:00:00Z", "2021-05-17T00:00:00Z"]))),
+    periods=st.dictionaries(BY_POLICY, st.tuples(st.sampled_from(["P2Y", "P30D"]))),
+    terminal_only=st.none() | st.booleans(),
+    archived_types=st.sampled_from([(), ("PAYMENT",), ("PAYMENT", "RECALL")]),
+    report_classes=st.dictionaries(st.sampled_from([*CLASSES]), st.integers(0, 9)),
+    started_at=INSTANTS,
+    finished_at=st.none() | INSTANTS,
+)
+
+
+def line(dataset: str = "lake/d", began: datetime | None = BEGAN, ended: datetime | None = ENDED, **counters: int) -> Line:
+    return Line(dataset, {**ZERO, **counters}, started_at=began, finished_at=ended)
+
+
+@given(st.lists(st.lists(LINES, max_size=3), max_size=4))
+def test_the_sum_of_sums_is_the_sum_of_all(groups: Sequence[Sequence[Line]]) -> None:
+    """Groups are days, or datasets, or nothing at all: whoever adds reports up in another order gets the same."""
+    whole = summed("all", [one for group in groups for one in group])
+    assert summed("all", [summed("group", group) for group in groups]) == whole
+
+
+@given(st.lists(LINES, min_size=1, max_size=5))
+def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[Line]) -> None:
+    total = summed("all", lines)
+    assert total.counters == {name: sum(one.counters[name] for one in lines) for name in COUNTERS}
+    names = {name for one in lines for name in one.classes}
+    assert total.classes == {name: sum(one.classes.get(name, 0) for one in lines) for name in names}
+    assert {(name, version) for one in lines for name, own in one.policies.items() for version in own} == {
+        (name, version) for name, own in total.policies.items() for version in own
+    }
+    assert {(name, bound) for one in lines for name, own in one.bounds.items() for bound in own} == {
+        (name, bound) for name, own in total.bounds.items() for bound in own
+    }
+    assert {(name, period) for one in lines for name, own in one.periods.items() for period in own} == {
+        (name, period) for name, own in total.periods.items() for period in own
+    }
+
+
+def test_a_sum_is_finished_only_if_all_of_it_is() -> None:
+    late = ENDED + timedelta(hours=1)
+    assert summed("all", [line(), line(ended=late)]).finished_at == late
+    going = summed("all", [line(), line(ended=None)])
+    assert (going.finished_at, going.duration, going.started_at) == (None, None, BEGAN)
+
+
+def test_a_sum_lasts_from_the_first_beginning_to_the_last_end() -> None:
+    early = BEGAN - timedelta(minutes=1)
+    assert summed("all", [line(), line(began=early, ended=BEGAN)]).duration == ENDED - early
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"), [((True, None), True), ((True, False), False), ((None, None), None), ((False, False), False)]
+)
+def test_a_sum_promises_that_unfinished_records_stay_only_if_each_part_does(
+    parts: tuple[bool | None, ...], told: bool | None
+) -> None:
+    assert summed("all", [Line("lake/d", ZERO, terminal_only=part) for part in parts]).terminal_only is told
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (ENDED - BEGAN, "PT32M1.01S"),
+        (timedelta(), "PT0S"),
+        (timedelta(seconds=10), "PT10S"),
+        (timedelta(minutes=20), "PT20M"),
+        (timedelta(days=2, hours=3, seconds=7), "PT51H7S"),
+        (timedelta(microseconds=1), "PT0.000001S"),
+        (-(ENDED - BEGAN), "-PT32M1.01S"),
+    ],
+)
+def test_a_duration_is_written_as_iso_8601_has_it(length: timedelta, text: str) -> None:
+    assert iso_of(length) == text
+    assert line(ended=BEGAN + length).as_dict()["duration"] == text
+
+
+def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
+    fields = {
+        "policies", "periods", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
+    }  # fmt: skip
+    told = DayReport(BEGAN.date(), (line(deleted=2), line("lake/e", deleted=3))).as_dict()
+    assert told.keys() == {"execution_date", *fields, "datasets"}
+    assert [one.keys() for one in told["datasets"]] == [{"dataset", *fields}] * 2
+    assert (told["execution_date"], told["deleted"], told["started_at"]) == ("2023-05-17", 5, "2023-05-17T00:00:02.170000Z")
+    assert as_json(None, ()).keys() == told.keys()
+
+
+def test_what_is_left_is_what_the_report_did_not_settle() -> None:
+    assert line(to_delete=9, deleted=3, already_gone=2, spared=1, unmarked=1, failed=4).left == 2
+
+
+def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() -> None:
+    assert tuple(CLASSES) == report_classes.CLASSES
+
+
+# --- from a ledger ---
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """T1, T2 and T3 of lake/d and O of ods/o are due, and the day's report of both is open."""
+    with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as opened:
+        opened.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
+        opened.marks.mark(candidates(["O"], "ods/o", size=7), T0, "evaluation")
+        bounds, periods = {"p": "2026-01-01T00:00:00Z"}, {"p": "P2Y"}
+        rules = Opening({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
+        opened.reports.open(TODAY, "lake/d", rules, LATER, "sweeper", log=5)
+        opened.reports.open(TODAY, "ods/o", Opening({"p": 2}, classes={"due": 1}), LATER, "sweeper")
+        yield opened
+
+
+def sweep(ledger: Ledger, outcomes: Sequence[Outcome], day: date, dataset: str = "lake/d") -> None:
+    lease, plan, marks = planned(ledger, dataset)
+    begun = ledger.sweeps.begin(lease, plan, marks)
+    settled = [Settlement(mark, outcome, 10) for mark, outcome in zip(begun, outcomes, strict=True)]
+    ledger.sweeps.settle(lease, settled, day)
+    ledger.sweeps.finish(lease, plan)
+    ledger.leases.give_up(lease)
+    ledger.reports.finish_done("sweeper", dataset)
+
+
+def test_to_delete_is_fixed_on_opening(ledger: Ledger) -> None:
+    """What comes due later is the next day's, or a report could never be finished."""
+    ledger.marks.mark(candidates(["T4", "T5"]), T0, "evaluation")
+    assert day_report(ledger, TODAY).total.counters["to_delete"] == 4
+    ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
+    counters = day_report(ledger, TODAY).total.counters
+    assert (counters["to_delete"], counters["unmarked"], counters["bytes_to_free"]) == (4, 1, 37)
+
+
+def test_a_report_is_finished_when_those_of_all_its_datasets_are(ledger: Ledger) -> None:
+    sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.ALREADY_GONE], TODAY)
+    done, going = day_report(ledger, TODAY).lines
+    assert done.finished_at
+    assert going.finished_at is None
+    assert day_report(ledger, TODAY).total.finished_at is None
+    assert day_report(ledger, TODAY, ["lake/*"]).total.finished_at == done.finished_at
+    sweep(ledger, [Outcome.DELETED], TODAY, "ods/o")
+    total = day_report(ledger, TODAY).total
+    assert total.finished_at == max(one.finished_at for one in day_report(ledger, TODAY).lines if one.finished_at)
+    assert (total.counters["deleted"], total.counters["already_gone"], total.left) == (3, 1, 0)
+
+
+def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
+    total = day_report(ledger, TODAY).total
+    assert (total.policies, total.bounds) == ({"p": (1, 2)}, {"p": ("2026-01-01T00:00:00Z",)})
+    assert total.periods == {"p": ("P2Y",)}
+    assert (total.terminal_only, total.archived_types) == (True, ("PAYMENT",))
+    assert total.classes == {"due": 4, "kept": 2}
+
+
+def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
+    """What failed is to be deleted on the next day again, and is counted on both."""
+    sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.FAILED], TODAY)
+    ledger.reports.open(TODAY + DAY, "lake/d", Opening({"p": 2}, classes={"swept": 2, "due": 1}), LATER + DAY, "sweeper")
+    sweep(ledger, [Outcome.DELETED], TODAY + DAY)
+    both = days_report(ledger, ledger.reports.days(), TODAY, TODAY + DAY)
+    assert both.when == "2026-01-08/2026-01-09"
+    assert [one.dataset for one in both.lines] == ["lake/d", "ods/o"]
+    assert both.lines[0].policies == {"p": (1, 2)}
+    each = [day_report(ledger, day).total for day in (TODAY, TODAY + DAY)]
+    assert both.total == summed("all", each)
+    counters = both.total.counters
+    assert [counters[name] for name in ("to_delete", "deleted", "failed", "bytes_freed")] == [5, 3, 1, 30]
+    assert counters == ledger.reports.sum_of(TODAY, TODAY + DAY)
+
+
+def test_a_bound_that_an_earlier_release_wrote_has_no_period(ledger: Ledger) -> None:
+    """It wrote the bound alone where there now stands a pair."""
+    old = {"bounds": '{"p": "2026-01-01T00:00:00Z"}'}
+    ledger.database.write(lambda doing: doing.connection.execute(update(REPORTS).values(old)).rowcount)
+    total = day_report(ledger, TODAY).total
+    assert (total.bounds, total.periods) == ({"p": ("2026-01-01T00:00:00Z",)}, {})
