@@ -15,15 +15,15 @@ from retention_assets.dagster.assets.purge_report import purge_report
 from retention_assets.dagster.assets.retention_policies import retention_policies
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.automation.alerts import Notify, Own, alerts, log_notice
+from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.checks import asset_checks
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operation_jobs import acts
-from retention_assets.dagster.step import Materials
-from retention_assets.environment import Retention
+from retention_assets.dagster.operation_jobs import operation_jobs
+from retention_assets.dagster.step import Resources
+from retention_assets.environment import Environment
 from retention_assets.pipeline.spark import spark_conf
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.settings.model import Settings, load_settings
@@ -58,20 +58,20 @@ def embedded_defs(
     """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     materials: dict[str, Any] = {
-        "retention": Retention(settings),
+        "retention": Environment(settings),
         "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
     of_assets = [one.asset(names, settings.dagster) for one in DRAFTS]
-    of_jobs = [*jobs(names), *acts(names)]
-    own = Own(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
+    of_jobs = [*jobs(names), *operation_jobs(names)]
+    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
     return dg.Definitions(
         assets=of_assets,
         asset_checks=asset_checks(names),
         jobs=of_jobs,
         sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
         schedules=schedules(settings, names),
-        resources={names.materials: Materials(**{**materials, **overrides}, names=names)},
+        resources={names.materials: Resources(**{**materials, **overrides}, names=names)},
     )
 
 

@@ -16,7 +16,7 @@ from retention_assets.stores.protocol import Store
 
 
 @dataclass(frozen=True)
-class Retention:
+class Environment:
     """An environment: what retention.yaml says, openable."""
 
     settings: Settings

@@ -57,7 +57,7 @@ class BadInput(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Expected(ValueError):
+class InvalidValue(ValueError):
     """A value that is wrong, with what was expected and how to mend it; whoever reads the file adds file, policy and key.
 
     `key` names the part of the value that is at fault, where the fault lies between two keys.
@@ -68,7 +68,7 @@ class Expected(ValueError):
         self.what, self.expected, self.remedy, self.key = what, expected, remedy, key
 
 
-def shown(value: object, most: int = 60) -> str:
+def quote(value: object, most: int = 60) -> str:
     """A value as it may stand in a message: quoted, and cut, so that a hostile one cannot flood a terminal."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -34,7 +34,7 @@ _ENDS = ("deleted", "already_gone", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportLine:
     """One dataset, or the sum over several. A line that never started is the sum of nothing."""
 
     dataset: str
@@ -80,7 +80,7 @@ class DayReport:
     """The report of an execution date, or of all from that one to `last`. It is finished when all its datasets are."""
 
     execution_date: date
-    lines: tuple[Line, ...]
+    lines: tuple[ReportLine, ...]
     last: date | None = None
 
     @property
@@ -89,19 +89,19 @@ class DayReport:
         return f"{self.execution_date}/{self.last}" if self.last else str(self.execution_date)
 
     @property
-    def total(self) -> Line:
+    def total(self) -> ReportLine:
         """Everything added up."""
-        return summed("all", self.lines)
+        return sum_lines("all", self.lines)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
         return as_json(self.when, self.lines)
 
 
-def as_json(when: str | None, lines: Iterable[Line]) -> dict[str, Any]:
+def as_json(when: str | None, lines: Iterable[ReportLine]) -> dict[str, Any]:
     """Lines and their sum as JSON has them; the fields are the same where there is no report at all."""
     parts = tuple(lines)
-    total = summed("all", parts).as_dict()
+    total = sum_lines("all", parts).as_dict()
     del total["dataset"]
     return {"execution_date": when, **total, "datasets": [part.as_dict() for part in parts]}
 
@@ -113,20 +113,20 @@ def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = (
 
 def days_report(ledger: Ledger, days: Iterable[date], first: date, last: date, datasets: Sequence[str] = ("*",)) -> DayReport:
     """What the ledger says of all these days, each dataset added up over them."""
-    by_dataset: dict[str, Line] = {}
+    by_dataset: dict[str, ReportLine] = {}
     for day in sorted(days):
         for line in _lines(ledger, day, datasets):
             before = by_dataset.get(line.dataset)
-            by_dataset[line.dataset] = summed(line.dataset, (before, line)) if before else line
+            by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
     return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last)
 
 
-def _lines(ledger: Ledger, day: date, datasets: Sequence[str]) -> Iterable[Line]:
+def _lines(ledger: Ledger, day: date, datasets: Sequence[str]) -> Iterable[ReportLine]:
     return (_line(row) for row in ledger.reports.of(day) if matches(row["dataset"], datasets))
 
 
-def _line(row: Mapping[str, Any]) -> Line:
-    return Line(
+def _line(row: Mapping[str, Any]) -> ReportLine:
+    return ReportLine(
         dataset=row["dataset"],
         counters={name: row[name] for name in COUNTERS},
         policies={name: (version,) for name, version in row["policies"].items()},
@@ -140,7 +140,7 @@ def _line(row: Mapping[str, Any]) -> Line:
     )
 
 
-def summed(name: str, lines: Iterable[Line]) -> Line:
+def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
     """Lines added up: counters and classes are sums; policies, periods and bounds are all that occur."""
     parts = tuple(lines)
     policies: dict[str, set[int]] = {}
@@ -152,7 +152,7 @@ def summed(name: str, lines: Iterable[Line]) -> Line:
     terminal = [part.terminal_only for part in parts if part.terminal_only is not None]
     started = [part for part in parts if part.started_at]
     finished = [part.finished_at for part in started if part.finished_at]
-    return Line(
+    return ReportLine(
         dataset=name,
         counters={counter: sum(part.counters[counter] for part in parts) for counter in COUNTERS},
         policies={policy: tuple(sorted(policies[policy])) for policy in sorted(policies)},

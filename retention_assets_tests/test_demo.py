@@ -9,17 +9,17 @@ from rich.console import Console
 
 from retention_assets.cli import COMMANDS
 from retention_assets.demo import walkthrough as page_module
-from retention_assets.demo.environment import MARKER, build
+from retention_assets.demo.environment import MARKER, build_environment
 from retention_assets.demo.walkthrough import demo
 from retention_assets.exchange import read_log
 
 
 def test_the_environment_is_the_same_each_time(tmp_path: Path) -> None:
     """It can be built again over itself, and its only unsound log is the one that is meant to be."""
-    build(tmp_path / "demo")
+    build_environment(tmp_path / "demo")
     first = (tmp_path / "demo" / "log" / "log.jsonl").read_bytes()
     (tmp_path / "demo" / "data" / "raw.events" / "S1" / "part-0.bin").unlink()
-    build(tmp_path / "demo")
+    build_environment(tmp_path / "demo")
     assert (tmp_path / "demo" / "log" / "log.jsonl").read_bytes() == first
     assert (tmp_path / "demo" / "data" / "raw.events" / "S1" / "part-0.bin").is_file()
     faults = {row["dataset"]: row["fault"] for row in read_log(tmp_path / "demo" / "log").datasets.to_pylist() if row["fault"]}
@@ -27,7 +27,7 @@ def test_the_environment_is_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_the_logs_bytes_are_those_of_the_files(tmp_path: Path) -> None:
-    build(tmp_path / "demo")
+    build_environment(tmp_path / "demo")
     rows = read_log(tmp_path / "demo" / "log").transactions.to_pylist()
     place = tmp_path / "demo" / "data"
     assert all((place / row["dataset"][5:] / row["transaction"] / "part-0.bin").stat().st_size == row["bytes"] for row in rows)
@@ -37,7 +37,7 @@ def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
     """A folder with a person's files is left as it is."""
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not the demonstration"):
-        build(tmp_path)
+        build_environment(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not (tmp_path / MARKER).exists()
 

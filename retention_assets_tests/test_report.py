@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.reports import COUNTERS, Opening
+from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.schema import REPORTS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.report import CLASSES, DayReport, Line, as_json, day_report, days_report, iso_of, summed
+from retention_assets.report import CLASSES, DayReport, ReportLine, as_json, day_report, days_report, iso_of, sum_lines
 from retention_assets.sweep import report_classes
 from retention_assets_tests.ledger.acts import LATER, T0, candidates, planned
 
@@ -26,7 +26,7 @@ ZERO = dict.fromkeys(COUNTERS, 0)
 INSTANTS = st.integers(0, 10**6).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
 BY_POLICY = st.sampled_from(["p", "q"])
 LINES = st.builds(
-    Line,
+    ReportLine,
     dataset=st.sampled_from(["lake/a", "lake/b", "ods/c"]),
     counters=st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTERS}),
     policies=st.dictionaries(BY_POLICY, st.tuples(st.integers(1, 3))),
@@ -40,20 +40,22 @@ LINES = st.builds(
 )
 
 
-def line(dataset: str = "lake/d", began: datetime | None = BEGAN, ended: datetime | None = ENDED, **counters: int) -> Line:
-    return Line(dataset, {**ZERO, **counters}, started_at=began, finished_at=ended)
+def line(
+    dataset: str = "lake/d", began: datetime | None = BEGAN, ended: datetime | None = ENDED, **counters: int
+) -> ReportLine:
+    return ReportLine(dataset, {**ZERO, **counters}, started_at=began, finished_at=ended)
 
 
 @given(st.lists(st.lists(LINES, max_size=3), max_size=4))
-def test_the_sum_of_sums_is_the_sum_of_all(groups: Sequence[Sequence[Line]]) -> None:
+def test_the_sum_of_sums_is_the_sum_of_all(groups: Sequence[Sequence[ReportLine]]) -> None:
     """Groups are days, or datasets, or nothing at all: whoever adds reports up in another order gets the same."""
-    whole = summed("all", [one for group in groups for one in group])
-    assert summed("all", [summed("group", group) for group in groups]) == whole
+    whole = sum_lines("all", [one for group in groups for one in group])
+    assert sum_lines("all", [sum_lines("group", group) for group in groups]) == whole
 
 
 @given(st.lists(LINES, min_size=1, max_size=5))
-def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[Line]) -> None:
-    total = summed("all", lines)
+def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[ReportLine]) -> None:
+    total = sum_lines("all", lines)
     assert total.counters == {name: sum(one.counters[name] for one in lines) for name in COUNTERS}
     names = {name for one in lines for name in one.classes}
     assert total.classes == {name: sum(one.classes.get(name, 0) for one in lines) for name in names}
@@ -70,14 +72,14 @@ def test_counters_and_classes_are_sums_and_nothing_else_is_lost(lines: Sequence[
 
 def test_a_sum_is_finished_only_if_all_of_it_is() -> None:
     late = ENDED + timedelta(hours=1)
-    assert summed("all", [line(), line(ended=late)]).finished_at == late
-    going = summed("all", [line(), line(ended=None)])
+    assert sum_lines("all", [line(), line(ended=late)]).finished_at == late
+    going = sum_lines("all", [line(), line(ended=None)])
     assert (going.finished_at, going.duration, going.started_at) == (None, None, BEGAN)
 
 
 def test_a_sum_lasts_from_the_first_beginning_to_the_last_end() -> None:
     early = BEGAN - timedelta(minutes=1)
-    assert summed("all", [line(), line(began=early, ended=BEGAN)]).duration == ENDED - early
+    assert sum_lines("all", [line(), line(began=early, ended=BEGAN)]).duration == ENDED - early
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_sum_lasts_from_the_first_beginning_to_the_last_end() -> None:
 def test_a_sum_promises_that_unfinished_records_stay_only_if_each_part_does(
     parts: tuple[bool | None, ...], told: bool | None
 ) -> None:
-    assert summed("all", [Line("lake/d", ZERO, terminal_only=part) for part in parts]).terminal_only is told
+    assert sum_lines("all", [ReportLine("lake/d", ZERO, terminal_only=part) for part in parts]).terminal_only is told
 
 
 @pytest.mark.parametrize(
@@ -135,9 +137,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         opened.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
         opened.marks.mark(candidates(["O"], "ods/o", size=7), T0, "evaluation")
         bounds, periods = {"p": "2026-01-01T00:00:00Z"}, {"p": "P2Y"}
-        rules = Opening({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
+        rules = OpenedReport({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
         opened.reports.open(TODAY, "lake/d", rules, LATER, "sweeper", log=5)
-        opened.reports.open(TODAY, "ods/o", Opening({"p": 2}, classes={"due": 1}), LATER, "sweeper")
+        opened.reports.open(TODAY, "ods/o", OpenedReport({"p": 2}, classes={"due": 1}), LATER, "sweeper")
         yield opened
 
 
@@ -184,14 +186,14 @@ def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
 def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
     """What failed is to be deleted on the next day again, and is counted on both."""
     sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.FAILED], TODAY)
-    ledger.reports.open(TODAY + DAY, "lake/d", Opening({"p": 2}, classes={"swept": 2, "due": 1}), LATER + DAY, "sweeper")
+    ledger.reports.open(TODAY + DAY, "lake/d", OpenedReport({"p": 2}, classes={"swept": 2, "due": 1}), LATER + DAY, "sweeper")
     sweep(ledger, [Outcome.DELETED], TODAY + DAY)
     both = days_report(ledger, ledger.reports.days(), TODAY, TODAY + DAY)
     assert both.when == "2026-01-08/2026-01-09"
     assert [one.dataset for one in both.lines] == ["lake/d", "ods/o"]
     assert both.lines[0].policies == {"p": (1, 2)}
     each = [day_report(ledger, day).total for day in (TODAY, TODAY + DAY)]
-    assert both.total == summed("all", each)
+    assert both.total == sum_lines("all", each)
     counters = both.total.counters
     assert [counters[name] for name in ("to_delete", "deleted", "failed", "bytes_freed")] == [5, 3, 1, 30]
     assert counters == ledger.reports.sum_of(TODAY, TODAY + DAY)

@@ -15,11 +15,11 @@ import click
 
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, progress, say
-from retention_assets.commands.sources import ledger_to_read, settings_here
+from retention_assets.commands.sources import find_settings, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
-    from retention_assets.ledger.audit.verify import Head, Verdict
+    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
@@ -37,7 +37,7 @@ def audit() -> None:
 def verify(known: Path | None, saved: Path | None, format_: str) -> None:
     """Compute the whole record again and name everything that was changed past the ledger."""
     head = _head_of(known) if known else None
-    with ledger_to_read(settings_here()) as ledger:
+    with ledger_to_read(find_settings()) as ledger:
         if ledger is None:
             verdict = _of_nothing(head)
         else:
@@ -54,16 +54,16 @@ def verify(known: Path | None, saved: Path | None, format_: str) -> None:
         _save(verdict.head, saved)
 
 
-def _of_nothing(known: "Head | None") -> "Verdict":
+def _of_nothing(known: "ChainHead | None") -> "AuditResult":
     """What is to be said where there is no ledger: sound, unless somebody noted a row of one."""
     from retention_assets.ledger.audit.chain import GENESIS
-    from retention_assets.ledger.audit.verify import Head, Verdict
+    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
 
     lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
-    return Verdict(0, 0, Head(0, GENESIS), lost)
+    return AuditResult(0, 0, ChainHead(0, GENESIS), lost)
 
 
-def _tell(verdict: "Verdict") -> None:
+def _tell(verdict: "AuditResult") -> None:
     for fault in verdict.faults:
         click.echo(fault)
     if not verdict.faults:
@@ -71,8 +71,8 @@ def _tell(verdict: "Verdict") -> None:
     click.echo(f"head: {verdict.head.position} {verdict.head.hash}")
 
 
-def _head_of(file: Path) -> "Head":
-    from retention_assets.ledger.audit.verify import Head
+def _head_of(file: Path) -> "ChainHead":
+    from retention_assets.ledger.audit.verify import ChainHead
 
     try:
         said = json.loads(file.read_text("utf-8"))
@@ -82,11 +82,11 @@ def _head_of(file: Path) -> "Head":
         raise BadInput(Problem("is no JSON", file=str(file), expected=_EXPECTED)) from None
     match said:
         case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
-            return Head(position, digest)
+            return ChainHead(position, digest)
     raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
 
 
-def _save(head: "Head", file: Path) -> None:
+def _save(head: "ChainHead", file: Path) -> None:
     """At once or not at all: half a head would be a fault of a ledger that has none."""
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
     with open(descriptor, "w", encoding="utf-8") as stream:
@@ -99,6 +99,6 @@ def _save(head: "Head", file: Path) -> None:
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only the rows after position N.")
 def export(after: int) -> None:
     """Print the record as JSON lines, from which anybody can compute its hashes again."""
-    with ledger_to_read(settings_here()) as ledger:
+    with ledger_to_read(find_settings()) as ledger:
         for line in ledger.audit_lines(after) if ledger else ():
             click.echo(line)

@@ -19,9 +19,9 @@ def demo(folder: Path, build_only: bool) -> None:
     """Build a small environment and show what retention does with it."""
     try:
         if build_only:
-            from retention_assets.demo.environment import build
+            from retention_assets.demo.environment import build_environment
 
-            click.echo(str(build(folder)))
+            click.echo(str(build_environment(folder)))
             return
         from retention_assets.demo.walkthrough import demo as show
         from retention_assets.render.terminal import console

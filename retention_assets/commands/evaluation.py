@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from retention_assets.commands.logs import log_of, refuse_unsound
+from retention_assets.commands.logs import read_log_of, refuse_unsound
 from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES
 from retention_assets.commands.output import print_json, print_tables, progress, say
-from retention_assets.commands.sources import instant, policies_of, rules_of, settings_here
+from retention_assets.commands.sources import find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput
 
 
@@ -27,7 +27,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     from retention_assets.policy import datahub
     from retention_assets.policy.sentences import hold_sentence, sentence
 
-    settings = settings_here()
+    settings = find_settings()
     try:
         policies = policies_of(paths, settings)
     except BadInput as fault:
@@ -71,9 +71,9 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
     """Show what policies would decide about a log. Nothing is written, nothing deleted."""
     from retention_assets.evaluation.preview import as_json, preview
 
-    settings = settings_here()
+    settings = find_settings()
     policies = policies_of(policy_paths, settings)
-    log = log_of(log_path, settings)
+    log = read_log_of(log_path, settings)
     with progress(f"judging {len(log.transactions):,} transactions"):
         result = preview(log, rules_of(policies, log, settings), instant(as_of))
     if format_ == "json":
@@ -101,9 +101,9 @@ def compare(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
 
     if len(policy_paths) != 2:
         raise click.UsageError("--policies has to be given exactly twice: before and after.")
-    settings = settings_here()
+    settings = find_settings()
     before, after = (policies_of((path,), settings) for path in policy_paths)
-    log = log_of(log_path, settings)
+    log = read_log_of(log_path, settings)
     with progress(f"judging {len(log.transactions):,} transactions twice"):
         changes, rows = compare(log, rules_of(before, log, settings), rules_of(after, log, settings), instant(as_of))
     if format_ == "json":
@@ -129,9 +129,9 @@ def explain(
     """Explain the verdict of one TRANSACTION of DATASET, line by line."""
     from retention_assets.evaluation.explain import explain
 
-    settings = settings_here()
+    settings = find_settings()
     policies = policies_of(policy_paths, settings)
-    log = log_of(log_path, settings, dataset)
+    log = read_log_of(log_path, settings, dataset)
     told = explain(log, rules_of(policies, log, settings), dataset, transaction, instant(as_of))
     if format_ == "json":
         print_json(told.as_dict())

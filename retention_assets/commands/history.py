@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.logs import log_if_any, only
+from retention_assets.commands.logs import log_if_any, one_dataset
 from retention_assets.commands.options import AS_OF, FORMAT, LOG
 from retention_assets.commands.output import print_rows, print_tables, say
-from retention_assets.commands.sources import (
-    holds_of_files,
-    instant,
-    ledger_to_read,
-    settings_here,
-)
+from retention_assets.commands.sources import find_settings, holds_of_files, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.durations import text_of
 
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
 
     from retention_assets.frames.log import Log
     from retention_assets.ledger import Ledger
-    from retention_assets.ledger.marks.life import Life
+    from retention_assets.ledger.marks.life import TransactionLife
     from retention_assets.policy.model import Hold
 
 # Transactions whose lives are in memory together.
@@ -60,9 +55,9 @@ def history(
     name; so is what no log lists and was taken back, spared or swept before that mark. Without a log this tells what the
     ledger knows.
     """
-    settings, at = settings_here(), instant(as_of)
+    settings, at = find_settings(), instant(as_of)
     log = log_if_any(log_path, settings, dataset)
-    log = only(log, dataset) if log else None
+    log = one_dataset(log, dataset) if log else None
     if log is None:
         say(f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows")
     with ledger_to_read(settings) as ledger:
@@ -79,7 +74,7 @@ def history(
         say(f"{telling.hidden:,} more are in no view that is visible from {text_of(visible_from)} on; --all lists them.")
 
 
-def _print(dataset: str, lives: "Iterator[Life]", most: int) -> None:
+def _print(dataset: str, lives: "Iterator[TransactionLife]", most: int) -> None:
     from retention_assets.render.ledger_tables import life_table
 
     first = [life.as_dict() for life in islice(lives, most)]
@@ -110,7 +105,7 @@ class _Telling:
     # Those that were left out, once all were told.
     hidden: int = 0
 
-    def named(self, names: Sequence[str]) -> "Iterator[Life]":
+    def named(self, names: Sequence[str]) -> "Iterator[TransactionLife]":
         """The lives of some transactions, in the order in which they were named."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -125,7 +120,7 @@ class _Telling:
             raise BadInput([self._unknown(name, known) for name in unknown])
         return iter(lives.values())
 
-    def all(self, visible_from: datetime | None) -> "Iterator[Life]":
+    def all(self, visible_from: datetime | None) -> "Iterator[TransactionLife]":
         """First those that the log lists, in its order, then those that only the ledger knows."""
         listed = self._views(visible_from)
         for batch in listed.to_batches(_AT_ONCE):
@@ -140,7 +135,7 @@ class _Telling:
         """What the log says of the transactions that are visible."""
         import pyarrow as pa
 
-        from retention_assets.evaluation.reader_view import visible
+        from retention_assets.evaluation.reader_view import visible_rows
         from retention_assets.frames.log import LOG
         from retention_assets.frames.views.branch_views import branch_views
 
@@ -149,7 +144,7 @@ class _Telling:
         listed = rows.select(_KNOWN).append_column("protected_by", views["protected_by"])
         if visible_from is None:
             return listed
-        shown = listed.filter(pa.array(visible(rows, views, visible_from), pa.bool_()))
+        shown = listed.filter(pa.array(visible_rows(rows, views, visible_from), pa.bool_()))
         self.hidden = len(listed) - len(shown)
         return shown
 
@@ -159,22 +154,22 @@ class _Telling:
 
         if self.ledger is None:
             return []
-        names = self.ledger.story.transactions(self.dataset)
+        names = self.ledger.histories.transactions(self.dataset)
         if self.log is not None:
             names = names.filter(pc.invert(pc.is_in(names, self.log.transactions["transaction"].combine_chunks())))
         found: list[str] = names.to_pylist()
         return found
 
-    def _lives(self, rows: "Iterable[dict[str, Any]]") -> "Iterator[Life]":
-        from retention_assets.ledger.marks.life import Life, told
+    def _lives(self, rows: "Iterable[dict[str, Any]]") -> "Iterator[TransactionLife]":
+        from retention_assets.ledger.marks.life import TransactionLife, life_of
 
         left = iter(rows)
         while some := list(islice(left, _AT_ONCE)):
             names = [row["transaction"] for row in some]
-            stories = self.ledger.story.of(self.dataset, names) if self.ledger else {}
+            stories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
             for row in some:
                 marks = stories.get(row["transaction"], ())
-                yield told(Life(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
+                yield life_of(TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
 
     def _unknown(self, name: str, known: Sequence[str]) -> Problem:
         guess = nearest(name, known)

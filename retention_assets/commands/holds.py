@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, Instant, Said
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import (
+    find_settings,
     holds_of_files,
     instant,
     ledger_to_change,
     ledger_to_read,
     ledger_to_write,
-    settings_here,
 )
 from retention_assets.errors import Refused
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--list", "lists", is_flag=True, help="List the holds that are in force, and place none.")
-@click.option("--name", type=Said(), help="What it is called; by this it is released.")
+@click.option("--name", type=NonEmptyText(), help="What it is called; by this it is released.")
 @click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="What is held; may be repeated.")
 @click.option("--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
-@click.option("--reason", type=Said(), help="Why it is done: the record keeps it.")
-@click.option("--owner", type=Said(), help="Who answers for it; whoever places it when left out.")
-@click.option("--until", type=Instant(), help="When it ends by itself; never when left out.")
+@click.option("--reason", type=NonEmptyText(), help="Why it is done: the record keeps it.")
+@click.option("--owner", type=NonEmptyText(), help="Who answers for it; whoever places it when left out.")
+@click.option("--until", type=InstantParam(), help="When it ends by itself; never when left out.")
 @ACTOR
 @FORMAT
 def hold(
@@ -54,7 +54,7 @@ def hold(
     for option, value in (("--name", name), ("--dataset", datasets), ("--reason", reason)):
         if not value:
             raise click.UsageError(f"A hold needs {option}. `retention hold --list` shows those in force.")
-    settings = settings_here()
+    settings = find_settings()
     from retention_assets.operations.input import hold_of, unknown_stores
 
     placed = hold_of(name, datasets, transactions, reason, owner or actor, until, instant(None))
@@ -87,7 +87,7 @@ def _row(placed: "Hold", source: str) -> dict[str, Any]:
 
 
 def _list(format_: str) -> None:
-    settings, now = settings_here(), instant(None)
+    settings, now = find_settings(), instant(None)
     rows = [_row(found, "file") for found in holds_of_files(settings) if found.until is None or found.until > now]
     with ledger_to_read(settings) as ledger:
         rows = [_row(found, "ledger") for found in (ledger.holds.in_force(now) if ledger else ())] + rows
@@ -106,7 +106,7 @@ def _list(format_: str) -> None:
 @FORMAT
 def release(name: str, reason: str, actor: str, format_: str) -> None:
     """Release the hold NAME. What it kept is judged by the policies alone from the next evaluation on."""
-    settings = settings_here()
+    settings = find_settings()
     try:
         with ledger_to_change(settings) as ledger:
             ledger.holds.release(name, actor, reason)

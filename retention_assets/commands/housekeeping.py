@@ -12,12 +12,12 @@ import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
-from retention_assets.commands.sources import holds_of_files, instant, ledger_to_write, settings_here
+from retention_assets.commands.sources import find_settings, holds_of_files, instant, ledger_to_write
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 
 if TYPE_CHECKING:
     from retention_assets.settings.model import Settings
-    from retention_assets.sweep.postpone_expiry import Kept
+    from retention_assets.sweep.postpone_expiry import PostponementResult
 
 
 @click.command()
@@ -31,14 +31,14 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
 
     How far ahead is looked, and for how long it is put off, the store's settings say (`ttl`). Then tell what expires tomorrow.
     """
-    from retention_assets.environment import Retention
-    from retention_assets.sweep.postpone_expiry import keep_house, troubles
+    from retention_assets.environment import Environment
+    from retention_assets.sweep.postpone_expiry import postpone_expiry, troubles
 
-    settings = settings_here()
+    settings = find_settings()
     names = _names(settings, name)
     at, holds = instant(as_of), holds_of_files(settings)
     with ledger_to_write(settings) as ledger, progress("looking at what expires"):
-        found = keep_house(ledger, Retention(settings).stores(names), at, actor, holds, dry_run)
+        found = postpone_expiry(ledger, Environment(settings).stores(names), at, actor, holds, dry_run)
     if format_ == "json":
         print_json({"as_of": at, "dry_run": dry_run, "datasets": [asdict(one) for one in found]})
     else:
@@ -68,7 +68,7 @@ def _names(settings: "Settings", name: str | None) -> list[str]:
     return [name]
 
 
-def _print(found: "Sequence[Kept]", dry_run: bool) -> None:
+def _print(found: "Sequence[PostponementResult]", dry_run: bool) -> None:
     from retention_assets.policy.durations import text_of
     from retention_assets.render.terminal import table
 

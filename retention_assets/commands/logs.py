@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retention_assets.settings.model import Settings
 
 
-def log_of(path: Path | None, settings: "Settings", dataset: str | None = None) -> "Log":
+def read_log_of(path: Path | None, settings: "Settings", dataset: str | None = None) -> "Log":
     """The log of a path, or of the stores of the settings: of all their datasets, or of one."""
     from retention_assets.exchange import read_log
 
@@ -33,7 +33,7 @@ def log_if_any(path: Path | None, settings: "Settings", dataset: str) -> "Log | 
 
     found = settings.store(_store_of(dataset))
     if path is not None or found is None:
-        return log_of(path, settings, dataset) if path is not None else None
+        return read_log_of(path, settings, dataset) if path is not None else None
     try:
         store = open_store(found)
     except Refused as fault:
@@ -92,7 +92,7 @@ def _not_listed(dataset: str, where: str, known: Sequence[str]) -> BadInput:
     return BadInput(Problem(f"dataset '{dataset}' is not in {where}", remedy=f"Did you mean {guess}?" if guess else None))
 
 
-def only(log: "Log", dataset: str) -> "Log":
+def one_dataset(log: "Log", dataset: str) -> "Log":
     """One dataset of a log; refused where it is not sound."""
     import pyarrow as pa
     import pyarrow.compute as pc

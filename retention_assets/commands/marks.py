@@ -11,7 +11,7 @@ import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
 from retention_assets.commands.output import print_json, print_rows, print_tables, say
-from retention_assets.commands.sources import instant, ledger_to_change, ledger_to_read, settings_here
+from retention_assets.commands.sources import find_settings, instant, ledger_to_change, ledger_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def marks(
     if as_of and not due:
         raise click.UsageError("--as-of says when marks are to be due: it goes with --due.")
     due_by = instant(as_of) if due else None
-    with ledger_to_read(settings_here()) as ledger:
+    with ledger_to_read(find_settings()) as ledger:
         found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
         if format_ == "json":
             print_rows(row for table in found for row in table.to_pylist())
@@ -107,7 +107,7 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
         raise click.UsageError("Say whose marks: DATASET TRANSACTION..., or --dataset NAME, --policy NAME or both.")
     if len(names) == 1:
         raise click.UsageError(f"Name transactions of {names[0]}, or take all of it back by --dataset {names[0]}.")
-    with ledger_to_change(settings_here()) as ledger:
+    with ledger_to_change(find_settings()) as ledger:
         if names:
             done = ledger.unmark.transactions(names[0], names[1:], actor, reason)
         else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from retention_assets.policy.durations import Duration
 
 
-class Instant(click.ParamType[datetime]):
+class InstantParam(click.ParamType[datetime]):
     """An instant that names its zone."""
 
     name = "instant"
@@ -36,7 +36,7 @@ class Instant(click.ParamType[datetime]):
             self.fail(f"'{value}' {fault}; expected {EXPECTED_INSTANT}", param, ctx)
 
 
-class Length(click.ParamType["Duration"]):
+class DurationParam(click.ParamType["Duration"]):
     """A duration, as policies have it."""
 
     name = "duration"
@@ -53,7 +53,7 @@ class Length(click.ParamType["Duration"]):
             self.fail(f"'{value}' {fault}; expected {EXPECTED_DURATION}", param, ctx)
 
 
-class Said(click.ParamType[str]):
+class NonEmptyText(click.ParamType[str]):
     """Words for the record: it keeps them for ever, so they have to say something."""
 
     name = "text"
@@ -66,7 +66,7 @@ class Said(click.ParamType[str]):
         return text
 
 
-class Person(Said):
+class PersonName(NonEmptyText):
     """Who does it; nobody takes a name that is the system's."""
 
     name = "name"
@@ -99,9 +99,9 @@ POLICIES = click.option(
     multiple=True,
     help="A policy file or folder; may be repeated.",
 )
-AS_OF = click.option("--as-of", type=Instant(), help="The instant at which to judge; the present when left out.")
+AS_OF = click.option("--as-of", type=InstantParam(), help="The instant at which to judge; the present when left out.")
 ACTOR = click.option(
-    "--actor", type=Person(), default=_user, envvar="RETENTION_ACTOR", show_default="RETENTION_ACTOR, or the machine's user",
-    help="Who does it: the record keeps it.",
+    "--actor", type=PersonName(), default=_user, envvar="RETENTION_ACTOR",
+    show_default="RETENTION_ACTOR, or the machine's user", help="Who does it: the record keeps it.",
 )  # fmt: skip
-REASON = click.option("--reason", type=Said(), required=True, help="Why it is done: the record keeps it.")
+REASON = click.option("--reason", type=NonEmptyText(), required=True, help="Why it is done: the record keeps it.")

@@ -1,6 +1,7 @@
 """The commands about the policy book: which policies are in force, how they differ from the files, and every version.
 
-Belongs here: `policies` and what stands below it. What loading decides is the book's own (policy/book.py, ledger/policy_book.py).
+Belongs here: `policies` and what stands below it. What loading decides is the book's own (policy/book.py,
+ledger/policy_book.py).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,12 @@ import click
 from retention_assets.commands.options import ACTOR, FORMAT, REASON
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import (
+    find_settings,
     ledger_to_change,
     ledger_to_read,
     ledger_to_write,
     policies_if_any,
     policies_of,
-    settings_here,
 )
 from retention_assets.errors import BadInput, Problem, nearest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from retention_assets.ledger.policy_book import Orphaned
-    from retention_assets.policy.book import Decision, Loaded, Stored
+    from retention_assets.policy.book import BookDecision, Loaded, Stored
     from retention_assets.policy.datahub import AspectEntry
     from retention_assets.policy.language import Policies
     from retention_assets.policy.model import Policy
@@ -37,7 +38,7 @@ def policies(context: click.Context, format_: str) -> None:
     """Show the policy book: each entry, who wrote it, how it differs from the files, and the marks that changes orphaned."""
     if context.invoked_subcommand is not None:
         return
-    settings = settings_here()
+    settings = find_settings()
     files = policies_if_any(settings)
     with ledger_to_read(settings) as ledger:
         stored = ledger.book.newest() if ledger else []
@@ -52,7 +53,7 @@ def policies(context: click.Context, format_: str) -> None:
     print_tables(book_tables(rows, orphaned))
 
 
-def _compared(stored: "Sequence[Stored]", files: "Policies | None", settings: "Settings") -> "dict[str, Decision]":
+def _compared(stored: "Sequence[Stored]", files: "Policies | None", settings: "Settings") -> "dict[str, BookDecision]":
     """What loading the files now would do with each entry."""
     from retention_assets.policy.book import compare
 
@@ -62,7 +63,9 @@ def _compared(stored: "Sequence[Stored]", files: "Policies | None", settings: "S
     return {decision.name: decision for decision in compare(stored, _loaded(files), overwrite, _aspect_stores(settings))}
 
 
-def _rows(stored: "Sequence[Stored]", decisions: "dict[str, Decision]", orphaned: "Sequence[Orphaned]") -> list[dict[str, Any]]:
+def _rows(
+    stored: "Sequence[Stored]", decisions: "dict[str, BookDecision]", orphaned: "Sequence[Orphaned]"
+) -> list[dict[str, Any]]:
     counts: dict[str, int] = {}
     for one in orphaned:
         counts[one.policy] = counts.get(one.policy, 0) + one.marks
@@ -79,7 +82,7 @@ def _rows(stored: "Sequence[Stored]", decisions: "dict[str, Decision]", orphaned
     return rows + [{"name": name, **nobody, **_drift(decisions[name]), "orphaned_marks": counts.get(name, 0)} for name in new]
 
 
-def _drift(decision: "Decision | None") -> dict[str, str | None]:
+def _drift(decision: "BookDecision | None") -> dict[str, str | None]:
     return {"files": decision.outcome.value if decision else None, "why": decision.reason if decision else None}
 
 
@@ -90,7 +93,7 @@ def show(name: str, format_: str) -> None:
     """Show every version of the entry NAME, oldest first."""
     import json
 
-    with ledger_to_change(settings_here()) as ledger:
+    with ledger_to_change(find_settings()) as ledger:
         versions = ledger.book.versions(name)
         known = [] if versions else [entry.name for entry in ledger.book.newest()]
     if not versions:
@@ -128,7 +131,7 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
 
     What a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
     """
-    settings = settings_here()
+    settings = find_settings()
     loaded = _loaded(policies_of((), settings))
     overwrite = overwrite_user_policies or settings.overwrite_user_policies
     with ledger_to_write(settings) as ledger:
@@ -144,7 +147,7 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
             say(decision.warning)
 
 
-def _decision(decision: "Decision") -> dict[str, Any]:
+def _decision(decision: "BookDecision") -> dict[str, Any]:
     touched = [scope.model_dump(mode="json", by_alias=True, exclude_defaults=True) for scope in decision.touched]
     return {"name": decision.name, "outcome": decision.outcome.value, "reason": decision.reason, "touched": touched}
 
@@ -156,7 +159,7 @@ def _decision(decision: "Decision") -> dict[str, Any]:
 @FORMAT
 def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
     """Take what the files say of NAME into the book, as a person's decision; this ends a drift."""
-    settings = settings_here()
+    settings = find_settings()
     files = policies_of((), settings)
     items = {item.name: item for item in _items(files)}
     if name not in items:
@@ -172,7 +175,7 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
 @FORMAT
 def revoke(name: str, reason: str, actor: str, format_: str) -> None:
     """Put the entry NAME out of force. The marks that it made stay; `retention unmark --policy NAME` takes them back."""
-    with ledger_to_change(settings_here()) as ledger:
+    with ledger_to_change(find_settings()) as ledger:
         written = ledger.book.revoke(name, actor, reason)
         orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == name)
     _print_written(written, "is revoked", format_)

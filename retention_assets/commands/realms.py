@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, Length, Said
+from retention_assets.commands.options import ACTOR, FORMAT, DurationParam, NonEmptyText
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import ledger_to_read, ledger_to_write, settings_here
+from retention_assets.commands.sources import find_settings, ledger_to_read, ledger_to_write
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
 
@@ -17,8 +17,8 @@ from retention_assets.policy.durations import Duration
 @click.command()
 @click.argument("name", required=False)
 @click.option("--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="What it is to become.")
-@click.option("--grace", type=Length(), help="The grace of the marks that purging it makes; none unless set.")
-@click.option("--reason", type=Said(), help="Why it is done: the record keeps it.")
+@click.option("--grace", type=DurationParam(), help="The grace of the marks that purging it makes; none unless set.")
+@click.option("--reason", type=NonEmptyText(), help="Why it is done: the record keeps it.")
 @click.option("--yes", is_flag=True, help="Purge without being asked.")
 @ACTOR
 @FORMAT
@@ -39,7 +39,7 @@ def realm(
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
     if yes and status != "PURGING":
         raise click.UsageError("--yes answers what is asked before a realm is purged: it goes with --status PURGING.")
-    settings = settings_here()
+    settings = find_settings()
     if status == "PURGING":
         with ledger_to_read(settings) as known:
             set_before = known.realms.of(name).grace if known else Duration()
@@ -67,7 +67,7 @@ def _ask(name: str, grace: Duration, yes: bool) -> None:
 
 
 def _show(name: str | None, format_: str) -> None:
-    with ledger_to_read(settings_here()) as ledger:
+    with ledger_to_read(find_settings()) as ledger:
         if name is not None:
             from retention_assets.ledger.realms import INITIAL, Realm
 

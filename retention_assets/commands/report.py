@@ -13,7 +13,7 @@ import click
 from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import ledger_to_read, settings_here
+from retention_assets.commands.sources import find_settings, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-class Day(click.ParamType[date]):
+class DayParam(click.ParamType[date]):
     """A day of the calendar, in UTC."""
 
     name = "day"
@@ -38,9 +38,9 @@ class Day(click.ParamType[date]):
 
 
 @click.command()
-@click.argument("day", type=Day(), required=False, metavar="[DATE]")
-@click.option("--from", "first", type=Day(), metavar="DATE", help="Add up the days from this one on.")
-@click.option("--to", "last", type=Day(), metavar="DATE", help="Add up the days up to this one.")
+@click.argument("day", type=DayParam(), required=False, metavar="[DATE]")
+@click.option("--from", "first", type=DayParam(), metavar="DATE", help="Add up the days from this one on.")
+@click.option("--to", "last", type=DayParam(), metavar="DATE", help="Add up the days up to this one.")
 @click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @FORMAT
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page there, too.")
@@ -63,7 +63,7 @@ def report(
     if first and last and last < first:
         raise click.UsageError(f"--to {last} is before --from {first}.")
     found, plots = None, list["Plot"]()
-    with ledger_to_read(settings_here()) as ledger:
+    with ledger_to_read(find_settings()) as ledger:
         days = ledger.reports.days() if ledger else []
         if day or first or last:
             _needs(days, day or first, day or last)
@@ -85,7 +85,7 @@ def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
     from retention_assets.render.plots import plots_of
 
     as_of, day = now(), found.last or found.execution_date
-    plots = plots_of(ledger.outlook, day, as_of)
+    plots = plots_of(ledger.pending, day, as_of)
     return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
 
 

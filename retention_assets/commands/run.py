@@ -12,13 +12,13 @@ import click
 
 from retention_assets.commands.options import AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
-from retention_assets.commands.sources import instant, ledger_to_read, policies_of, settings_here
+from retention_assets.commands.sources import find_settings, instant, ledger_to_read, policies_of
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
-    from retention_assets.dagster.headless import Ran
+    from retention_assets.dagster.headless import JobResult
     from retention_assets.settings.model import Settings
-    from retention_assets.sweep.dry_run import Rehearsal
+    from retention_assets.sweep.dry_run import DryRun
 
 # What is shown of each asset, in the order of the work.
 _SHOWN = {
@@ -55,7 +55,7 @@ def run(
     """Read the stores, judge, mark what may go, sweep what is due, and report."""
     if mark_only and dry_run:
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
-    settings, at, globs = settings_here(), instant(as_of), datasets or ("*",)
+    settings, at, globs = find_settings(), instant(as_of), datasets or ("*",)
     if dry_run:
         _dry(settings, at, globs, format_)
         return
@@ -70,13 +70,13 @@ def run(
         raise Refused("\n".join(ran.troubles))
 
 
-def _as_dict(ran: "Ran") -> dict[str, Any]:
+def _as_dict(ran: "JobResult") -> dict[str, Any]:
     names = {"dagster/row_count": "rows"}
     assets = {asset: {names.get(name, name): value for name, value in said.items()} for asset, said in ran.said.items()}
     return {"run": ran.run_id, "as_of": ran.as_of, "assets": assets, "troubles": list(ran.troubles)}
 
 
-def _print(ran: "Ran") -> None:
+def _print(ran: "JobResult") -> None:
     from retention_assets.render.terminal import size_of, table
 
     rows: list[tuple[str, str, str]] = []
@@ -89,17 +89,17 @@ def _print(ran: "Ran") -> None:
 
 
 def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: str) -> None:
-    from retention_assets.environment import Retention
+    from retention_assets.environment import Environment
     from retention_assets.policy.globs import matches
-    from retention_assets.sweep.dry_run import Rehearsal, rehearse
+    from retention_assets.sweep.dry_run import DryRun, dry_run
 
-    found = Rehearsal((), (), ())
+    found = DryRun((), (), ())
     with ledger_to_read(settings) as ledger:
         if ledger is not None:
             names = [name for name in ledger.marks.datasets_to_sweep(as_of) if matches(name, globs)]
-            stores = Retention(settings).stores({name.partition("/")[0] for name in names})
+            stores = Environment(settings).stores({name.partition("/")[0] for name in names})
             with progress(f"rehearsing the sweep of {len(names):,} datasets"):
-                found = rehearse(ledger, stores, settings, policies_of((), settings), as_of, names)
+                found = dry_run(ledger, stores, settings, policies_of((), settings), as_of, names)
     if format_ == "json":
         rows = {"deleted": [vars(one) for one in found.deleted], "spared": [vars(one) for one in found.spared]}
         refused = {one.dataset: one.refused for one in found.results if one.refused}
@@ -110,7 +110,7 @@ def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: s
         raise Refused("\n".join(refused_ones))
 
 
-def _print_dry(found: "Rehearsal", most: int = 50) -> None:
+def _print_dry(found: "DryRun", most: int = 50) -> None:
     from retention_assets.render.terminal import size_of, table
 
     total = size_of(sum(one.bytes or 0 for one in found.deleted))

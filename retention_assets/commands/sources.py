@@ -18,7 +18,7 @@ from retention_assets.commands.output import say
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
-    from retention_assets.evaluation.rules_in_force import Rules
+    from retention_assets.evaluation.rules_in_force import RulesInForce
     from retention_assets.frames.log import Log
     from retention_assets.ledger import Ledger
     from retention_assets.policy.language import Policies
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retention_assets.settings.model import Settings
 
 
-def settings_here() -> "Settings":
+def find_settings() -> "Settings":
     """The settings that hold where the program runs."""
     from retention_assets.settings.model import load_settings
 
@@ -63,7 +63,7 @@ def holds_of_files(settings: "Settings") -> tuple["Hold", ...]:
     return policies.holds if policies else ()
 
 
-def rules_of(policies: "Policies", log: "Log", settings: "Settings") -> "Rules":
+def rules_of(policies: "Policies", log: "Log", settings: "Settings") -> "RulesInForce":
     """The rules in force for the datasets of a log."""
     from retention_assets.evaluation.rules_in_force import rules_for
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.logs import log_of, only
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, Instant, Length
+from retention_assets.commands.logs import one_dataset, read_log_of
+from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import instant, ledger_to_read, ledger_to_write, settings_here
+from retention_assets.commands.sources import find_settings, instant, ledger_to_read, ledger_to_write
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.policy.durations import Duration, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from retention_assets.evaluation.reader_view import Seen
+    from retention_assets.evaluation.reader_view import BranchAsOf
     from retention_assets.ledger import Ledger
 
 
 @click.command()
 @click.argument("dataset")
-@click.option("--retention", type=Length(), required=True, help="How long history stays readable, such as 30d.")
+@click.option("--retention", type=DurationParam(), required=True, help="How long history stays readable, such as 30d.")
 @LOG
 @AS_OF
 @ACTOR
@@ -40,8 +40,8 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     """
     from retention_assets.operations.input import newest_close
 
-    settings = settings_here()
-    rows = only(log_of(log_path, settings, dataset), dataset).transactions
+    settings = find_settings()
+    rows = one_dataset(read_log_of(log_path, settings, dataset), dataset).transactions
     with ledger_to_write(settings) as ledger:
         before = ledger.visibility.of(dataset)
         holds = ledger.visibility.advance(dataset, instant(as_of), retention, newest_close(rows, dataset), actor)
@@ -56,7 +56,7 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
 
 @click.command("as-of")
 @click.argument("dataset")
-@click.argument("at", metavar="T", type=Instant())
+@click.argument("at", metavar="T", type=InstantParam())
 @click.option("--branch", help="Only this branch.")
 @LOG
 @FORMAT
@@ -66,11 +66,11 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     A view is made of the transactions that the branch holds today and that were committed by T. What was swept since is
     flagged. Before the visibility mark nothing is shown, save where the view is the current one, which is always visible.
     """
-    from retention_assets.evaluation.reader_view import seen_by_branches
+    from retention_assets.evaluation.reader_view import views_at
 
-    settings = settings_here()
-    rows = only(log_of(log_path, settings, dataset), dataset).transactions
-    seen = seen_by_branches(rows, at, branch)
+    settings = find_settings()
+    rows = one_dataset(read_log_of(log_path, settings, dataset), dataset).transactions
+    seen = views_at(rows, at, branch)
     if branch is not None and not seen:
         raise _unknown(branch, dataset, rows)
     with ledger_to_read(settings) as ledger:
@@ -100,7 +100,7 @@ def _swept(ledger: "Ledger | None", dataset: str) -> set[str]:
     return set(ledger.marks.table([dataset], ["SWEPT"])["transaction"].to_pylist()) if ledger else set()
 
 
-def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[Seen]") -> None:
+def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[BranchAsOf]") -> None:
     if visible_from is None or at >= visible_from or (seen and all(one.current for one in seen)):
         return
     raise Refused(

@@ -2,7 +2,8 @@
 
 Belongs here: what all assets have in common, and how a draft becomes Dagster's asset: key, partitions, resource, and what the
 pages say of it.
-Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to say (settings/dagster.py).
+Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to say
+(settings/dagster.py).
 """
 
 import inspect
@@ -16,11 +17,11 @@ import dagster as dg
 
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import partitions_of
-from retention_assets.dagster.run_config import AsOf, Datasets
-from retention_assets.dagster.step import Metadata, Running, materials_in
-from retention_assets.settings.dagster import Catalog
+from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.dagster.step import Metadata, Step, resources_in
+from retention_assets.settings.dagster import DagsterSettings
 
-Work = Callable[[Running], Metadata]
+Work = Callable[[Step], Metadata]
 # Where the package is found, and so the paths that a repository has for its modules.
 _ROOT = Path(__file__).parents[2]
 # Assets hand nothing to an IO manager. It is a type where one is expected that is made of types.
@@ -28,11 +29,11 @@ _NOTHING: Any = dg.Nothing
 
 
 @dataclass(frozen=True)
-class Draft:
+class RetentionAsset:
     """An asset without a prefix. Its name and what it tells people are those of the function that does the work."""
 
     work: Work
-    form: type[AsOf] | type[Datasets] | None
+    form: type[AsOfConfig] | type[DatasetsConfig] | None
     kinds: frozenset[str]
     deps: tuple[str, ...]
     partitioned: bool
@@ -43,7 +44,7 @@ class Draft:
         """Its name, the last part of its key."""
         return self.work.__name__
 
-    def asset(self, names: Names, catalog: Catalog) -> dg.AssetsDefinition:
+    def asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
         """The asset of an environment."""
         with warnings.catch_warnings():
             # Dagster says of each asset that backfill policies and code references may still change. A release of Dagster is
@@ -51,7 +52,7 @@ class Draft:
             warnings.simplefilter("ignore", dg.BetaWarning)
             return self._asset(names, catalog)
 
-    def _asset(self, names: Names, catalog: Catalog) -> dg.AssetsDefinition:
+    def _asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
         form = self.form
 
         @dg.asset(
@@ -72,7 +73,7 @@ class Draft:
         )
         def asset(context: dg.AssetExecutionContext) -> Iterator[Any]:
             config = form(**context.op_execution_context.op_config) if form else None
-            metadata = self.work(materials_in(context.resources, names).of_asset(context, config))
+            metadata = self.work(resources_in(context.resources, names).of_asset(context, config))
             if not _is_of_many(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return
@@ -84,16 +85,16 @@ class Draft:
         return asset
 
 
-def draft(
-    form: type[AsOf] | type[Datasets] | None = None,
+def retention_asset(
+    form: type[AsOfConfig] | type[DatasetsConfig] | None = None,
     *,
     kinds: Collection[str],
     deps: Sequence[str] = (),
     partitioned: bool = True,
     sweeps: bool = False,
-) -> Callable[[Work], Draft]:
+) -> Callable[[Work], RetentionAsset]:
     """Make a draft of a function that does an asset's work: what a launch asks for, what the asset builds on, what it is."""
-    return lambda work: Draft(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps)
+    return lambda work: RetentionAsset(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps)
 
 
 def _is_of_many(context: dg.AssetExecutionContext) -> bool:

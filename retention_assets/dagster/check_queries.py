@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.step import Running
+from retention_assets.dagster.step import Step
 from retention_assets.frames.log import NAME
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks
@@ -29,7 +29,7 @@ _VERDICTS, _MARKS, _NEEDED = "candidate_marks", "marks", "needed_marks"
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckResult:
     """What a check found: violations in all, and the first datasets that have any."""
 
     expected: str
@@ -51,21 +51,21 @@ class Found:
         return f"{self.violations} violations in {self.datasets} datasets. {first}{' …' if self.datasets > 3 else ''}"
 
 
-def found(expected: str, violations: Iterable[Violation]) -> Found:
+def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
     """Violations counted; no more of them are kept than are shown."""
     times, shown, lines = 0, list[Violation](), 0
     for one in violations:
         times, lines = times + one.times, lines + 1
         if len(shown) < MOST_SHOWN:
             shown.append(one)
-    return Found(expected, times, lines, tuple(shown))
+    return CheckResult(expected, times, lines, tuple(shown))
 
 
 @dataclass(frozen=True)
 class Check:
     """A check of an asset. One that is not blocking warns and stops nothing."""
 
-    look: Callable[[Running], Found]
+    look: Callable[[Step], CheckResult]
     blocking: bool = True
 
     @property
@@ -82,7 +82,7 @@ class Check:
 # --- what was read ----------------------------------------------------------------------------------------------------
 
 
-def log_is_sound(run: Running) -> Found:
+def log_is_sound(run: Step) -> CheckResult:
     """Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or swept."""
     with run.retention.ledger() as ledger:
         datasets = read_datasets(run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice))
@@ -91,14 +91,14 @@ def log_is_sound(run: Running) -> Found:
         Violation(row["dataset"], f"{row['fault']} ({row['fault_transaction']})" if row["fault_transaction"] else row["fault"])
         for row in refused
     )
-    return found("Every log is sound.", faults)
+    return check_result("Every log is sound.", faults)
 
 
 # --- what was judged and marked ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedDatasets:
     """The verdicts that a check looks at, and the log that they were made of."""
 
     publications: tuple[Publication, ...]
@@ -111,7 +111,7 @@ class Judged:
         return frozenset(one.dataset for one in self.publications)
 
 
-def judged(run: Running, ledger: Ledger) -> Judged:
+def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
     """What this run judged, or else the newest there is, without datasets whose log was read anew since."""
     key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
     sources = {one.folder: one.datasets for one in run.warehouse.sources(ledger, key, run.run, run.choice)}
@@ -119,7 +119,7 @@ def judged(run: Running, ledger: Ledger) -> Judged:
         newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
     publications = tuple(
         one
-        for one in ledger.published.of(key.to_user_string())
+        for one in ledger.publications.of(key.to_user_string())
         if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
     )
     by_folder: dict[str, set[str]] = {}
@@ -127,7 +127,7 @@ def judged(run: Running, ledger: Ledger) -> Judged:
         by_folder.setdefault(one.folder, set()).add(one.dataset)
     verdicts = tuple(Source(folder, frozenset(names)) for folder, names in sorted(by_folder.items()))
     logs = run.warehouse.sources(ledger, log, run.run, run.choice)
-    return Judged(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
+    return JudgedDatasets(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
 
 
 def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
@@ -139,7 +139,7 @@ def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
 
 
 @dataclass(frozen=True)
-class Needed:
+class NeededMarks:
     """The naive latest views of a part against its marks, as a value that travels to tasks."""
 
     verdicts: tuple[Source, ...]
@@ -157,16 +157,16 @@ class Needed:
                 yield parquet(f"{source.folder}/{_MARKS}").to_table(filter=pc.field("dataset").isin(mine)).cast(CANDIDATES)
 
 
-def latest_view_is_never_marked(run: Running) -> Found:
+def latest_view_is_never_marked(run: Step) -> CheckResult:
     """Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A policy
     with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.
     """
     with run.retention.ledger() as ledger:
-        looked = judged(run, ledger)
+        looked = judged_datasets(run, ledger)
         with ledger.database.reading() as connection:
             allowed = hold.may_mark_latest_views(connection)
     target = f"{run.folder}/checks"
-    run_stage(run.spark, looked.log, target, (_NEEDED,), Needed(looked.verdicts, allowed), COLUMNS)
+    run_stage(run.spark, looked.log, target, (_NEEDED,), NeededMarks(looked.verdicts, allowed), COLUMNS)
     rows = read_output(target, _NEEDED).cast(NEEDED).sort_by("dataset").to_pylist()
     needed = (
         Violation(
@@ -176,13 +176,13 @@ def latest_view_is_never_marked(run: Running) -> Found:
         )
         for row in rows
     )
-    return found("No mark in the latest view of a live branch, unless its policy may select there.", needed)
+    return check_result("No mark in the latest view of a live branch, unless its policy may select there.", needed)
 
 
-def verdicts_sum_to_the_log(run: Running) -> Found:
+def verdicts_sum_to_the_log(run: Step) -> CheckResult:
     """Every transaction of a log has exactly one verdict: one that was overlooked could be one that has to stay."""
     with run.retention.ledger() as ledger:
-        looked = judged(run, ledger)
+        looked = judged_datasets(run, ledger)
     verdicts = _verdicts(looked)
     log = {row["dataset"]: row["transactions"] for row in read_datasets(looked.log).to_pylist()}
     off = (
@@ -190,20 +190,20 @@ def verdicts_sum_to_the_log(run: Running) -> Found:
         for name in sorted(looked.names)
         if verdicts.get(name, 0) != log.get(name, 0)
     )
-    return found("As many verdicts as transactions, in every dataset.", off)
+    return check_result("As many verdicts as transactions, in every dataset.", off)
 
 
-def limits_are_respected(run: Running) -> Found:
+def limits_are_respected(run: Step) -> CheckResult:
     """No policy newly marked more of a dataset at a time than its limits allow."""
     with run.retention.ledger() as ledger:
-        looked = judged(run, ledger)
+        looked = judged_datasets(run, ledger)
         sizes = dict.fromkeys(looked.names, 0) | _verdicts(looked)
         with ledger.database.reading() as connection:
             actors = {f"run {one.run}" for one in looked.publications}
-            return found("New marks within the limits of their policy.", hold.over_limits(connection, actors, sizes))
+            return check_result("New marks within the limits of their policy.", hold.over_limits(connection, actors, sizes))
 
 
-def _verdicts(looked: Judged) -> dict[str, int]:
+def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
     """How many verdicts there are of each dataset, without more than a batch of them in memory."""
     counts: dict[str, int] = {}
     for source in looked.verdicts:
@@ -237,56 +237,56 @@ _EXPECTED: Mapping[str, tuple[str, Invariant]] = {
 }
 
 
-def before_a_sweep(ledger: Ledger, datasets: Sequence[str]) -> Iterator[tuple[str, Found]]:
+def before_a_sweep(ledger: Ledger, datasets: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
     """What the ledger itself can say about datasets that are about to be swept, by the names of the checks."""
     with ledger.database.reading() as connection:
         for name, (expected, invariant) in _EXPECTED.items():
-            yield name, found(expected, invariant(connection, datasets))
+            yield name, check_result(expected, invariant(connection, datasets))
 
 
-def mark_times_are_monotonic(run: Running) -> Found:
+def mark_times_are_monotonic(run: Step) -> CheckResult:
     """The times of the record are in order: mark times never go back, a mark is due when its grace is over, and visibility
     marks only rise. A time that was moved could end a grace in which somebody was to object.
     """
     return _of_ledger(run, *_EXPECTED["mark_times_are_monotonic"])
 
 
-def marks_have_a_policy_and_a_reason(run: Running) -> Found:
+def marks_have_a_policy_and_a_reason(run: Step) -> CheckResult:
     """For every open mark somebody can say by which version of which policy it was made, and why."""
     return _of_ledger(run, *_EXPECTED["marks_have_a_policy_and_a_reason"])
 
 
-def nothing_is_swept_before_it_is_due(run: Running) -> Found:
+def nothing_is_swept_before_it_is_due(run: Step) -> CheckResult:
     """Nothing was deleted in its grace."""
     return _of_ledger(run, *_EXPECTED["nothing_is_swept_before_it_is_due"])
 
 
-def nothing_is_swept_without_a_mark(run: Running) -> Found:
+def nothing_is_swept_without_a_mark(run: Step) -> CheckResult:
     """Nothing was deleted that was not marked, planned and begun."""
     return _of_ledger(run, *_EXPECTED["nothing_is_swept_without_a_mark"])
 
 
-def the_record_is_intact(run: Running) -> Found:
+def the_record_is_intact(run: Step) -> CheckResult:
     """The audit and everything it covers still says what was written. `retention audit verify` says the same in a terminal."""
     with run.retention.ledger() as ledger:
         faults = ledger.verify().faults
-    return found("Every row of the record as it was written.", (Violation("", fault) for fault in faults))
+    return check_result("Every row of the record as it was written.", (Violation("", fault) for fault in faults))
 
 
-def report_adds_up(run: Running) -> Found:
+def report_adds_up(run: Step) -> CheckResult:
     """What a day was to delete has ended in one way or is still open, and nothing is counted below zero."""
     expected = "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day."
     return _of_ledger(run, expected, hold.reports_add_up)
 
 
-def _of_ledger(run: Running, expected: str, invariant: Invariant) -> Found:
+def _of_ledger(run: Step, expected: str, invariant: Invariant) -> CheckResult:
     with run.retention.ledger() as ledger:
         names = None
         if not run.choice.all:
             asset = run.sibling("candidate_marks").to_user_string()
-            names = run.choice.of(ledger.published.datasets(asset))
+            names = run.choice.of(ledger.publications.datasets(asset))
         with ledger.database.reading() as connection:
-            return found(expected, invariant(connection, names))
+            return check_result(expected, invariant(connection, names))
 
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {

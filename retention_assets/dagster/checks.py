@@ -13,11 +13,11 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import CHECKS, Check, Found
+from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import choice_of
-from retention_assets.dagster.run_config import Judging
-from retention_assets.dagster.step import Materials, Running, materials_in
+from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.step import Resources, Step, resources_in
 
 _COLUMNS = (dg.TableColumn("dataset"), dg.TableColumn("violations", "int"), dg.TableColumn("what"))
 
@@ -27,7 +27,7 @@ def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
     return [_asset_check(names, names.key(asset), check) for asset, checks in CHECKS.items() for check in checks]
 
 
-def evaluations(run: Running) -> Iterator[dg.AssetCheckEvaluation]:
+def evaluations(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the asset that a step of a job made, evaluated; then a Failure if one failed that nothing may follow.
 
     To be yielded: what a step only logs is lost when it fails.
@@ -59,7 +59,7 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         required_resource_keys={names.materials},
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        found = check.look(_running(context, asset, materials_in(context.op_execution_context.resources, names)))
+        found = check.look(_running(context, asset, resources_in(context.op_execution_context.resources, names)))
         return dg.AssetCheckResult(
             passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
         )
@@ -67,9 +67,9 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
     return asset_check
 
 
-def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, materials: Materials) -> Running:
+def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, materials: Resources) -> Step:
     """The run as the asset's own step has it. Launched alone a check has no partition, and looks at all that is published."""
-    config = Judging()
+    config = JudgingConfig()
     run = materials.of_op(context.op_execution_context, asset, config)
     # A check's context answers what an asset's does; the two have no type in common.
     choice = choice_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def _severity(check: Check) -> dg.AssetCheckSeverity:
     return dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
 
 
-def _metadata(found: Found) -> dict[str, Any]:
+def _metadata(found: CheckResult) -> dict[str, Any]:
     return {
         "expected": found.expected,
         "actual": found.actual,

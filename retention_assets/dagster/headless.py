@@ -20,7 +20,7 @@ from retention_assets.settings.model import Settings
 
 
 @dataclass(frozen=True)
-class Ran:
+class JobResult:
     """What a job did: per asset the metadata of its materialization as plain values, and what a person has to look at."""
 
     run_id: str
@@ -33,7 +33,9 @@ class Ran:
         return int(self.said.get(asset, {}).get(name, 0))
 
 
-def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning") -> Ran:
+def run_job(
+    settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning"
+) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment."""
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": log_level.upper()}
@@ -44,7 +46,7 @@ def run_job(settings: Settings, job: str, as_of: datetime, datasets: Sequence[st
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    return Ran(result.run_id, as_of, said, (*_checks(result), *_failures(result), *_troubles(said)))
+    return JobResult(result.run_id, as_of, said, (*_checks(result), *_failures(result), *_troubles(said)))
 
 
 @contextmanager

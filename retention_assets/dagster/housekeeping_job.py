@@ -11,15 +11,15 @@ import dagster as dg
 from pydantic import Field
 
 from retention_assets.clock import now
-from retention_assets.dagster.operation_forms import Doing, Form, act, instant
+from retention_assets.dagster.operation_forms import OperationContext, OperationForm, instant_of, operation_job
 from retention_assets.dagster.step import Metadata
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rulebook import read_policies
 from retention_assets.policy.durations import text_of
-from retention_assets.sweep.postpone_expiry import Kept, keep_house, troubles
+from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
 
 
-class KeepHouse(Form):
+class HousekeepingForm(OperationForm):
     """Which stores are meant, and as of when."""
 
     stores: list[str] = Field(default=[], description="Only these; every one that expires rows by itself when left out.")
@@ -27,17 +27,17 @@ class KeepHouse(Form):
     dry_run: bool = Field(default=False, description="Change nothing; tell what would be put off.")
 
 
-@act(KeepHouse)
-def housekeeping(doing: Doing, form: KeepHouse) -> Metadata:
+@operation_job(HousekeepingForm)
+def housekeeping(doing: OperationContext, form: HousekeepingForm) -> Metadata:
     """Put off what a store would expire and must not yet: unfinished, held, or not archived though a policy asks for it.
 
     How far ahead is looked, and for how long it is put off, the store's settings say (`ttl`). Then tell what expires tomorrow.
     """
-    as_of = instant(form.as_of, "as_of") if form.as_of else now()
+    as_of = instant_of(form.as_of, "as_of") if form.as_of else now()
     stores = doing.retention.stores(form.stores or None)
     holds = read_policies(doing.retention.settings).holds
     with doing.retention.ledger() as ledger:
-        found = keep_house(ledger, stores, as_of, doing.actor, holds, form.dry_run)
+        found = postpone_expiry(ledger, stores, as_of, doing.actor, holds, form.dry_run)
     if left := troubles(found):
         raise Refused("\n".join(left))
     return {
@@ -50,7 +50,7 @@ def housekeeping(doing: Doing, form: KeepHouse) -> Metadata:
     }
 
 
-def _table(found: Iterable[Kept]) -> dg.MetadataValue:
+def _table(found: Iterable[PostponementResult]) -> dg.MetadataValue:
     columns: Sequence[str] = ("dataset", "type", "transactions", "unfinished", "not_archived")
     rows: list[tuple[Any, ...]] = [
         (one.dataset, kind.type or "", kind.transactions, kind.unfinished, kind.unarchived)

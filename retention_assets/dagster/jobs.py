@@ -21,19 +21,19 @@ from retention_assets.dagster.assets import (
 )
 from retention_assets.dagster.checks import evaluations
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.run_config import AsOf, Judging, Listed
-from retention_assets.dagster.step import Metadata, Running, materials_in
-from retention_assets.dagster.worked_on import worked_on
+from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
+from retention_assets.dagster.step import Metadata, Step, resources_in
+from retention_assets.dagster.worked_on import partitions_worked_on
 
-Step = Callable[[Running], Metadata]
+StepFunction = Callable[[Step], Metadata]
 
-_JUDGING: dict[str, Step] = {
+_JUDGING: dict[str, StepFunction] = {
     "retention_policies": retention_policies.materialize,
     "transaction_log": transaction_log.materialize,
     "branch_views": branch_views.materialize,
     "candidate_marks": candidate_marks.materialize,
 }
-_SWEEPING: dict[str, Step] = {
+_SWEEPING: dict[str, StepFunction] = {
     "swept_transactions": swept_transactions.materialize,
     "purge_report": purge_report.materialize,
 }
@@ -63,8 +63,8 @@ def _report(names: Names) -> dg.JobDefinition:
     """The last step alone. Nothing is asked but the day: a report is about all datasets."""
 
     @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys={names.materials})
-    def op(context: dg.OpExecutionContext, config: AsOf) -> Iterator[Any]:
-        running = materials_in(context.resources, names).of_op(context, names.key("purge_report"), config)
+    def op(context: dg.OpExecutionContext, config: AsOfConfig) -> Iterator[Any]:
+        running = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
         yield from _done(running, purge_report.materialize)
 
     @dg.graph(
@@ -74,13 +74,13 @@ def _report(names: Names) -> dg.JobDefinition:
         op()
 
     @dg.config_mapping
-    def of_day(config: AsOf) -> dg.RunConfig:
+    def of_day(config: AsOfConfig) -> dg.RunConfig:
         return dg.RunConfig({op.name: config})
 
     return graph.to_job(config=of_day, executor_def=dg.in_process_executor)
 
 
-def _job(name: str, steps: dict[str, Step], names: Names, description: str) -> dg.JobDefinition:
+def _job(name: str, steps: dict[str, StepFunction], names: Names, description: str) -> dg.JobDefinition:
     ops = [_op(names, name, step, work, is_first=not number) for number, (step, work) in enumerate(steps.items())]
 
     @dg.graph(name=names.of(name), description=description)
@@ -90,15 +90,15 @@ def _job(name: str, steps: dict[str, Step], names: Names, description: str) -> d
             before = op() if before is None else op(before)
 
     @dg.config_mapping
-    def everywhere(config: Listed) -> dg.RunConfig:
-        step = Judging(as_of=config.as_of, datasets=config.datasets)
+    def everywhere(config: ListConfig) -> dg.RunConfig:
+        step = JudgingConfig(as_of=config.as_of, datasets=config.datasets)
         console = {"console": {"config": {"log_level": config.log_level}}}
         return dg.RunConfig({op.name: step for op in ops}, loggers=console)
 
     return graph.to_job(config=everywhere, executor_def=dg.in_process_executor)
 
 
-def _op(names: Names, job: str, step: str, work: Step, is_first: bool) -> dg.OpDefinition:
+def _op(names: Names, job: str, step: str, work: StepFunction, is_first: bool) -> dg.OpDefinition:
     @dg.op(
         name=names.of(f"{job}_{step}"),
         ins={} if is_first else {"before": dg.In(dg.Nothing)},
@@ -106,18 +106,18 @@ def _op(names: Names, job: str, step: str, work: Step, is_first: bool) -> dg.OpD
         required_resource_keys={names.materials},
         pool=names.sweeps if step == "swept_transactions" else None,
     )
-    def op(context: dg.OpExecutionContext, config: Judging) -> Iterator[Any]:
-        yield from _done(materials_in(context.resources, names).of_op(context, names.key(step), config), work)
+    def op(context: dg.OpExecutionContext, config: JudgingConfig) -> Iterator[Any]:
+        yield from _done(resources_in(context.resources, names).of_op(context, names.key(step), config), work)
 
     return op
 
 
-def _done(running: Running, work: Step) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+def _done(running: Step, work: StepFunction) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """A step, with what it made and what the checks of that say. What it made altogether stands last, with all that there is to
     see; before it a line for each partition, so that its page tells when it was last worked on.
     """
     metadata = work(running)
-    for key in worked_on(running, metadata):
+    for key in partitions_worked_on(running, metadata):
         yield dg.AssetMaterialization(asset_key=running.key, partition=key)
     yield dg.AssetMaterialization(asset_key=running.key, metadata=metadata)
     yield from evaluations(running)

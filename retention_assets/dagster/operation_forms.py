@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field
 
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.step import Metadata, materials_in
-from retention_assets.environment import Retention
+from retention_assets.dagster.step import Metadata, resources_in
+from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_INSTANT, Duration, parse_duration, parse_instant
@@ -22,26 +22,26 @@ from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_INSTAN
 V = TypeVar("V")
 
 
-class Form(dg.Config):
+class OperationForm(dg.Config):
     """What every act asks for."""
 
     actor: str = Field(default="", description="Who does it: the record keeps it. Left out, it is the run.")
 
 
-class Reasoned(Form):
+class ReasonForm(OperationForm):
     """What an act asks for that changes something."""
 
     reason: str = Field(description="Why it is done: the record keeps it.")
 
 
 @dataclass(frozen=True)
-class Doing:
+class OperationContext:
     """What an act works on, and who does it."""
 
     actor: str
     run_id: str
     log: dg.DagsterLogManager
-    retention: Retention
+    retention: Environment
     warehouse: Warehouse
     names: Names
 
@@ -50,11 +50,11 @@ F = TypeVar("F", bound=dg.Config)
 
 
 @dataclass(frozen=True)
-class Act(Generic[F]):
+class OperationJob(Generic[F]):
     """An act, before an environment has given its job a name."""
 
     form: type[F]
-    do: Callable[[Doing, F], Metadata]
+    do: Callable[[OperationContext, F], Metadata]
 
     def job(self, names: Names) -> dg.JobDefinition:
         """The job of an environment: called like the function, with its docstring; its form is the run's configuration."""
@@ -75,10 +75,10 @@ class Act(Generic[F]):
             required_resource_keys={names.materials},
         )
         def op(context: dg.OpExecutionContext) -> None:
-            said, materials = self.form(**context.op_config), materials_in(context.resources, names)
+            said, materials = self.form(**context.op_config), resources_in(context.resources, names)
             try:
                 actor = _actor(said, context.run_id)
-                doing = Doing(actor, context.run_id, context.log, materials.retention, materials.warehouse, names)
+                doing = OperationContext(actor, context.run_id, context.log, materials.retention, materials.warehouse, names)
                 context.add_output_metadata(dict(self.do(doing, said)))
             except (Refused, BadInput) as fault:
                 raise dg.Failure(str(fault), allow_retries=False) from None
@@ -86,28 +86,28 @@ class Act(Generic[F]):
         return op
 
 
-def act(form: type[F]) -> Callable[[Callable[[Doing, F], Metadata]], Act[F]]:
+def operation_job(form: type[F]) -> Callable[[Callable[[OperationContext, F], Metadata]], OperationJob[F]]:
     """Make an act of a function that does it, by the form that is filled in for it."""
-    return lambda do: Act(form, do)
+    return lambda do: OperationJob(form, do)
 
 
 def _actor(said: dg.Config, run_id: str) -> str:
     """Who the record names; refused where it would keep nothing that says something."""
-    if isinstance(said, Reasoned) and not said.reason.strip():
+    if isinstance(said, ReasonForm) and not said.reason.strip():
         remedy = "The record keeps who did what, and why."
         raise BadInput(Problem("is empty", key="reason", expected="some words", remedy=remedy))
-    actor = said.actor.strip() if isinstance(said, Form) else ""
+    actor = said.actor.strip() if isinstance(said, OperationForm) else ""
     if actor.startswith("::"):
         raise BadInput(Problem("begins with ::, as only the system's names do", key="actor", value=f"'{actor}'"))
     return actor or f"run {run_id}"
 
 
-def length(words: str, key: str) -> Duration:
+def duration_of(words: str, key: str) -> Duration:
     """A duration that was typed."""
     return _read(words, key, parse_duration, EXPECTED_DURATION)
 
 
-def instant(words: str, key: str) -> datetime:
+def instant_of(words: str, key: str) -> datetime:
     """An instant that was typed."""
     return _read(words, key, parse_instant, EXPECTED_INSTANT)
 

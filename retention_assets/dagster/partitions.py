@@ -20,7 +20,7 @@ def partitions_of(names: Names) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=names.datasets)
 
 
-def is_fit(name: str) -> bool:
+def is_valid_key(name: str) -> bool:
     """Whether Dagster takes a name as a partition's: three dots stand for a range there."""
     return "..." not in name and name.isprintable()
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from retention_assets.outcomes import Outcome
-from retention_assets.sweep.dataset_sweep import Result, Tell
+from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 
 _GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager
-def telling(log: Callable[[str], object]) -> Iterator[Tell]:
+def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
     """What an engine calls after each batch and at the end of each dataset."""
     if not sys.stderr.isatty():
 
-        def lines(result: Result) -> None:
+        def lines(result: SweepResult) -> None:
             log(_line(result))
 
         yield lines
@@ -29,7 +29,7 @@ def telling(log: Callable[[str], object]) -> Iterator[Tell]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bars: dict[str, object] = {}
 
-        def tell(result: Result) -> None:
+        def tell(result: SweepResult) -> None:
             # One bar at a time: datasets are swept one after the other.
             if result.dataset not in bars:
                 for known in progress.task_ids:
@@ -42,7 +42,7 @@ def telling(log: Callable[[str], object]) -> Iterator[Tell]:
         yield tell
 
 
-def _line(result: Result) -> str:
+def _line(result: SweepResult) -> str:
     counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in _GOES)
     words = f" {result.refused}" if result.refused else ""
     return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed.{words}"

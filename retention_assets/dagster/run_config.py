@@ -11,7 +11,7 @@ from retention_assets.policy.durations import parse_instant
 _INSTANT = "An instant with a zone, such as 2026-01-01T00:00:00Z; empty is the present."
 
 
-class AsOf(dg.Config):
+class AsOfConfig(dg.Config):
     """The instant at which to judge."""
 
     as_of: str = Field(default="", description=_INSTANT)
@@ -21,17 +21,17 @@ class AsOf(dg.Config):
         return parse_instant(self.as_of) if self.as_of else now()
 
 
-class Datasets(dg.Config):
+class DatasetsConfig(dg.Config):
     """Which datasets are looked at, among those of the run's partitions."""
 
     datasets: list[str] = Field(default=["*"], description="Globs over store/name; any one matches.")
 
 
-class Judging(AsOf, Datasets):
+class JudgingConfig(AsOfConfig, DatasetsConfig):
     """Which datasets are looked at, and at which instant."""
 
 
-class Listed(Judging):
+class ListConfig(JudgingConfig):
     """What a job works through, and how much it says on the console."""
 
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")

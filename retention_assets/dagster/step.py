@@ -14,8 +14,8 @@ from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import Choice, choice_of
-from retention_assets.dagster.run_config import AsOf, Datasets
-from retention_assets.environment import Retention
+from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.environment import Environment
 from retention_assets.pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ Metadata = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Running:
+class Step:
     """One step of a run. `key` is the asset that it makes; its siblings have the same prefix."""
 
     key: dg.AssetKey
     run: dg.DagsterRun
     instance: dg.DagsterInstance
     log: dg.DagsterLogManager
-    retention: Retention
+    retention: Environment
     pyspark: LazyPySparkResource
     warehouse: Warehouse
     choice: Choice
@@ -60,37 +60,37 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Materials:
+class Resources:
     """What a run is given besides its configuration."""
 
-    retention: Retention
+    retention: Environment
     pyspark: LazyPySparkResource
     warehouse: Warehouse
     names: Names
 
-    def of_asset(self, context: dg.AssetExecutionContext, config: AsOf | Datasets | None = None) -> Running:
+    def of_asset(self, context: dg.AssetExecutionContext, config: AsOfConfig | DatasetsConfig | None = None) -> Step:
         """A step that materializes an asset: its partitions say which datasets, within what the configuration says."""
         choice = choice_of(context, _globs(config), self.retention.settings.partition_by)
         return self._running(context.asset_key, context.op_execution_context, config, choice)
 
-    def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOf | Datasets) -> Running:
+    def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig | DatasetsConfig) -> Step:
         """A step of a job that works through a list."""
         return self._running(key, context, config, Choice(tuple(_globs(config))))
 
     def _running(
-        self, key: dg.AssetKey, context: dg.OpExecutionContext, config: AsOf | Datasets | None, choice: Choice
-    ) -> Running:
-        as_of = config.instant() if isinstance(config, AsOf) else AsOf().instant()
-        return Running(
+        self, key: dg.AssetKey, context: dg.OpExecutionContext, config: AsOfConfig | DatasetsConfig | None, choice: Choice
+    ) -> Step:
+        as_of = config.instant() if isinstance(config, AsOfConfig) else AsOfConfig().instant()
+        return Step(
             key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, choice, as_of
         )
 
 
-def materials_in(resources: object, names: Names) -> Materials:
+def resources_in(resources: object, names: Names) -> Resources:
     """What a context holds for the definitions of some names."""
-    found: Materials = getattr(resources, names.materials)
+    found: Resources = getattr(resources, names.materials)
     return found
 
 
-def _globs(config: AsOf | Datasets | None) -> Sequence[str]:
-    return config.datasets if isinstance(config, Datasets) else ("*",)
+def _globs(config: AsOfConfig | DatasetsConfig | None) -> Sequence[str]:
+    return config.datasets if isinstance(config, DatasetsConfig) else ("*",)

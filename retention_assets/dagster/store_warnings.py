@@ -10,14 +10,14 @@ import dagster as dg
 
 from retention_assets.errors import Refused
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.read import asked
+from retention_assets.sweep.read import call_store
 
 
-def tell_remarks(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
+def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
     """Each remark as a warning of the run."""
     for store in stores:
         try:
-            found = asked(store, store.remarks)
+            found = call_store(store, store.warnings)
         except Refused:
             continue
         for words in found:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import dagster as dg
 
-from retention_assets.dagster.partitions import BY_STORE, is_fit
-from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.partitions import BY_STORE, is_valid_key
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.outcomes import Outcome
 
 # With more, the events would take longer than the work; the tables of the materialization and of the ledger have them all.
@@ -18,16 +18,16 @@ MOST = 1_000
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 
 
-def worked_on(run: Running, metadata: Metadata) -> list[str]:
+def partitions_worked_on(run: Step, metadata: Metadata) -> list[str]:
     """The partition keys, or none where there are too many."""
     if run.key == run.sibling("swept_transactions"):
         datasets = _swept(metadata["by_dataset"])
     else:
         with run.retention.ledger() as ledger:
-            datasets = [one.dataset for one in ledger.published.by(run.key.to_user_string(), [run.run.run_id])]
+            datasets = [one.dataset for one in ledger.publications.by(run.key.to_user_string(), [run.run.run_id])]
     if run.retention.settings.partition_by == BY_STORE:
         datasets = sorted({name.partition("/")[0] for name in datasets})
-    keys = [name for name in datasets if is_fit(name)]
+    keys = [name for name in datasets if is_valid_key(name)]
     return keys if len(keys) <= MOST else []
 
 

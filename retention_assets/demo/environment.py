@@ -117,7 +117,7 @@ retention:
 _OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal", META, ODS)
 
 
-def build(folder: Path) -> Path:
+def build_environment(folder: Path) -> Path:
     """Write the environment anew below a folder that is empty or was made by this function. Returns its settings file."""
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).is_file():
         raise FileExistsError(f"{folder} holds something that is not the demonstration. Name an empty folder.")

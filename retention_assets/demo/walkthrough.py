@@ -12,10 +12,10 @@ import dagster as dg
 from rich.console import Console
 from rich.markup import escape
 
-from retention_assets.dagster.headless import Ran, run_job
+from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.demo import ice, lake
 from retention_assets.demo.databases import rows_in
-from retention_assets.demo.environment import HOME, build, bytes_in
+from retention_assets.demo.environment import HOME, build_environment, bytes_in
 from retention_assets.demo.lake import AS_OF
 from retention_assets.errors import Refused
 from retention_assets.evaluation.explain import explain
@@ -35,7 +35,7 @@ ANN = "ann"
 
 def demo(folder: Path, console: Console) -> None:
     """Build the environment, live through nine days of it, and explain what was found."""
-    settings_file = build(folder)
+    settings_file = build_environment(folder)
     settings = load_settings(settings_file)
     os.environ["DAGSTER_HOME"] = str((folder / HOME).resolve())
     # Two of Dagster's programs that open a fresh home at once crash; whoever opens the UI finds one that is no longer fresh.
@@ -77,7 +77,7 @@ def _mark(settings: Settings, console: Console) -> None:
         console.print(f"One history is not sound, so nothing of it is touched: {escape(words)}")
 
 
-def _verdicts(ran: Ran, console: Console) -> None:
+def _verdicts(ran: JobResult, console: Console) -> None:
     rows = [
         (row["verdict"], row["policy"], f"{row['transactions']:,}", size_of(row["bytes"]))
         for row in ran.said["candidate_marks"]["by_policy"]
@@ -172,7 +172,7 @@ def _on(settings_file: Path, console: Console) -> None:
     console.print("  make dev\n      the Dagster UI on this environment, with the runs that you have just seen", soft_wrap=True)
 
 
-def _run(settings: Settings, as_of: datetime) -> Ran:
+def _run(settings: Settings, as_of: datetime) -> JobResult:
     ran = run_job(settings, "cycle", as_of, log_level="error")
     failed = [words for words in ran.troubles if "was refused" not in words]
     if failed:

@@ -11,15 +11,15 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from retention_assets.environment import Retention
+from retention_assets.environment import Environment
 from retention_assets.frames.arrays import NEVER, as_micros
-from retention_assets.policy.datahub import escaped
+from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.read import said
+from retention_assets.sweep.read import error_text
 
 
-class Why(StrEnum):
+class ChangeReason(StrEnum):
     """Why a dataset is looked at, in words that go on a list."""
 
     NEW = "never looked at"
@@ -40,12 +40,12 @@ class Listing:
     tokens: Mapping[str, str] = field(default_factory=dict)
 
 
-def listing(retention: Retention) -> Listing:
+def list_datasets(retention: Environment) -> Listing:
     """What there is now. A store that is away hides its own datasets and no others."""
     return _asked(retention, lambda store: (store.datasets(), {}))
 
 
-def listing_with_tokens(retention: Retention) -> Listing:
+def list_datasets_with_tokens(retention: Environment) -> Listing:
     """The same, with what each log is now. A store whose logs can't be asked about is away."""
 
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
@@ -55,22 +55,22 @@ def listing_with_tokens(retention: Retention) -> Listing:
     return _asked(retention, ask)
 
 
-def _asked(retention: Retention, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
+def _asked(retention: Environment, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
     found, tokens, away = list[str](), dict[str, str](), dict[str, str]()
     for one in retention.settings.stores:
         try:
             mine, their_tokens = ask(retention.stores([one.name])[one.name])
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[one.name] = said(fault)
+            away[one.name] = error_text(fault)
         else:
             found += mine
             tokens.update(their_tokens)
     return Listing(tuple(found), away, tokens)
 
 
-def due(
+def datasets_to_evaluate(
     present: Listing, rules: Sequence[str], looks: pa.Table, now: datetime, everything: Duration, max_skew: timedelta
-) -> dict[str, Why]:
+) -> dict[str, ChangeReason]:
     """The datasets that can be judged otherwise now, the one longest unseen first. `rules`: what can reach each, as a digest.
 
     A look that lies in the future by more than clocks differ says nothing of the present.
@@ -80,19 +80,19 @@ def due(
     known = dict(zip(names, zip(tokens, digests, looked_at, next_look, strict=True), strict=True))
     present_time, oldest, newest = micros(now), micros(everything.before(now)), micros(now + max_skew)
 
-    def why(name: str, digest: str) -> Why | None:
+    def why(name: str, digest: str) -> ChangeReason | None:
         if name not in known:
-            return Why.NEW
+            return ChangeReason.NEW
         token, before, looked, then = known[name]
         if token is None or name not in present.tokens:
-            return Why.UNTOLD
+            return ChangeReason.UNTOLD
         if token != present.tokens[name]:
-            return Why.LOG
+            return ChangeReason.LOG
         if digest != before:
-            return Why.RULES
+            return ChangeReason.RULES
         if NEVER < then <= present_time:
-            return Why.TIME
-        return None if oldest < looked <= newest else Why.LONG_AGO
+            return ChangeReason.TIME
+        return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 
     found = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := why(name, digest))}
     return dict(sorted(found.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
@@ -106,7 +106,7 @@ def as_globs(names: Sequence[str], present: Listing) -> list[str]:
     globs: list[str] = []
     for store, chosen in sorted(mine.items()):
         is_whole = len(chosen) == len(there[store]) > 1
-        globs += [f"{escaped(store)}/*"] if is_whole else [escaped(name) for name in sorted(chosen)]
+        globs += [f"{escape_glob(store)}/*"] if is_whole else [escape_glob(name) for name in sorted(chosen)]
     return globs
 
 

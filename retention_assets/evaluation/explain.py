@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.evaluation.rules_in_force import Rules
+from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Ints
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
@@ -25,11 +25,11 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.forest import preorder
 from retention_assets.frames.views.history import History
 from retention_assets.frames.views.protection import protection
-from retention_assets.frames.views.scope import FAR, Scope, Scopes
+from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.policy.table_windows import OwnWindows, own_windows
+from retention_assets.policy.table_windows import TableWindows, table_windows
 
 MOST_BRANCHES = 50
 
@@ -46,7 +46,7 @@ class BranchView:
 
 
 @dataclass(frozen=True)
-class Line:
+class ExplainedLine:
     """One line of a policy, asked about the transaction."""
 
     key: str
@@ -63,7 +63,7 @@ class PolicyAnswer:
     policy: str
     sentence: str
     selects: bool
-    lines: tuple[Line, ...]
+    lines: tuple[ExplainedLine, ...]
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Explanation:
         return asdict(self)
 
 
-def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datetime) -> Explanation:
+def explain(log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime) -> Explanation:
     """Explain a transaction, or say why that cannot be done."""
     described = _dataset(log, dataset)
-    own = own_windows(described)
+    own = table_windows(described)
     rows = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)).combine_chunks()
     one = Log(rows, log.datasets)
     at = pc.index(rows["transaction"], transaction).as_py()
@@ -107,7 +107,7 @@ def explain(log: Log, rules: Rules, dataset: str, transaction: str, as_of: datet
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
     mark = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of).slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
-    scopes = Scopes(history)
+    scopes = ScopeTable(history)
     position = at if history.order is None else int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
     holders = _holders(history, position).tolist()
@@ -174,7 +174,7 @@ def _holders(history: History, position: int) -> Ints:
 
 def _branch_view(history: History, rank: int, position: int) -> BranchView:
     name = history.branches.names[rank]
-    scope = Scope(history, history.branches.rank == rank)
+    scope = ScopeColumns(history, history.branches.rank == rank)
     if not scope.held[position]:
         return BranchView(name, None, None, None, "in no view: only committed transactions are")
     view, newer, left = int(scope.view[position]), int(scope.newer[position]), int(scope.superseded_at[position])
@@ -189,15 +189,15 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     return BranchView(name, view, newer, left_at, words)
 
 
-def _tags(scopes: Scopes, position: int) -> Iterator[str]:
+def _tags(scopes: ScopeTable, position: int) -> Iterator[str]:
     tag = int(protection(scopes).tag[position])
     if tag < FAR:
         yield scopes.history.tags.names[tag]
 
 
-def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime, own: OwnWindows | None) -> PolicyAnswer:
+def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None) -> PolicyAnswer:
     """Each line that the policy writes down, and each unwritten one that keeps the transaction from being selected."""
-    answers: dict[tuple[str, str | None], Line] = {}
+    answers: dict[tuple[str, str | None], ExplainedLine] = {}
     said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
     for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
         if line.asked is not None and not line.asked[position]:
@@ -207,7 +207,7 @@ def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime, own:
         value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
-        said = Line(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
+        said = ExplainedLine(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
         known = answers.setdefault((line.key, line.branches), said)
         if known.holds and refused:
             answers[line.key, line.branches] = said
@@ -215,7 +215,7 @@ def _answer(policy: Policy, scopes: Scopes, position: int, as_of: datetime, own:
     return PolicyAnswer(policy.name, sentence(policy), all(line.holds for line in lines), lines)
 
 
-def _written(policy: Policy, line: policy_rules.Line) -> str | None:
+def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
     """What the policy says at a line's key, None where it says nothing."""
     window = next((window for window in policy.branches.windows if window.match == line.branches), None)
     part: BaseModel | None = window if line.branches is not None else policy

@@ -1,7 +1,8 @@
 """Preview: what policies would decide about a log, without a ledger, a store or Dagster. Nothing is written, nothing deleted.
 
 Belongs here: the verdicts about a log, their exchange as JSON, and the difference between two sets of
-policies. How a result looks on a terminal belongs to render/terminal.py; why one transaction has its verdict belongs to explain.py.
+policies. How a result looks on a terminal belongs to render/terminal.py; why one transaction has its verdict belongs to
+explain.py.
 """
 
 import json
@@ -13,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.rules_in_force import Rules
-from retention_assets.frames.arrays import integers, joined
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import integers, join_chunks
 from retention_assets.frames.log import SUMMED, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import VERDICTS
@@ -43,7 +44,7 @@ class Preview:
         }
 
 
-def preview(log: Log, rules: Rules, as_of: datetime) -> Preview:
+def preview(log: Log, rules: RulesInForce, as_of: datetime) -> Preview:
     """Judge every transaction of a log."""
     return Preview(as_of, log, candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
 
@@ -66,7 +67,7 @@ def _compact(value: object) -> str:
 def _lines(marks: pa.Table) -> pa.Array:
     """Rows of verdicts as JSON objects, joined column by column instead of row by row."""
     policy = _quoted(marks["policy"]).fill_null("null")
-    also, reasons = _joined_lists(joined(marks["also"]), _quoted), _joined_lists(joined(marks["reasons"]), _reasons)
+    also, reasons = _joined_lists(join_chunks(marks["also"]), _quoted), _joined_lists(join_chunks(marks["reasons"]), _reasons)
     return pc.binary_join_element_wise(
         '{"dataset":', _quoted(marks["dataset"]), ',"transaction":', _quoted(marks["transaction"]),
         ',"verdict":', _quoted(marks["verdict"]), ',"policy":', policy,
@@ -76,7 +77,7 @@ def _lines(marks: pa.Table) -> pa.Array:
 
 def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Strings as JSON. Only what needs an escape is touched; of a dictionary column only the words are."""
-    array = joined(column)
+    array = join_chunks(column)
     if pa.types.is_dictionary(array.type):
         return _quoted(array.dictionary).take(array.indices)
     plain = pc.binary_join_element_wise('"', array, '"', "")
@@ -119,10 +120,10 @@ class Change:
     bytes: int
 
 
-def compare(log: Log, before: Rules, after: Rules, as_of: datetime) -> tuple[list[Change], pa.Table]:
+def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime) -> tuple[list[Change], pa.Table]:
     """What another set of policies would change: per dataset and policy, and transaction by transaction."""
     old, new = preview(log, before, as_of).marks, preview(log, after, as_of).marks
-    was, is_ = (pc.equal(joined(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
+    was, is_ = (pc.equal(join_chunks(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
     newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))
     parts = []
     for marks, changed, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, as_micros, flags, integers, joined
+from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks
 from retention_assets.policy.durations import micros
 from retention_assets.policy.fields import BRANCHED
 
 
 @dataclass(frozen=True)
-class SeenRow:
+class ViewRow:
     """A transaction that a reader sees."""
 
     transaction: str
@@ -27,17 +27,17 @@ class SeenRow:
 
 
 @dataclass(frozen=True)
-class Seen:
+class BranchAsOf:
     """What the readers of a branch see at an instant, oldest first; and whether it is the view that is current now."""
 
     branch: str
     current: bool
-    rows: tuple[SeenRow, ...]
+    rows: tuple[ViewRow, ...]
 
 
-def seen_by_branches(rows: pa.Table, at: datetime, branch: str | None = None) -> list[Seen]:
+def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[BranchAsOf]:
     """What the readers of each live branch, or of one, see at an instant, by the names of the branches."""
-    lists = joined(rows["heads"])
+    lists = join_chunks(rows["heads"])
     heads = zip(pc.list_flatten(lists).to_pylist(), pc.list_parent_indices(lists).to_pylist(), strict=True)
     paths = _Paths(rows, at)
     return [paths.seen(name, head) for name, head in sorted(heads) if branch in (None, name)]
@@ -55,7 +55,7 @@ class _Paths:
         self.committed, self.there = committed.tolist(), there.tolist()
         self.snapshot = _is(rows["type"], "SNAPSHOT").tolist()
 
-    def seen(self, branch: str, head: int) -> Seen:
+    def seen(self, branch: str, head: int) -> BranchAsOf:
         """The view that was current on a branch: what was committed by then, back to the newest SNAPSHOT among it."""
         view: list[int] = []
         current = True
@@ -67,7 +67,7 @@ class _Paths:
             elif self.committed[row]:
                 current = False
         columns = self.rows.select(["transaction", "type", "closed_at", "bytes"]).take(pa.array(view[::-1], pa.int64()))
-        return Seen(branch, current, tuple(SeenRow(**row) for row in columns.to_pylist()))
+        return BranchAsOf(branch, current, tuple(ViewRow(**row) for row in columns.to_pylist()))
 
     def _path(self, head: int) -> Iterator[int]:
         row = head
@@ -76,7 +76,7 @@ class _Paths:
             row = self.parent[row]
 
 
-def visible(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
+def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
     """Which transactions of a dataset somebody can still read who keeps to its visibility mark, given its `branch_views`.
 
     One in a view: if the view is current on some live branch at an instant not before the mark. One that a tag pins. One that

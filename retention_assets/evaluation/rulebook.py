@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from retention_assets.evaluation.rules_in_force import Rules, rules_of_book
+from retention_assets.evaluation.rules_in_force import RulesInForce, rules_of_book
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import Decision, Outcome, Stored, as_loaded, compare
+from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Hold, Policy
@@ -30,11 +30,11 @@ class Rulebook:
     ledger: Ledger
     settings: Settings
     files: Policies
-    decisions: tuple[Decision, ...]
+    decisions: tuple[BookDecision, ...]
     # The book as it will be, where it is only foreseen; otherwise it is asked.
     book: tuple[Stored, ...] | None = None
 
-    def rules(self, datasets: Sequence[str], as_of: datetime) -> Rules:
+    def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
         order = [item.name for item in items_of(self.files)]
         holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
@@ -43,7 +43,7 @@ class Rulebook:
         realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
         versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
-        return Rules((*purges, *rules.policies), rules.holds, rules.guessed, versions)
+        return RulesInForce((*purges, *rules.policies), rules.holds, rules.guessed, versions)
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
         """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
@@ -93,7 +93,7 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
-    written = (one.written("", as_of) for one in decisions if one.outcome is Outcome.WRITTEN)
+    written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
     return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book.values() if not one.revoked))
 
@@ -107,7 +107,7 @@ def _aspects(settings: Settings) -> list[str]:
     return [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
 
 
-def rules_digests(rules: Rules, datasets: Sequence[str], as_of: datetime) -> list[str]:
+def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime) -> list[str]:
     """For each dataset a text that is another one whenever other rules could reach it: policies, holds, realms being purged.
 
     Where a policy reaches is left out of its words: a DataHub entry that wins one dataset more is the same to all others.

@@ -18,7 +18,7 @@ from retention_assets.stores.kinds import AspectsSettings
 
 
 @dataclass(frozen=True)
-class Rules:
+class RulesInForce:
     """What is in force for the datasets of one log: DataHub entries have become policies about the datasets that they win."""
 
     policies: tuple[Policy, ...]
@@ -29,7 +29,7 @@ class Rules:
     versions: Mapping[str, int] = field(default_factory=dict)
 
 
-def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> Rules:
+def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> RulesInForce:
     """The rules in force for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
     own = list(policies.policies)
     guessed: list[str] = []
@@ -42,12 +42,12 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
                 mine = policies_for(policies.entries, names)
                 guessed += [name for policy in mine for name in policy.datasets.include]
                 own += mine
-    return Rules(tuple(own), policies.holds, tuple(guessed))
+    return RulesInForce(tuple(own), policies.holds, tuple(guessed))
 
 
 def rules_of_book(
     stored: Iterable[Stored], order: Sequence[str], holds: Sequence[Hold], datasets: Sequence[str], settings: Settings
-) -> Rules:
+) -> RulesInForce:
     """The same from entries of the policy book. Credit goes in the order of the files, then by name."""
     place = {name: number for number, name in enumerate(order)}
     ordered = sorted(stored, key=lambda one: (place.get(one.name, len(place)), one.name))
@@ -55,7 +55,7 @@ def rules_of_book(
     policies = tuple(item for item in items if isinstance(item, Policy))
     entries = tuple(item for item in items if isinstance(item, AspectEntry))
     rules = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
-    return Rules(rules.policies, rules.holds, rules.guessed, {one.name: one.version for one in ordered})
+    return RulesInForce(rules.policies, rules.holds, rules.guessed, {one.name: one.version for one in ordered})
 
 
 def _item(stored: Stored) -> Policy | AspectEntry:

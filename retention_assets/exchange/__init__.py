@@ -18,7 +18,7 @@ from retention_assets.exchange.keys import KEYS
 from retention_assets.exchange.parquet import read_parquet
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.views.added_deletes import with_moved_heads
+from retention_assets.frames.views.added_deletes import move_heads
 
 __all__ = ["ADDED", "KEYS", "datasets_in", "is_log", "joined_lines", "read_file", "read_lines", "read_log", "reading_order"]
 
@@ -39,7 +39,7 @@ def read_lines(path: Path) -> pa.Table:
 
 def joined_lines(tables: Collection[pa.Table]) -> pa.Table:
     """The lines of the files of one log as those of one file."""
-    return with_moved_heads(pa.concat_tables([LINES.empty_table(), *tables]).combine_chunks())
+    return move_heads(pa.concat_tables([LINES.empty_table(), *tables]).combine_chunks())
 
 
 def read_file(file: Path, datasets: Collection[str] | None = None) -> pa.Table:

@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from retention_assets.errors import BadInput, Problem, nearest, shown
+from retention_assets.errors import BadInput, Problem, nearest, quote
 from retention_assets.exchange.keys import KEYS, TIMES
 from retention_assets.frames.log import LINES
 
@@ -101,10 +101,10 @@ def _no_json(file: Path, text: str) -> Problem:
                 return Problem("is not text", file=str(file), line=number, expected=f"{expected}, in UTF-8")
             except (ValueError, RecursionError):
                 what = "begins with a byte order mark" if line.startswith(codecs.BOM_UTF8) else "is no JSON"
-                return Problem(what, file=str(file), line=number, value=shown(line.decode("utf-8").strip()), expected=expected)
+                return Problem(what, file=str(file), line=number, value=quote(line.decode("utf-8").strip()), expected=expected)
     except (OSError, EOFError, zlib.error) as fault:
         return Problem(f"cannot be read: {fault}", file=str(file))
-    return Problem("is no JSON", file=str(file), value=shown(text), expected=expected)
+    return Problem("is no JSON", file=str(file), value=quote(text), expected=expected)
 
 
 def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -135,7 +135,7 @@ def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
             remedy = f"Did you mean {guess}?" if guess else "Facts of your own go into attributes."
             new.append(
                 Problem(
-                    f"is not a known key {where}", key=shown(key)[1:-1], expected=f"one of {', '.join(KEYS)}", remedy=remedy
+                    f"is not a known key {where}", key=quote(key)[1:-1], expected=f"one of {', '.join(KEYS)}", remedy=remedy
                 )
             )
         if kind != "OBJECT":

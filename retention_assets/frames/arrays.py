@@ -19,7 +19,7 @@ Bools = npt.NDArray[np.bool_]
 NEVER = np.iinfo(np.int64).min
 
 
-def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def join_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
     if isinstance(column, pa.ChunkedArray):
         return (
@@ -34,12 +34,12 @@ def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def flags(column: pa.Array | pa.ChunkedArray) -> Bools:
     """A boolean column; null is false."""
-    return np.asarray(joined(pc.fill_null(column, False)).to_numpy(zero_copy_only=False), dtype=bool)
+    return np.asarray(join_chunks(pc.fill_null(column, False)).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[Any]:
     """An integer column with its nulls replaced."""
-    array = joined(column)
+    array = join_chunks(column)
     if array.null_count:
         array = array.fill_null(missing)
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
@@ -48,7 +48,7 @@ def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[An
 
 def as_micros(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A timestamp column as microseconds since the epoch; null is NEVER."""
-    return integers(joined(column).view(pa.int64()), int(NEVER))
+    return integers(join_chunks(column).view(pa.int64()), int(NEVER))
 
 
 def from_micros(values: Ints) -> pa.Array:
@@ -58,12 +58,12 @@ def from_micros(values: Ints) -> pa.Array:
 
 def keys_of(table: pa.Table) -> pa.Array:
     """Dataset and transaction as one text, by which rows of two tables find each other. No name holds what is between them."""
-    return joined(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))
+    return join_chunks(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))
 
 
 def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> Small:
     """The place of each word of a dictionary column in a fixed list of words; -1 for any other."""
-    array = joined(column)
+    array = join_chunks(column)
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     places = {word: place for place, word in enumerate(known)}

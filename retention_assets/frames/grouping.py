@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Ints, integers, joined
+from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
 from retention_assets.policy.globs import is_literal, matches, matching
 from retention_assets.policy.model import Datasets
 
@@ -34,13 +34,13 @@ def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -
 
 def bounds_of(log: pa.Table) -> Ints:
     """Where each dataset begins, and the end."""
-    index = integers(joined(log["dataset"]).indices, -1)
+    index = integers(join_chunks(log["dataset"]).indices, -1)
     return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
 
 
-def chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
+def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
     """Which of the batch's datasets each chooser is about: datasets x choosers."""
-    names: list[str] = joined(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
     attributes: dict[str, dict[str, str]] = {}
     if any(chooser.with_ for chooser in choosers):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, flags, joined
+from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, DATASETS, LINES, LOG, NAME, Log
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
@@ -46,8 +46,8 @@ def sound_log(lines: pa.Table) -> Log:
 
     is_tag = kinds.tag[refs]
     lost = ids.ref_row < 0
-    heads = joined(pc.coalesce(lines["branch"], lines["tag"]).take(pa.array(refs)))
-    targets = joined(lines["head"].take(pa.array(refs)))
+    heads = join_chunks(pc.coalesce(lines["branch"], lines["tag"]).take(pa.array(refs)))
+    targets = join_chunks(lines["head"].take(pa.array(refs)))
     faults.note(codes[refs], lost & ~is_tag, targets, "head on an unknown transaction", heads)
     faults.note(codes[refs], lost & is_tag, targets, "tag on an unknown transaction", heads)
     for kind, what in ((~is_tag, "two branches of one name"), (is_tag, "two tags of one name")):
@@ -153,12 +153,12 @@ class _Ids:
 
     @classmethod
     def of(cls, table: pa.Table, code: Ints, lines: pa.Table, codes: Ints, refs: Ints) -> "_Ids":
-        ids, parents = joined(table["transaction"]), joined(table["parent"])
-        targets = joined(lines["head"].take(pa.array(refs)))
+        ids, parents = join_chunks(table["transaction"]), join_chunks(table["parent"])
+        targets = join_chunks(lines["head"].take(pa.array(refs)))
         encoded = pc.dictionary_encode(pa.chunked_array([ids, parents, targets], pa.string())).combine_chunks()
-        words = joined(encoded).indices
+        words = join_chunks(encoded).indices
         numbers = np.nan_to_num(words.to_numpy(zero_copy_only=False), nan=-1).astype(np.int64)
-        width = np.int64(len(joined(encoded).dictionary) + 1)
+        width = np.int64(len(join_chunks(encoded).dictionary) + 1)
         n = len(ids)
         keys = code * width + numbers[:n]
         rows = np.argsort(keys, kind="stable")
@@ -183,7 +183,7 @@ def _found(sorted_keys: Ints, rows: Ints, keys: Ints) -> Ints:
 
 def _datasets(lines: pa.Table) -> tuple[pa.Array, Ints]:
     """Dataset names in order, and the place of each line's name among them."""
-    encoded = joined(pc.dictionary_encode(lines["dataset"]))
+    encoded = join_chunks(pc.dictionary_encode(lines["dataset"]))
     names = encoded.dictionary
     order = pc.sort_indices(names)
     rank = np.empty(len(names), dtype=np.int64)
@@ -223,7 +223,7 @@ def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
 
 def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
     rows = np.flatnonzero(among)
-    words = joined(pc.dictionary_encode(names.take(pa.array(rows)))).indices.to_numpy().astype(np.int64)
+    words = join_chunks(pc.dictionary_encode(names.take(pa.array(rows)))).indices.to_numpy().astype(np.int64)
     keys = codes[rows] * np.int64(len(names) + 1) + words
     _, first = np.unique(keys, return_index=True)
     repeated = np.zeros(len(codes), dtype=bool)
@@ -269,7 +269,7 @@ def _with_refs(log: pa.Table, lines: pa.Table, refs: Ints, rows: Ints, is_tag: B
     """Hang the names of branches and tags on the rows that they point at, in the order of the names."""
     for column, name, kind in (("heads", "branch", ~is_tag), ("tags", "tag", is_tag)):
         chosen, at = refs[kind], rows[kind]
-        names = joined(lines[name].take(pa.array(chosen)))
+        names = join_chunks(lines[name].take(pa.array(chosen)))
         by_name = pc.sort_indices(names).to_numpy()
         order = by_name[np.argsort(at[by_name], kind="stable")]
         offsets = np.zeros(len(log) + 1, dtype=np.int32)
@@ -277,7 +277,7 @@ def _with_refs(log: pa.Table, lines: pa.Table, refs: Ints, rows: Ints, is_tag: B
         lists = pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(order)))
         log = log.set_column(log.column_names.index(column), LOG.field(column), lists)
         if column == "tags":
-            expiries = joined(lines["expires_at"].take(pa.array(chosen[order])))
+            expiries = join_chunks(lines["expires_at"].take(pa.array(chosen[order])))
             lists = pa.ListArray.from_arrays(pa.array(offsets), expiries)
             log = log.set_column(log.column_names.index("tag_expiries"), LOG.field("tag_expiries"), lists)
     return log

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import integers, joined
+from retention_assets.frames.arrays import integers, join_chunks
 from retention_assets.frames.log import SUMMED
 
 # More words than this are counted, and not named.
@@ -43,7 +43,7 @@ _SUMMED = ("bytes", "files")
 
 def column_statistics(log: pa.Table) -> pa.Table:
     """The statistics of a part. An empty list says as little as a null, so it is counted as one."""
-    return pa.Table.from_pylist([_of(name, joined(log[name])) for name in log.column_names], COLUMN_STATISTICS)
+    return pa.Table.from_pylist([_of(name, join_chunks(log[name])) for name in log.column_names], COLUMN_STATISTICS)
 
 
 def _of(name: str, values: pa.Array) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _of(name: str, values: pa.Array) -> dict[str, Any]:
     return found
 
 
-def merged(statistics: pa.Table) -> Iterator[dict[str, Any]]:
+def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
     """The statistics of all parts as one row per column, in the order in which they come. A dataset is never in two parts."""
     by_column: dict[str, list[dict[str, Any]]] = {}
     for row in statistics.to_pylist():
@@ -90,7 +90,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
     """The datasets of a part with the most bytes, and where sizes are not known with the most transactions."""
     if not len(log):
         return LARGEST_DATASETS.empty_table()
-    dataset = joined(log["dataset"])
+    dataset = join_chunks(log["dataset"])
     index = integers(dataset.indices, -1)
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
     counts = np.diff(np.append(starts, len(index)))

@@ -10,8 +10,8 @@ from datetime import datetime
 from sqlalchemy import or_, select, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK
 from retention_assets.policy.durations import Duration, text_of
 
@@ -23,7 +23,7 @@ MAX_SKEW = Duration(seconds=300)
 class ClockGuard:
     """The clock guard of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def check(
         self, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration = MAX_AHEAD, max_skew: Duration = MAX_SKEW
@@ -33,17 +33,19 @@ class ClockGuard:
 
     def accept(self, as_of: datetime, actor: str, reason: str) -> None:
         """A person says that it is as late as that: up to there no `as_of` is too far ahead."""
-        act = Act(Deed.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
+        act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
         later = or_(CLOCK.c.accepted_until.is_(None), CLOCK.c.accepted_until < as_of)
 
-        def accepts(doing: Writing) -> None:
+        def accepts(doing: WriteTransaction) -> None:
             doing.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of))
             doing.record(act)
 
         self.database.write(accepts)
 
 
-def _check(doing: Writing, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration) -> None:
+def _check(
+    doing: WriteTransaction, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
+) -> None:
     known = doing.connection.execute(select(CLOCK).with_for_update()).one()
     if known.newest_mark_at and as_of < max_skew.before(known.newest_mark_at):
         raise Refused(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, insert, select, text, true, update
 
-from retention_assets.ledger.database import Writing
+from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.ledger import Ledger
 from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLANNED, PLANS, POLICY_VERSIONS, REALMS
 
@@ -17,7 +17,7 @@ from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLANNED, P
 _ROWS = 5_000
 
 
-def copy_open(source: Ledger, target: Ledger, datasets: Iterable[str]) -> None:
+def copy_open_marks(source: Ledger, target: Ledger, datasets: Iterable[str]) -> None:
     """Copy into an empty ledger what a sweep of these datasets asks for."""
     names = sorted(set(datasets))
     with source.database.reading() as connection:
@@ -27,7 +27,7 @@ def copy_open(source: Ledger, target: Ledger, datasets: Iterable[str]) -> None:
 class _Copy:
     """Rows on their way from one database to the other, some at a time."""
 
-    def __init__(self, source: Connection, doing: Writing) -> None:
+    def __init__(self, source: Connection, doing: WriteTransaction) -> None:
         self.source, self.doing = source, doing
         self.plans: set[int] = set()
 

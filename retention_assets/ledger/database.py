@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
-from retention_assets.ledger.audit.chain import Act, append
+from retention_assets.ledger.audit.chain import Act, append_acts
 from retention_assets.sql.bulk import stage
 from retention_assets.sql.ledger_connection import reading, with_retries, writing
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Writing:
+class WriteTransaction:
     """A transaction that writes. What is done in it is recorded in it, or it leaves no record of a decision."""
 
     connection: Connection
@@ -34,7 +34,7 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class Database:
+class LedgerDatabase:
     """One ledger's database."""
 
     engine: Engine
@@ -45,7 +45,7 @@ class Database:
         with reading(self.engine) as connection:
             yield connection
 
-    def write(self, work: Callable[[Writing], T], staged: pa.Table | None = None) -> T:
+    def write(self, work: Callable[[WriteTransaction], T], staged: pa.Table | None = None) -> T:
         """Do work in one transaction, with its audit; and all of it again if another transaction won.
 
         `staged` is a table that the work finds under the name STAGED.
@@ -55,9 +55,9 @@ class Database:
             def once() -> T:
                 with writing(self.engine, attach) as connection:
                     load(connection)
-                    doing = Writing(connection)
+                    doing = WriteTransaction(connection)
                     done = work(doing)
-                    append(connection, doing.acts)
+                    append_acts(connection, doing.acts)
                     return done
 
             return with_retries(once)

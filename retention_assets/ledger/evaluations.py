@@ -3,8 +3,8 @@
 Belongs here: the newest look at each dataset: the token of its log, the rules that could reach it, when time alone changes a
 verdict. It is written in the transaction that marks, so that there is no look without its marks; the one that takes a mark away
 says that it is time for another.
-Does not belong here: whether a dataset is to be looked at (evaluation/changes.py). A look decides nothing about a transaction, so the
-audit does not know it: one that is lost costs an evaluation.
+Does not belong here: whether a dataset is to be looked at (evaluation/changes.py). A look decides nothing about a transaction,
+so the audit does not know it: one that is lost costs an evaluation.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import select, update
 
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, LOOKS
 from retention_assets.sql.bulk import stream
 from retention_assets.sql.upserts import insert_or_update
@@ -35,10 +35,10 @@ LOOK_ROWS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Looks:
+class Evaluations:
     """The looks of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def all(self) -> pa.Table:
         """The newest look at every dataset that was ever judged."""
@@ -47,14 +47,14 @@ class Looks:
             return pa.Table.from_batches(stream(connection, query, LOOK_ROWS), LOOK_ROWS)
 
 
-def look(doing: Writing, looks: pa.Table) -> None:
+def record_evaluations(doing: WriteTransaction, looks: pa.Table) -> None:
     """Note looks as part of a transaction; what an earlier look at the same datasets said is forgotten."""
     rows = looks.cast(LOOK_ROWS).to_pylist()
     if rows:
         doing.connection.execute(insert_or_update(doing.connection, LOOKS, ("dataset",), LOOK_ROWS.names[1:]), rows)
 
 
-def look_again(doing: Writing, datasets: Iterable[str]) -> None:
+def request_evaluations(doing: WriteTransaction, datasets: Iterable[str]) -> None:
     """Have some datasets looked at at once, as part of a transaction that took marks of theirs away."""
     names = sorted(set(datasets))
     if not names:

@@ -11,19 +11,19 @@ from sqlalchemy import insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed, new_id
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 
 
 @dataclass(frozen=True)
 class Holds:
     """The holds of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def place(self, hold: Hold, actor: str) -> None:
         """Place a hold under its name; refused without a reason, or where a hold of that name is in force."""
@@ -53,13 +53,15 @@ class Holds:
             return [Hold.model_validate_json(content) for content in connection.execute(query.order_by(HOLDS.c.name)).scalars()]
 
 
-def _place(doing: Writing, hold: Hold, actor: str) -> None:
+def _place(doing: WriteTransaction, hold: Hold, actor: str) -> None:
     # What ended by itself gives its name free; it is over, and says so.
-    ended = update(HOLDS).where(HOLDS.c.name == hold.name, HOLDS.c.released_at.is_(None), HOLDS.c.until <= Present())
+    ended = update(HOLDS).where(HOLDS.c.name == hold.name, HOLDS.c.released_at.is_(None), HOLDS.c.until <= DatabaseTime())
     over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
     doing.connection.execute(ended.values(**over))
     content = hold.model_dump_json(by_alias=True, exclude_none=True)
-    act = Act(Deed.HOLD, actor, hold.reason, detail={"name": hold.name, "until": text_of(hold.until) if hold.until else None})
+    act = Act(
+        ActType.HOLD, actor, hold.reason, detail={"name": hold.name, "until": text_of(hold.until) if hold.until else None}
+    )
     row = {
         "id": new_id(),
         "name": hold.name,
@@ -68,13 +70,13 @@ def _place(doing: Writing, hold: Hold, actor: str) -> None:
         "owner": hold.owner,
         "until": hold.until,
     }
-    doing.connection.execute(insert(HOLDS).values(**row, placed_at=Present(), placed_by=actor, act=act.id))
+    doing.connection.execute(insert(HOLDS).values(**row, placed_at=DatabaseTime(), placed_by=actor, act=act.id))
     doing.record(act)
 
 
-def _release(doing: Writing, name: str, actor: str, reason: str) -> None:
-    done = {"released_at": Present(), "released_by": actor, "release_reason": reason}
+def _release(doing: WriteTransaction, name: str, actor: str, reason: str) -> None:
+    done = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
     mine = update(HOLDS).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None))
     if not doing.connection.execute(mine.values(**done)).rowcount:
         raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
-    doing.record(Act(Deed.RELEASE, actor, reason, detail={"name": name}))
+    doing.record(Act(ActType.RELEASE, actor, reason, detail={"name": name}))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
 
-from retention_assets.ledger.audit.chain import Deed
+from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
     AUDIT,
     CLOCK,
@@ -105,7 +105,7 @@ def _lot_faults(lot: _Lot, newest: datetime | None) -> Iterator[str]:
 def _visibility(connection: Connection, datasets: Sequence[str] | None) -> Iterator[Violation]:
     for some in _parts(datasets):
         risen: dict[str, datetime] = {}
-        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == Deed.ADVANCE, _among(AUDIT.c.dataset, some))
+        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _among(AUDIT.c.dataset, some))
         for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
             to = parse_instant(json.loads(detail)["to"])
             if dataset in risen and to <= risen[dataset]:
@@ -168,7 +168,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
     `sizes` says of the datasets that are looked at how many transactions their logs had.
     """
     limits = {version: policy.limits for version, policy in policies(connection).items()}
-    acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == Deed.MARK, AUDIT.c.actor.in_(sorted(actors)))
+    acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, AUDIT.c.actor.in_(sorted(actors)))
     columns = (MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
         ids = json.loads(detail)

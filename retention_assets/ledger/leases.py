@@ -11,11 +11,11 @@ from datetime import datetime
 from sqlalchemy import select, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import LEASES
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip
 
 SECONDS = 120.0
@@ -39,7 +39,7 @@ class Lease:
 class Leases:
     """The leases of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def take(self, dataset: str, holder: str, seconds: float = SECONDS) -> Lease:
         """Take the lease of a dataset, or refuse with who has it and until when."""
@@ -47,54 +47,62 @@ class Leases:
 
     def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
         """Say that the holder is alive: the lease runs for so long from now. To be called several times in that while."""
-        values = {"beat_at": Present(), "expires_at": Present(seconds)}
+        values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
         return self.database.write(lambda doing: _extend(doing, lease, values))
 
     def give_up(self, lease: Lease) -> None:
         """Let the next one take it at once. Giving up a lease that was lost changes nothing."""
         mine = (LEASES.c.dataset == lease.dataset) & (LEASES.c.token == lease.token)
-        over = update(LEASES).where(mine).values(expires_at=Present(), given_up=True)
+        over = update(LEASES).where(mine).values(expires_at=DatabaseTime(), given_up=True)
         self.database.write(lambda doing: doing.connection.execute(over).rowcount)
 
     def holder_of(self, dataset: str) -> Lease | None:
         """Who sweeps a dataset at the moment, if anybody."""
-        query = select(LEASES).where(LEASES.c.dataset == dataset, ~LEASES.c.given_up, LEASES.c.expires_at > Present())
+        query = select(LEASES).where(LEASES.c.dataset == dataset, ~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime())
         with self.database.reading() as connection:
             found = connection.execute(query).one_or_none()
         return Lease(found.dataset, found.holder, found.token, found.expires_at) if found else None
 
 
-def _take(doing: Writing, dataset: str, holder: str, seconds: float) -> Lease:
+def _take(doing: WriteTransaction, dataset: str, holder: str, seconds: float) -> Lease:
     # The first holder of a dataset finds a lease that somebody gave up, as most others do.
     nobody = {"dataset": dataset, "token": 0, "holder": "", "given_up": True}
-    nobody |= dict.fromkeys(("taken_at", "beat_at", "expires_at"), Present())
+    nobody |= dict.fromkeys(("taken_at", "beat_at", "expires_at"), DatabaseTime())
     doing.connection.execute(insert_or_skip(doing.connection, LEASES).values(**nobody))
     before = doing.connection.execute(
-        select(LEASES, Present().label("present")).where(LEASES.c.dataset == dataset).with_for_update()
+        select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == dataset).with_for_update()
     ).one()
     if not before.given_up and before.expires_at > before.present:
         raise Refused(
             f"{dataset} is being swept by {before.holder}, who was last heard of at {text_of(before.beat_at)} and has it until"
             f" {text_of(before.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by itself then."
         )
-    values = {"holder": holder, "token": before.token + 1, "taken_at": Present(), "beat_at": Present(), "given_up": False}
+    values = {
+        "holder": holder,
+        "token": before.token + 1,
+        "taken_at": DatabaseTime(),
+        "beat_at": DatabaseTime(),
+        "given_up": False,
+    }
     taken = update(LEASES).where(LEASES.c.dataset == dataset, LEASES.c.token == before.token)
-    row = doing.connection.execute(taken.values(**values, expires_at=Present(seconds)).returning(LEASES.c.expires_at)).one()
+    row = doing.connection.execute(
+        taken.values(**values, expires_at=DatabaseTime(seconds)).returning(LEASES.c.expires_at)
+    ).one()
     if not before.given_up:
         detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
-        doing.record(Act(Deed.TAKE_OVER, holder, "The holder's lease had expired.", dataset, detail=detail))
+        doing.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", dataset, detail=detail))
     return Lease(dataset, holder, before.token + 1, row.expires_at)
 
 
-def _extend(doing: Writing, lease: Lease, values: dict[str, Present]) -> Lease:
+def _extend(doing: WriteTransaction, lease: Lease, values: dict[str, DatabaseTime]) -> Lease:
     fence(doing, lease)
     extended = update(LEASES).where(LEASES.c.dataset == lease.dataset).values(**values).returning(LEASES.c.expires_at)
     return Lease(lease.dataset, lease.holder, lease.token, doing.connection.execute(extended).scalar_one())
 
 
-def fence(doing: Writing, lease: Lease) -> None:
+def fence(doing: WriteTransaction, lease: Lease) -> None:
     """Stop here unless the lease still holds. It can't be taken by another before this transaction ends: its row is locked."""
-    query = select(LEASES, Present().label("present")).where(LEASES.c.dataset == lease.dataset).with_for_update()
+    query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset).with_for_update()
     row = doing.connection.execute(query).one_or_none()
     if row is not None and row.token == lease.token and not row.given_up and row.expires_at > row.present:
         return

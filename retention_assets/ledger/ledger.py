@@ -12,19 +12,19 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.ledger.audit.chain import as_line, rows
-from retention_assets.ledger.audit.verify import Head, Verdict, verify
+from retention_assets.ledger.audit.verify import AuditResult, ChainHead, verify
 from retention_assets.ledger.clock_guard import ClockGuard
-from retention_assets.ledger.database import Database
-from retention_assets.ledger.evaluations import Looks
+from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
-from retention_assets.ledger.marks.history import Story
+from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.marks.pending import Outlook
+from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.unmarking import Unmarking
 from retention_assets.ledger.policy_book import PolicyBook
-from retention_assets.ledger.postponements import Postponed
-from retention_assets.ledger.publications import Published
+from retention_assets.ledger.postponements import Postponements
+from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import REVISION
@@ -37,25 +37,25 @@ from retention_assets.sql.ledger_connection import connect, file_of, reading, un
 class Ledger:
     """An open ledger. Safe to share between threads; each forked or spawned program opens its own."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
         self.marks = Marks(database)
         self.unmark = Unmarking(database)
         self.sweeps = Sweeps(database)
         self.leases = Leases(database)
         self.reports = Reports(database)
-        self.published = Published(database)
-        self.postponed = Postponed(database)
-        self.looks = Looks(database)
+        self.publications = Publications(database)
+        self.postponements = Postponements(database)
+        self.evaluations = Evaluations(database)
         self.book = PolicyBook(database)
         self.holds = Holds(database)
         self.realms = Realms(database)
         self.visibility = Visibility(database)
         self.clock = ClockGuard(database)
-        self.story = Story(database)
-        self.outlook = Outlook(database)
+        self.histories = MarkHistories(database)
+        self.pending = PendingMarks(database)
 
-    def verify(self, known: Head | None = None) -> Verdict:
+    def verify(self, known: ChainHead | None = None) -> AuditResult:
         """Whether the record still says what was written; `known` is a head that was noted earlier."""
         with self.database.reading() as connection:
             return verify(connection, known)
@@ -89,7 +89,7 @@ def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(Database(engine))
+    return Ledger(LedgerDatabase(engine))
 
 
 def ledger_is_there(url: Url | str) -> bool:

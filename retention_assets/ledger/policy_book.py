@@ -11,13 +11,13 @@ from datetime import datetime
 from sqlalchemy import Connection, func, insert, select, text
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
-from retention_assets.policy.book import Decision, Loaded, Outcome, Stored, as_loaded, compare
+from retention_assets.policy.book import BookDecision, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.model import Policy
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
 
@@ -35,7 +35,7 @@ class Orphaned:
 class PolicyBook:
     """The policy book of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def newest(self) -> list[Stored]:
         """The newest version of every entry, revoked ones too, by name."""
@@ -54,7 +54,7 @@ class PolicyBook:
 
     def load(
         self, loaded: Sequence[Loaded], actor: str, overwrite_user_policies: bool = False, stores: Collection[str] = ()
-    ) -> list[Decision]:
+    ) -> list[BookDecision]:
         """Compare what the files say with the book, write what is to be written, and say what was decided of each entry."""
         return self.database.write(lambda doing: _load(doing, loaded, actor, overwrite_user_policies, stores))
 
@@ -83,22 +83,24 @@ def _newest(connection: Connection) -> list[Stored]:
     return list({row["name"]: Stored(**row) for row in rows}.values())
 
 
-def _locked(doing: Writing) -> list[Stored]:
+def _locked(doing: WriteTransaction) -> list[Stored]:
     """The newest versions, which nobody else can follow up before this transaction ends."""
     doing.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
     return _newest(doing.connection)
 
 
-def _load(doing: Writing, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]) -> list[Decision]:
+def _load(
+    doing: WriteTransaction, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]
+) -> list[BookDecision]:
     decisions = compare(_locked(doing), loaded, overwrite, stores)
     at = _present(doing)
     for decision in decisions:
-        if decision.outcome is Outcome.WRITTEN:
+        if decision.outcome is LoadOutcome.WRITTEN:
             _append(doing, decision.written(actor, at), decision.reason)
     return decisions
 
 
-def _written(doing: Writing, entry: Loaded, actor: str, reason: str | None) -> Stored:
+def _written(doing: WriteTransaction, entry: Loaded, actor: str, reason: str | None) -> Stored:
     stored = {one.name: one for one in _locked(doing)}.get(entry.name)
     if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
         return stored
@@ -107,7 +109,7 @@ def _written(doing: Writing, entry: Loaded, actor: str, reason: str | None) -> S
     return _append(doing, new, reason)
 
 
-def _revoked(doing: Writing, name: str, actor: str, reason: str) -> Stored:
+def _revoked(doing: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
     stored = {one.name: one for one in _locked(doing)}.get(name)
     if stored is None or stored.revoked:
         raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
@@ -115,15 +117,15 @@ def _revoked(doing: Writing, name: str, actor: str, reason: str) -> Stored:
     return _append(doing, Stored(name, stored.content, stored.digest, stored.version + 1, actor, at, False, True), reason)
 
 
-def _append(doing: Writing, entry: Stored, reason: str | None) -> Stored:
+def _append(doing: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
     detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
-    act = Act(Deed.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
+    act = Act(ActType.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
     values = {field: getattr(entry, field) for field in _FIELDS}
     doing.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
     doing.record(act)
     return entry
 
 
-def _present(doing: Writing) -> datetime:
-    at: datetime = doing.connection.execute(select(Present())).scalar_one()
+def _present(doing: WriteTransaction) -> datetime:
+    at: datetime = doing.connection.execute(select(DatabaseTime())).scalar_one()
     return at

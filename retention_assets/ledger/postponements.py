@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.policy.durations import text_of
 
 
 @dataclass(frozen=True)
-class Postponed:
+class Postponements:
     """The record of a ledger of what was put off."""
 
-    database: Database
+    database: LedgerDatabase
 
     def going(self, dataset: str) -> frozenset[str]:
         """The transactions that a sweep has begun on: what they were given to expire stays."""
@@ -35,5 +35,5 @@ class Postponed:
             "within": text_of(within),
             "until": text_of(until),
         }
-        act = Act(Deed.POSTPONE, actor, "They are unfinished, not archived, or held.", dataset, detail=detail)
+        act = Act(ActType.POSTPONE, actor, "They are unfinished, not archived, or held.", dataset, detail=detail)
         self.database.write(lambda doing: doing.record(act))

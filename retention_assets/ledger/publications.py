@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from retention_assets.ledger.audit.chain import Act, Deed, new_id
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import PUBLISHED
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
 _COLUMNS = ("asset", "dataset", "folder", "run")
@@ -31,10 +31,10 @@ class Publication(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Published:
+class Publications:
     """The published asset versions of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def publish(self, publications: Sequence[Publication], actor: str) -> None:
         """Point at new folders, all at once."""
@@ -68,14 +68,14 @@ class Published:
             return set(connection.execute(select(PUBLISHED.c.folder).distinct()).scalars())
 
 
-def publish(doing: Writing, publications: Sequence[Publication], actor: str) -> None:
+def publish(doing: WriteTransaction, publications: Sequence[Publication], actor: str) -> None:
     """Point at new folders as part of a transaction."""
     if not publications:
         return
     act, members = new_id(), sorted(publications)
     rows = [{"asset": one.asset, "dataset": one.dataset, "folder": one.folder, "run": one.run, "act": act} for one in members]
     statement = insert_or_update(doing.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
-    doing.connection.execute(statement.values(published_at=Present()), rows)
+    doing.connection.execute(statement.values(published_at=DatabaseTime()), rows)
     digest = digest_of(json.dumps([one.asset, one.dataset, one.folder, one.run]) for one in members)
     detail = {"assets": sorted({one.asset for one in members}), "runs": sorted({one.run for one in members})}
-    doing.record(Act(Deed.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))
+    doing.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import REALMS
 from retention_assets.policy.durations import Duration, parse_duration
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 # What a realm is that nobody has said anything about.
@@ -40,7 +40,7 @@ class Realm:
 class Realms:
     """The realms of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def of(self, name: str) -> Realm:
         """A realm as it is."""
@@ -65,11 +65,11 @@ class Realms:
         return self.database.write(lambda doing: _changed(doing, name, "PURGED", actor, "A scan found nothing of it.", None))
 
 
-def _changed(doing: Writing, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+def _changed(doing: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
     if name.startswith(SYSTEM):
         raise Refused(f"{name} is the system's: realms whose names begin with {SYSTEM} are not changed.")
-    act = Act(Deed.REALM, actor, reason)
-    row = {"name": name, "changed_at": Present(), "changed_by": actor, "act": act.id}
+    act = Act(ActType.REALM, actor, reason)
+    row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
     nothing = insert_or_skip(doing.connection, REALMS).values(**row, status=INITIAL, grace=str(Duration()))
     doing.connection.execute(nothing)
     before = doing.connection.execute(select(REALMS).where(REALMS.c.name == name).with_for_update()).one()

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text, true, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip
 
 COUNTERS = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free", "bytes_freed")
@@ -28,7 +28,7 @@ _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Opening:
+class OpenedReport:
     """What is known, and from then on fixed, when a day's report of a dataset opens.
 
     `classes` says of every transaction of the log which one class it is in; together they are the log.
@@ -43,18 +43,18 @@ class Opening:
     periods: Mapping[str, str] = field(default_factory=dict)
 
 
-class Span(NamedTuple):
+class DaySpan(NamedTuple):
     """Of which marks a report is: those that were made before and are due by then."""
 
     due_by: datetime | None
     marks_before: int | None
 
-    def has(self, one: "Counted") -> bool:
+    def has(self, one: "ReportCounts") -> bool:
         """Whether a mark is of the set."""
         return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
 
 
-class Counted(NamedTuple):
+class ReportCounts(NamedTuple):
     """A mark that came to a counter: since when it was due says in which report."""
 
     mark: int
@@ -68,10 +68,10 @@ class Counted(NamedTuple):
 class Reports:
     """The reports of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def open(
-        self, execution_date: date, dataset: str, opening: Opening, as_of: datetime, actor: str, log: int | None = None
+        self, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str, log: int | None = None
     ) -> bool:
         """Open the report of a day over what is due by now; false if it is open already. Then nothing of it changes."""
         if log is not None and sum(opening.classes.values()) != log:
@@ -108,7 +108,7 @@ class Reports:
 _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
-def _written(opening: Opening) -> dict[str, str]:
+def _written(opening: OpenedReport) -> dict[str, str]:
     """What of a report is JSON. A bound stands with the period that it comes from, where there is one."""
     periods = opening.periods
     bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
@@ -133,9 +133,11 @@ def _told() -> ColumnElement[bool]:
     return or_(_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
-def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, as_of: datetime, actor: str) -> bool:
+def _open(
+    doing: WriteTransaction, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str
+) -> bool:
     this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
-    act = Act(Deed.REPORT, actor, dataset=dataset)
+    act = Act(ActType.REPORT, actor, dataset=dataset)
     _row(doing, execution_date, dataset, act.id)
     due = select(func.count(), func.coalesce(func.sum(MARKS.c.bytes), 0))
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
@@ -150,7 +152,7 @@ def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, 
         # What was swept late the day before may have been all that there was.
         "finished_at": None,
     }
-    opened = update(REPORTS).where(this, ~_opened()).values(**values, started_at=Present(), act=act.id)
+    opened = update(REPORTS).where(this, ~_opened()).values(**values, started_at=DatabaseTime(), act=act.id)
     if not doing.connection.execute(opened).rowcount:
         return False
     act.detail = {"date": execution_date.isoformat(), "to_delete": amount}
@@ -158,14 +160,14 @@ def _open(doing: Writing, execution_date: date, dataset: str, opening: Opening, 
     return True
 
 
-def _row(doing: Writing, execution_date: date, dataset: str, act: int) -> None:
+def _row(doing: WriteTransaction, execution_date: date, dataset: str, act: int) -> None:
     """A report that has not begun, if there is none of that day."""
-    nothing = {name: json.dumps(getattr(Opening(), name)) for name in _JSON}
+    nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
     row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act, **nothing}
-    doing.connection.execute(insert_or_skip(doing.connection, REPORTS).values(**row, started_at=Present()))
+    doing.connection.execute(insert_or_skip(doing.connection, REPORTS).values(**row, started_at=DatabaseTime()))
 
 
-def count(doing: Writing, execution_date: date, dataset: str, counted: Iterable[Counted]) -> None:
+def count(doing: WriteTransaction, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
     """Add to the counters of a day's report, in the transaction that wrote what is counted; what came later counts later."""
     waiting, day = list(counted), execution_date
     while waiting:
@@ -184,28 +186,28 @@ def count(doing: Writing, execution_date: date, dataset: str, counted: Iterable[
         day += _DAY
 
 
-def count_unmarked(doing: Writing, marks: Iterable[tuple[str, Counted]]) -> None:
+def count_unmarked(doing: WriteTransaction, marks: Iterable[tuple[str, ReportCounts]]) -> None:
     """Count marks that people took back, each in the newest report of its dataset that is not finished and has it."""
-    by_dataset: dict[str, list[Counted]] = {}
+    by_dataset: dict[str, list[ReportCounts]] = {}
     for dataset, one in marks:
         by_dataset.setdefault(dataset, []).append(one)
     unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
     unfinished = unfinished.where(_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
     newest = {row.dataset: row for row in doing.connection.execute(unfinished) if row.dataset in by_dataset}
     for dataset, report in newest.items():
-        span = Span(report.due_by, report.marks_before)
+        span = DaySpan(report.due_by, report.marks_before)
         mine = [one for one in by_dataset[dataset] if span.has(one)]
         _add(doing, report.execution_date, dataset, mine, {})
 
 
-def _span(doing: Writing, day: date, dataset: str) -> Span | None:
+def _span(doing: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
     query = select(REPORTS.c.due_by, REPORTS.c.marks_before)
     query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset == dataset)
     row = doing.connection.execute(query).one_or_none()
-    return Span(row.due_by, row.marks_before) if row else None
+    return DaySpan(row.due_by, row.marks_before) if row else None
 
 
-def _add(doing: Writing, day: date, dataset: str, counted: Iterable[Counted], sums: dict[str, int]) -> None:
+def _add(doing: WriteTransaction, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]) -> None:
     for one in counted:
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
@@ -215,13 +217,13 @@ def _add(doing: Writing, day: date, dataset: str, counted: Iterable[Counted], su
         doing.connection.execute(update(REPORTS).where(this).values(**added))
 
 
-def _finish_done(doing: Writing, actor: str, dataset: str | None) -> list[tuple[date, str]]:
+def _finish_done(doing: WriteTransaction, actor: str, dataset: str | None) -> list[tuple[date, str]]:
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
     here = true() if dataset is None else REPORTS.c.dataset == dataset
     unfinished = and_(here, _told(), REPORTS.c.finished_at.is_(None))
-    done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=Present())
+    done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=DatabaseTime())
     found = doing.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
     finished = sorted((row.execution_date, row.dataset) for row in found)
     for day, name in finished:
-        doing.record(Act(Deed.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
+        doing.record(Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
     return finished

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from retention_assets.sql.columns import Instant, Name
+from retention_assets.sql.columns import InstantColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
 REVISION = "0003"
@@ -53,7 +53,7 @@ POLICY_VERSIONS = Table(
     Column("content", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("written_by", Text, nullable=False),
-    Column("written_at", Instant, nullable=False),
+    Column("written_at", InstantColumn, nullable=False),
     Column("system", Boolean, nullable=False),
     Column("revoked", Boolean, nullable=False),
     Column("act", ACT, nullable=False),
@@ -66,11 +66,11 @@ PLANS = Table(
     Column("id", Key, primary_key=True, autoincrement=False),
     Column("dataset", Name, nullable=False, index=True),
     Column("token", BigInteger, nullable=False),
-    Column("as_of", Instant, nullable=False),
+    Column("as_of", InstantColumn, nullable=False),
     Column("marks", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("planned_at", Instant, nullable=False),
-    Column("finished_at", Instant),
+    Column("planned_at", InstantColumn, nullable=False),
+    Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
 )
 
@@ -85,8 +85,8 @@ MARKS = Table(
     Column("reason", Text, nullable=False),
     Column("bytes", BigInteger),
     Column("grace", Text, nullable=False),
-    Column("marked_at", Instant, nullable=False),
-    Column("due_at", Instant, nullable=False),
+    Column("marked_at", InstantColumn, nullable=False),
+    Column("due_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
     Column("seal", Text, nullable=False),
     # Everything above is set once. What follows is where the mark is in its life.
@@ -94,7 +94,7 @@ MARKS = Table(
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("last_error", Text),
     Column("why", Text),
-    Column("changed_at", Instant),
+    Column("changed_at", InstantColumn),
     Column("changed_by", Text),
     Column("changed_act", ACT),
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
@@ -144,9 +144,9 @@ LEASES = Table(
     # Rises with every holder: a write that names an older one comes from somebody who lost the lease.
     Column("token", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
-    Column("taken_at", Instant, nullable=False),
-    Column("beat_at", Instant, nullable=False),
-    Column("expires_at", Instant, nullable=False),
+    Column("taken_at", InstantColumn, nullable=False),
+    Column("beat_at", InstantColumn, nullable=False),
+    Column("expires_at", InstantColumn, nullable=False),
     Column("given_up", Boolean, nullable=False),
 )
 
@@ -154,8 +154,8 @@ VISIBILITY = Table(
     "visibility",
     METADATA,
     Column("dataset", Name, primary_key=True),
-    Column("visible_from", Instant, nullable=False),
-    Column("raised_at", Instant, nullable=False),
+    Column("visible_from", InstantColumn, nullable=False),
+    Column("raised_at", InstantColumn, nullable=False),
     Column("raised_by", Text, nullable=False),
     Column("act", ACT, nullable=False),
 )
@@ -166,7 +166,7 @@ REALMS = Table(
     Column("name", Name, primary_key=True),
     Column("status", Text, nullable=False),
     Column("grace", Text, nullable=False),
-    Column("changed_at", Instant, nullable=False),
+    Column("changed_at", InstantColumn, nullable=False),
     Column("changed_by", Text, nullable=False),
     Column("act", ACT, nullable=False),
     CheckConstraint("status IN ('ACTIVE', 'INACTIVE', 'PURGING', 'PURGED')", name="status"),
@@ -180,10 +180,10 @@ HOLDS = Table(
     Column("content", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("until", Instant),
-    Column("placed_at", Instant, nullable=False),
+    Column("until", InstantColumn),
+    Column("placed_at", InstantColumn, nullable=False),
     Column("placed_by", Text, nullable=False),
-    Column("released_at", Instant),
+    Column("released_at", InstantColumn),
     Column("released_by", Text),
     Column("release_reason", Text),
     Column("act", ACT, nullable=False),
@@ -210,11 +210,11 @@ REPORTS = Table(
     Column("bytes_to_free", BigInteger, nullable=False),
     *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "bytes_freed")),
     Column("classes", Text, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("finished_at", Instant),
+    Column("started_at", InstantColumn, nullable=False),
+    Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
     # The set of the report: marks that were made before and are due by then. Null: the day has not begun.
-    Column("due_by", Instant),
+    Column("due_by", InstantColumn),
     Column("marks_before", BigInteger),
 )
 
@@ -225,7 +225,7 @@ PUBLISHED = Table(
     Column("dataset", Name, primary_key=True),
     Column("folder", Text, nullable=False),
     Column("run", Text, nullable=False),
-    Column("published_at", Instant, nullable=False),
+    Column("published_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
 )
 
@@ -236,8 +236,8 @@ LOOKS = Table(
     Column("dataset", Name, primary_key=True),
     Column("token", Text),
     Column("rules", Text, nullable=False),
-    Column("looked_at", Instant, nullable=False),
-    Column("next_look", Instant),
+    Column("looked_at", InstantColumn, nullable=False),
+    Column("next_look", InstantColumn),
 )
 
 # One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.
@@ -245,9 +245,9 @@ CLOCK = Table(
     "clock",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("newest_mark_at", Instant),
-    Column("newest_seen_at", Instant),
-    Column("accepted_until", Instant),
+    Column("newest_mark_at", InstantColumn),
+    Column("newest_seen_at", InstantColumn),
+    Column("accepted_until", InstantColumn),
     Column("next_mark", BigInteger, nullable=False),
     CheckConstraint("id = 1", name="one_row"),
 )
@@ -257,7 +257,7 @@ AUDIT = Table(
     METADATA,
     Column("position", Key, primary_key=True, autoincrement=False),
     Column("act", ACT, nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("at", InstantColumn, nullable=False),
     Column("actor", Text, nullable=False),
     Column("deed", Text, nullable=False),
     Column("dataset", Name),

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from sqlalchemy import case, insert, select, update
 
-from retention_assets.ledger.audit.chain import Act, Deed, new_id
-from retention_assets.ledger.database import Database, Writing
-from retention_assets.ledger.evaluations import look_again
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import Lease, fence
 from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.marks.steps import Step, by_id, moved, record
-from retention_assets.ledger.reports import Counted, count
+from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, record_steps
+from retention_assets.ledger.reports import ReportCounts, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.bulk import append_rows, stream
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(
@@ -74,7 +74,7 @@ class Plan:
 class Sweeps:
     """The sweeps of a ledger. Every write needs the lease of the dataset and is refused without it."""
 
-    database: Database
+    database: LedgerDatabase
 
     def left(self, dataset: str) -> pa.Table:
         """What an earlier sweep began and did not settle, with the notes of its plan: its bytes may be gone."""
@@ -131,31 +131,31 @@ def _detail(lease: Lease, plan: Plan | None = None) -> dict[str, int]:
     return {"lease": lease.token, **({"plan": plan.id} if plan else {})}
 
 
-def _spare(doing: Writing, lease: Lease, reasons: Mapping[int, str], execution_date: date | None) -> list[int]:
+def _spare(doing: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execution_date: date | None) -> list[int]:
     fence(doing, lease)
-    act = Act(Deed.SPARE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
-    steps: list[Step] = []
-    counted: list[Counted] = []
+    act = Act(ActType.SPARE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
+    steps: list[MarkStep] = []
+    counted: list[ReportCounts] = []
     # Few reasons occur, however many marks are spared.
     for reason in sorted(set(reasons.values())):
         for where in by_id(
             doing.connection, (mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset
         ):
-            spared = moved(doing, act, "MARKED", "SPARED", where, {"why": reason})
-            steps += [Step(row.id, "SPARED", why=reason) for row in spared]
-            counted += [Counted(row.id, row.due_at, "spared", row.bytes) for row in spared]
+            spared = move_marks(doing, act, "MARKED", "SPARED", where, {"why": reason})
+            steps += [MarkStep(row.id, "SPARED", why=reason) for row in spared]
+            counted += [ReportCounts(row.id, row.due_at, "spared", row.bytes) for row in spared]
     if steps:
-        look_again(doing, [lease.dataset])
-    if record(doing, act, steps) and execution_date:
+        request_evaluations(doing, [lease.dataset])
+    if record_steps(doing, act, steps) and execution_date:
         count(doing, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
 
 
-def _plan(doing: Writing, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
+def _plan(doing: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
     fence(doing, lease)
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
-    doing.connection.execute(insert(PLANS).values(**row, planned_at=Present()))
+    doing.connection.execute(insert(PLANS).values(**row, planned_at=DatabaseTime()))
     due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
     for where in by_id(doing.connection, marks, due):
@@ -166,45 +166,45 @@ def _plan(doing: Writing, lease: Lease, marks: Mapping[int, Planned], as_of: dat
     amount, size = len(rows), sum(row[2] or 0 for row in rows)
     doing.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size}
-    doing.record(Act(Deed.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
+    doing.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
     return Plan(plan, lease.dataset, amount, size)
 
 
-def _begin(doing: Writing, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
+def _begin(doing: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
     fence(doing, lease)
-    act = Act(Deed.BEGIN, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
+    act = Act(ActType.BEGIN, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
     # Asked for beforehand: as a condition of what moves the marks, a server may look through all of the plan for each batch.
     planned: list[int] = []
     for where in by_id(doing.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
         planned += doing.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
     begun: list[int] = []
     for where in by_id(doing.connection, planned, MARKS.c.dataset == lease.dataset):
-        begun += [row.id for row in moved(doing, act, "MARKED", "SWEEPING", where)]
-    record(doing, act, (Step(mark, "SWEEPING") for mark in begun))
+        begun += [row.id for row in move_marks(doing, act, "MARKED", "SWEEPING", where)]
+    record_steps(doing, act, (MarkStep(mark, "SWEEPING") for mark in begun))
     return sorted(begun)
 
 
 def _settle(
-    doing: Writing, lease: Lease, settlements: Mapping[int, Settlement], execution_date: date | None
+    doing: WriteTransaction, lease: Lease, settlements: Mapping[int, Settlement], execution_date: date | None
 ) -> Counter[Outcome]:
     fence(doing, lease)
-    act = Act(Deed.SETTLE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
+    act = Act(ActType.SETTLE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
     here = MARKS.c.dataset == lease.dataset
     errors: dict[str, dict[int, str]] = {}
     for mark, one in settlements.items():
         errors.setdefault(_end_of(one), {})[mark] = one.error or _NO_ERROR
-    steps: list[Step] = []
-    counted: list[Counted] = []
+    steps: list[MarkStep] = []
+    counted: list[ReportCounts] = []
     for after, mine in errors.items():
         for where in by_id(doing.connection, mine, here):
-            for row in moved(doing, act, "SWEEPING", after, where, _CHANGES[after](mine)):
+            for row in move_marks(doing, act, "SWEEPING", after, where, _CHANGES[after](mine)):
                 one = settlements[row.id]
-                steps.append(Step(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
+                steps.append(MarkStep(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
-                counted.append(Counted(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
+                counted.append(ReportCounts(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
     if any(step.status == "SPARED" for step in steps):
-        look_again(doing, [lease.dataset])
-    if record(doing, act, steps) and execution_date:
+        request_evaluations(doing, [lease.dataset])
+    if record_steps(doing, act, steps) and execution_date:
         count(doing, execution_date, lease.dataset, counted)
     return Counter(settlements[step.mark].outcome for step in steps)
 
@@ -222,8 +222,8 @@ def _end_of(one: Settlement) -> str:
     return {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}.get(one.outcome, "SWEPT")
 
 
-def _finish(doing: Writing, lease: Lease, plan: Plan) -> None:
+def _finish(doing: WriteTransaction, lease: Lease, plan: Plan) -> None:
     fence(doing, lease)
     mine = (PLANS.c.id == plan.id) & (PLANS.c.dataset == lease.dataset) & PLANS.c.finished_at.is_(None)
-    if doing.connection.execute(update(PLANS).where(mine).values(finished_at=Present())).rowcount:
-        doing.record(Act(Deed.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))
+    if doing.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
+        doing.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))

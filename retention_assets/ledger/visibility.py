@@ -9,19 +9,19 @@ from datetime import datetime
 
 from sqlalchemy import select, update
 
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import VISIBILITY
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.sql.columns import Present
-from retention_assets.sql.upserts import insert_or_skip, inserted
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.upserts import insert_counted, insert_or_skip
 
 
 @dataclass(frozen=True)
 class Visibility:
     """The visibility marks of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
         """Raise the mark; a lower value changes nothing. The value that holds afterwards."""
@@ -48,12 +48,15 @@ class Visibility:
             }
 
 
-def _raise_to(doing: Writing, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
-    act = Act(Deed.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
-    values = {"visible_from": visible_from, "raised_at": Present(), "raised_by": actor, "act": act.id}
+def _raise_to(doing: WriteTransaction, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
+    act = Act(ActType.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
+    values = {"visible_from": visible_from, "raised_at": DatabaseTime(), "raised_by": actor, "act": act.id}
     new = insert_or_skip(doing.connection, VISIBILITY).values(dataset=dataset, **values)
     lower = (VISIBILITY.c.dataset == dataset) & (VISIBILITY.c.visible_from < visible_from)
-    if inserted(doing.connection, new) or doing.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount:
+    if (
+        insert_counted(doing.connection, new)
+        or doing.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount
+    ):
         doing.record(act)
     holds = select(VISIBILITY.c.visible_from).where(VISIBILITY.c.dataset == dataset)
     effective: datetime = doing.connection.execute(holds).scalar_one()

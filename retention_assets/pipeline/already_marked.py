@@ -21,7 +21,7 @@ _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
 @dataclass(frozen=True)
-class Known:
+class AlreadyMarked:
     """A file of known transactions, by dataset; none where no policy has limits."""
 
     path: str | None = None
@@ -34,7 +34,7 @@ class Known:
         return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(datasets["dataset"].to_pylist()))
 
 
-def write_known(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str) -> Known:
+def write_already_marked(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str) -> AlreadyMarked:
     """Write down what is known of the datasets that a policy with limits is about."""
     limited = [policy for policy in policies if policy.limits]
     about = [
@@ -43,7 +43,7 @@ def write_known(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, 
         if any(selects_dataset(policy.datasets, row["dataset"], dict(row["attributes"] or ())) for policy in limited)
     ]
     if not about:
-        return Known()
+        return AlreadyMarked()
     path = f"{folder}/known.parquet"
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
@@ -51,4 +51,4 @@ def write_known(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, 
     with pq.ParquetWriter(place, schema, filesystem=files) as writer:
         for batch in ledger.marks.read(about, _STATUSES):
             writer.write_batch(batch.select(list(_COLUMNS)))
-    return Known(path)
+    return AlreadyMarked(path)

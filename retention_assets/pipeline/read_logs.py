@@ -29,7 +29,7 @@ COLUMNS, LARGEST = "columns", "largest"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenDatasets:
     """The datasets of a store that are to be read, and why the store could not even list them, if so."""
 
     store: Store
@@ -37,20 +37,20 @@ class Chosen:
     fault: str | None = None
 
 
-def choose(stores: Iterable[Store], choice: Choice) -> list[Chosen]:
+def choose_datasets(stores: Iterable[Store], choice: Choice) -> list[ChosenDatasets]:
     """The datasets that are chosen, store by store."""
     chosen = []
     for store in stores:
         try:
             names = store.datasets()
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
-            chosen.append(Chosen(store, (), f"{type(fault).__name__}: {fault}"))
+            chosen.append(ChosenDatasets(store, (), f"{type(fault).__name__}: {fault}"))
         else:
-            chosen.append(Chosen(store, tuple(choice.of(names))))
+            chosen.append(ChosenDatasets(store, tuple(choice.of(names))))
     return chosen
 
 
-def read_stores(spark: "SparkSession", chosen: Sequence[Chosen], folder: str) -> int:
+def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder: str) -> int:
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
     shares = [_Share(one.store, share) for one in chosen if one.datasets for share in _shares(one)]
     if not shares:
@@ -60,7 +60,7 @@ def read_stores(spark: "SparkSession", chosen: Sequence[Chosen], folder: str) ->
     return sum(row["parts"] for row in tasks.mapInArrow(work, "parts bigint").collect())
 
 
-def _shares(one: Chosen) -> Sequence[tuple[str, ...]]:
+def _shares(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
     """The shares of a store; where it can't say, all in one, which is then refused by name if it can't be read either."""
     try:
         return one.store.shares(one.datasets)

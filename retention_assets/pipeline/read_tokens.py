@@ -17,7 +17,7 @@ from retention_assets.ledger.evaluations import LOOK_ROWS
 from retention_assets.pipeline.stage import Source, place_of, read_output, write_part
 
 if TYPE_CHECKING:
-    from retention_assets.pipeline.read_logs import Chosen
+    from retention_assets.pipeline.read_logs import ChosenDatasets
 
 TOKENS = "tokens"
 # What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.
@@ -26,7 +26,7 @@ _UNREAD = r"\b(cannot|can't) be read\b"
 _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.string())])
 
 
-def write_tokens(chosen: Iterable["Chosen"], folder: str) -> None:
+def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str) -> None:
     """Ask what each log is, and write it down beside where the logs will be.
 
     Before they are read: what changes in between has another token at the next look. A store that can't say has none.
@@ -51,7 +51,7 @@ def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
     return tokens
 
 
-def looks_of(
+def evaluations_of(
     datasets: pa.Table, tokens: dict[str, str], rules: Sequence[str], next_looks: pa.Table, as_of: datetime
 ) -> pa.Table:
     """The looks at some datasets (`LOOK_ROWS`), in their order; `rules` is in the same order, as digests."""

@@ -45,11 +45,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         """Where an asset's rows are: what this run, or the one that it re-executes, published; or else the newest there are."""
         name = asset.to_user_string()
         runs = (run.run_id, run.root_run_id, run.parent_run_id)
-        mine = ledger.published.by(name, [one for one in runs if one])
+        mine = ledger.publications.by(name, [one for one in runs if one])
         if mine and len(choice.of(one.dataset for one in mine)) == len(mine):
             return [Source(folder) for folder in sorted({one.folder for one in mine})]
         # What was written down for more datasets than are asked for now is taken for these alone, name by name.
-        folders = _folders_of(mine, choice) or _folders_of(ledger.published.of(name), choice)
+        folders = _folders_of(mine, choice) or _folders_of(ledger.publications.of(name), choice)
         if not folders:
             raise dg.Failure(f"{name} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
@@ -61,7 +61,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         """
         if any(run.run_id != run_id for run in instance.get_runs(dg.RunsFilter(statuses=_GOING_ON))):
             return 0
-        published = ledger.published.folders()
+        published = ledger.publications.folders()
         removed = 0
         for asset in assets:
             for folder, info in self._folders(asset):

@@ -19,14 +19,14 @@ from enum import StrEnum
 from pydantic import ValidationError
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.policy.datahub import PREFIX, AspectEntry, escaped
+from retention_assets.policy.datahub import PREFIX, AspectEntry, escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Policy, Selection
 
 EVERYWHERE = Datasets(include=("*",))
 
 
-class Outcome(StrEnum):
+class LoadOutcome(StrEnum):
     """What loading does with one entry."""
 
     WRITTEN = "WRITTEN"  # the file's content becomes the next version
@@ -60,11 +60,11 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Decision:
+class BookDecision:
     """What loading does with one entry, why, and which datasets have to be evaluated again."""
 
     name: str
-    outcome: Outcome
+    outcome: LoadOutcome
     reason: str
     loaded: Loaded | None
     stored: Stored | None
@@ -73,11 +73,11 @@ class Decision:
     @property
     def warning(self) -> str | None:
         """What a person has to be told, if anything."""
-        return self.reason if self.outcome is Outcome.DRIFTED else None
+        return self.reason if self.outcome is LoadOutcome.DRIFTED else None
 
     def written(self, by: str, at: datetime) -> Stored:
         """The version that a WRITTEN entry gets. Files are loaded by the system, whoever starts it."""
-        if self.outcome is not Outcome.WRITTEN or self.loaded is None:
+        if self.outcome is not LoadOutcome.WRITTEN or self.loaded is None:
             raise ValueError(f"{self.name} is {self.outcome}, not written")
         version = self.stored.version + 1 if self.stored else 1
         return Stored(self.name, self.loaded.content, self.loaded.digest, version, by, at, system=True)
@@ -118,7 +118,7 @@ def item_of(name: str, content: str) -> Policy | AspectEntry | None:
 
 def compare(
     stored: Iterable[Stored], loaded: Sequence[Loaded], overwrite_user_policies: bool = False, stores: Collection[str] = ()
-) -> list[Decision]:
+) -> list[BookDecision]:
     """One decision per entry: the loaded ones in their order, then those that are in the book alone, by name.
 
     `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all stores.
@@ -133,36 +133,36 @@ def compare(
     return decisions + [_absent(newest[name]) for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked]
 
 
-def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> Decision:
+def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> BookDecision:
     outcome, reason = _judged(entry, stored, overwrite)
-    scopes = _touched(entry, stored, stores) if outcome is Outcome.WRITTEN else ()
-    return Decision(entry.name, outcome, f"{_named(entry.name)} {reason}", entry, stored, scopes)
+    scopes = _touched(entry, stored, stores) if outcome is LoadOutcome.WRITTEN else ()
+    return BookDecision(entry.name, outcome, f"{_named(entry.name)} {reason}", entry, stored, scopes)
 
 
-def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Outcome, str]:
+def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
     """Equal comes first: neither a force nor a setting writes a version that says nothing new."""
     if stored is None:
-        return Outcome.WRITTEN, "is new: nothing is stored under its name."
+        return LoadOutcome.WRITTEN, "is new: nothing is stored under its name."
     if not stored.revoked and _same(entry, stored):
-        return Outcome.SKIPPED, f"says what version {stored.version} in the book says."
+        return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
     differs = f"in the files differs from {_last(stored)}"
     if stored.system:
-        return Outcome.WRITTEN, f"{differs}. The system wrote last, so the files replace it."
+        return LoadOutcome.WRITTEN, f"{differs}. The system wrote last, so the files replace it."
     if entry.force_overwrite:
-        return Outcome.WRITTEN, f"{differs}. The entry says `{_force(entry.name)}`, so the files replace it."
+        return LoadOutcome.WRITTEN, f"{differs}. The entry says `{_force(entry.name)}`, so the files replace it."
     if overwrite:
-        return Outcome.WRITTEN, f"{differs}. The settings say `overwrite_user_policies: true`, so the files replace it."
+        return LoadOutcome.WRITTEN, f"{differs}. The settings say `overwrite_user_policies: true`, so the files replace it."
     stays = "It stays revoked" if stored.revoked else "That version stays in force"
-    return Outcome.DRIFTED, (
+    return LoadOutcome.DRIFTED, (
         f"{differs}. {stays}. To have what the files say: change the entry through the policy book or its API, or write"
         f" `{_force(entry.name)}` into the entry, or set `overwrite_user_policies: true` in the settings."
     )
 
 
-def _absent(stored: Stored) -> Decision:
+def _absent(stored: Stored) -> BookDecision:
     ever = " any more" if stored.system else ""
     reason = f"is in none of the files{ever}. What stays in force, until it is revoked, is {_last(stored)}."
-    return Decision(stored.name, Outcome.ABSENT, f"{_named(stored.name)} {reason}", None, stored)
+    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_named(stored.name)} {reason}", None, stored)
 
 
 def _last(stored: Stored) -> str:
@@ -194,7 +194,7 @@ def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
     if isinstance(item, Policy):
         return item.datasets
     about = f"{item.entity}.{item.aspect}"
-    return Datasets(include=tuple(f"{escaped(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))
+    return Datasets(include=tuple(f"{escape_glob(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))
 
 
 def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> tuple[Datasets, ...]:
@@ -204,7 +204,7 @@ def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> t
     return (new,) if old == new else (new, old)
 
 
-def touched(decisions: Iterable[Decision]) -> list[Datasets]:
+def datasets_touched(decisions: Iterable[BookDecision]) -> list[Datasets]:
     """The scopes that have to be evaluated again after a load, each once. A dataset in none of them keeps its verdicts."""
     scopes: list[Datasets] = []
     for decision in decisions:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from retention_assets.errors import BadInput, Expected, Problem
+from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.errors import problems_of
 from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, OlderThan, Policy, Selection, Value
@@ -32,14 +32,16 @@ Key = tuple[str, str]
 
 def _word(text: str) -> str:
     if not _WORD.fullmatch(text):
-        raise Expected("is not a name of DataHub", "a whole name such as dataset, or * for all", "There are no other patterns.")
+        raise InvalidValue(
+            "is not a name of DataHub", "a whole name such as dataset, or * for all", "There are no other patterns."
+        )
     return text
 
 
 def _present(value: Any) -> Any:
     """A key without a value is no rule, and must not be taken for one that was left out."""
     if value is None:
-        raise Expected("has no value", "a mapping", "For `indefinite` write {}.")
+        raise InvalidValue("has no value", "a mapping", "For `indefinite` write {}.")
     return value
 
 
@@ -47,42 +49,42 @@ Word = Annotated[str, AfterValidator(_word)]
 Count = Annotated[int, Field(gt=0, le=LARGEST)]
 
 
-class Indefinite(Value):
+class IndefiniteRetention(Value):
     """Every version is kept. DataHub gives it no keys."""
 
 
-class Version(Value):
+class VersionRetention(Value):
     """So many history versions are kept beside the current one."""
 
     max_versions: Annotated[Count, Field(alias="maxVersions")]
 
 
-class Time(Value):
+class TimeRetention(Value):
     """Versions are kept for so long."""
 
     max_age_in_seconds: Annotated[Count, Field(alias="maxAgeInSeconds")]
 
 
-class Retention(Value):
+class AspectRetention(Value):
     """What is kept: everything, or what `version` and `time` say, each of which keeps alone."""
 
-    indefinite: Annotated[Indefinite | None, BeforeValidator(_present)] = None
-    version: Annotated[Version | None, BeforeValidator(_present)] = None
-    time: Annotated[Time | None, BeforeValidator(_present)] = None
+    indefinite: Annotated[IndefiniteRetention | None, BeforeValidator(_present)] = None
+    version: Annotated[VersionRetention | None, BeforeValidator(_present)] = None
+    time: Annotated[TimeRetention | None, BeforeValidator(_present)] = None
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
         if self.indefinite is None and self.version is None and self.time is None:
-            raise Expected("says nothing", "indefinite, version or time", "To keep every version write `indefinite: {}`.")
+            raise InvalidValue("says nothing", "indefinite, version or time", "To keep every version write `indefinite: {}`.")
         if self.indefinite is not None and (self.version is not None or self.time is not None):
-            raise Expected("keeps everything and does not", "indefinite alone, or version and time")
+            raise InvalidValue("keeps everything and does not", "indefinite alone, or version and time")
         return self
 
 
-class Config(Value):
+class AspectConfig(Value):
     """DataHub's envelope around a retention."""
 
-    retention: Retention
+    retention: AspectRetention
 
 
 class AspectEntry(Value):
@@ -90,7 +92,7 @@ class AspectEntry(Value):
 
     entity: Word
     aspect: Word
-    config: Config
+    config: AspectConfig
     force_overwrite: Annotated[bool, Field(alias="forceOverwrite")] = False
 
     @property
@@ -208,7 +210,7 @@ def policies_for(
         entity, dot, aspect = dataset.partition("/")[2].partition(".")
         entry = _asked(by_key, entity, aspect) if entity and dot and aspect else None
         if entry is not None:
-            won[entry.key].append(escaped(dataset))
+            won[entry.key].append(escape_glob(dataset))
     found = (as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items())
     return [policy for policy in found if policy is not None]
 
@@ -228,12 +230,12 @@ def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
     return f"Marks a version of {about} when it {' and '.join(lines)}. The current version always stays."
 
 
-def escaped(name: str) -> str:
+def escape_glob(name: str) -> str:
     """The glob that matches this name alone."""
     return _SPECIAL.sub(r"[\1]", name)
 
 
-def _age(time: Time) -> Duration:
+def _age(time: TimeRetention) -> Duration:
     """Seconds as days where they are whole days: the same length, and 2592000 reads as 30 days."""
     days, seconds = divmod(time.max_age_in_seconds, _SECONDS_OF_A_DAY)
     return Duration(days=days, seconds=seconds)

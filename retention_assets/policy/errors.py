@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from retention_assets.errors import Expected, Problem, nearest, shown
+from retention_assets.errors import InvalidValue, Problem, nearest, quote
 from retention_assets.settings.yaml import Document, Path_, without_value
 from retention_assets.settings.yaml import dotted as dotted
 
@@ -53,7 +53,7 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
     kind, context = detail["type"], detail.get("ctx", {})
     what, expected, remedy, value = detail["msg"], None, None, None
     fault = context.get("error")
-    if isinstance(fault, Expected):
+    if isinstance(fault, InvalidValue):
         what, expected, remedy = fault.what, fault.expected, fault.remedy
         if fault.key:
             where = (*where, fault.key)
@@ -75,7 +75,7 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
         what, expected = "is not one of the known words", str(context["expected"])
     found = _part(document.data, (*at, *where))
     if kind not in ("missing", "extra_forbidden") and found is not None and not isinstance(found, dict | list):
-        value = shown(found)
+        value = quote(found)
     return Problem(
         what, file=document.file, line=document.line((*at, *where)), policy=policy, key=dotted(where) or None,
         value=value, expected=expected, remedy=remedy,

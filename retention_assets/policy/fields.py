@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from retention_assets.errors import Expected
+from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import (
     EXPECTED_DURATION,
     EXPECTED_INSTANT,
@@ -41,17 +41,17 @@ def _duration(value: object) -> Duration:
     if isinstance(value, Duration):
         return value
     if not isinstance(value, str):
-        raise Expected("is not a duration", EXPECTED_DURATION, "Write a number and its unit, for example 30d.")
+        raise InvalidValue("is not a duration", EXPECTED_DURATION, "Write a number and its unit, for example 30d.")
     try:
         return parse_duration(value)
     except ValueError as fault:
-        raise Expected(str(fault), EXPECTED_DURATION) from None
+        raise InvalidValue(str(fault), EXPECTED_DURATION) from None
 
 
 def _age(value: object) -> Duration:
     age = _duration(value)
     if not age:
-        raise Expected(
+        raise InvalidValue(
             "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
         )
     return age
@@ -61,38 +61,38 @@ def _instant(value: object) -> datetime:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value
     if not isinstance(value, str):
-        raise Expected("is not an instant", EXPECTED_INSTANT)
+        raise InvalidValue("is not an instant", EXPECTED_INSTANT)
     try:
         return parse_instant(value)
     except OverflowError:
-        raise Expected("is out of range", EXPECTED_INSTANT) from None
+        raise InvalidValue("is out of range", EXPECTED_INSTANT) from None
     except ValueError as fault:
-        raise Expected(str(fault), EXPECTED_INSTANT) from None
+        raise InvalidValue(str(fault), EXPECTED_INSTANT) from None
 
 
 def _condition(value: object) -> Condition:
     if isinstance(value, Condition):
         return value
     if not isinstance(value, str):
-        raise Expected("is not a condition", "a boolean over log columns, such as \"attributes['tier'] = 'bronze'\"")
+        raise InvalidValue("is not a condition", "a boolean over log columns, such as \"attributes['tier'] = 'bronze'\"")
     return parse_condition(value)
 
 
 def _glob(value: str) -> str:
     if not value or not value.isprintable():
-        raise Expected("is not a glob", "a name or a pattern with *, ? or [a-z]")
+        raise InvalidValue("is not a glob", "a name or a pattern with *, ? or [a-z]")
     # Such a set matches nothing, and an exclude or a hold that matches nothing protects nothing.
     if "[" in _SET.sub("", value):
-        raise Expected("has a set without its end", "a closing ]", "Write [[] for the character itself.")
+        raise InvalidValue("has a set without its end", "a closing ]", "Write [[] for the character itself.")
     if any(low > high for inside in _SET.findall(value) for low, high in _RANGE.findall(inside)):
-        raise Expected("has an empty range", "a range from the lower character to the higher, such as [a-z]")
+        raise InvalidValue("has an empty range", "a range from the lower character to the higher, such as [a-z]")
     return value
 
 
 def _dataset_glob(value: str) -> str:
     _glob(value)
     if "/" not in value and "*" not in value:
-        raise Expected(
+        raise InvalidValue(
             "can match no dataset", "store/name, with *, ? or [a-z] where wanted", f"Write for example lake/{value}."
         )
     return value
@@ -100,9 +100,9 @@ def _dataset_glob(value: str) -> str:
 
 def _name(value: str) -> str:
     if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > 200:
-        raise Expected("is not a name", "1 to 200 printable characters without spaces at the ends")
+        raise InvalidValue("is not a name", "1 to 200 printable characters without spaces at the ends")
     if value.startswith("::"):
-        raise Expected("a name that begins with :: belongs to the system", "a name of your own")
+        raise InvalidValue("a name that begins with :: belongs to the system", "a name of your own")
     return value
 
 
@@ -112,13 +112,13 @@ def _string_map(value: object) -> object:
         for key, item in value.items():
             if not isinstance(item, str):
                 text = str(item).lower() if isinstance(item, bool) else str(item)
-                raise Expected(f"attribute {key!r} is not a string", "strings", f'Put it in quotes: {key}: "{text}".')
+                raise InvalidValue(f"attribute {key!r} is not a string", "strings", f'Put it in quotes: {key}: "{text}".')
     return value
 
 
 def fraction(value: float) -> float:
     if not (math.isfinite(value) and 0 < value <= 1):
-        raise Expected("is not a fraction", "a number above 0 and at most 1")
+        raise InvalidValue("is not a fraction", "a number above 0 and at most 1")
     return float(value)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
 
-from retention_assets.errors import Expected
+from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import EXPECTED_DURATION, Duration, parse_duration
 
 # Months and years are of several lengths. Of the first of these years one has a 29th of February; from the last on, there is
@@ -40,7 +40,7 @@ def _length(value: object) -> Duration:
     try:
         return parse_duration(value if isinstance(value, str) else "")
     except ValueError as fault:
-        raise Expected(str(fault), EXPECTED_DURATION) from None
+        raise InvalidValue(str(fault), EXPECTED_DURATION) from None
 
 
 def some_time(example: str) -> Callable[[object], Duration]:
@@ -49,7 +49,7 @@ def some_time(example: str) -> Callable[[object], Duration]:
     def read(value: object) -> Duration:
         length = _length(value)
         if not length:
-            raise Expected("is no time at all", f"a duration longer than 0s, such as {example}")
+            raise InvalidValue("is no time at all", f"a duration longer than 0s, such as {example}")
         return length
 
     return read

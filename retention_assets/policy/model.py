@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from retention_assets.errors import Expected, shown
+from retention_assets.errors import InvalidValue, quote
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.fields import (
     DURATION_JSON,
@@ -69,7 +69,7 @@ class Beyond(Value):
     @model_validator(mode="after")
     def _counts_something(self) -> Self:
         if self.views is None and self.transactions is None:
-            raise Expected("counts nothing", "views: N or transactions: N")
+            raise InvalidValue("counts nothing", "views: N or transactions: N")
         return self
 
 
@@ -82,7 +82,7 @@ Readable = Annotated[
 
 def _needs_age(window: str | None, older_than: OlderThan | None) -> None:
     if window is not None and older_than is None:
-        raise Expected(
+        raise InvalidValue(
             "needs older_than beside it",
             "window together with older_than",
             "Add older_than, or leave window out.",
@@ -101,7 +101,7 @@ class Window(Value):
     @model_validator(mode="after")
     def _narrows(self) -> Self:
         if self.older_than is None and self.beyond is None:
-            raise Expected("a window without a line would select everything", "older_than or beyond")
+            raise InvalidValue("a window without a line would select everything", "older_than or beyond")
         _needs_age(self.window, self.older_than)
         return self
 
@@ -119,9 +119,9 @@ class Branches(Value):
     @model_validator(mode="after")
     def _can_hold(self) -> Self:
         if self.only_in is not None and self.only_in == self.not_in:
-            raise Expected("only_in and not_in name the same branch", "different branches", key="not_in")
+            raise InvalidValue("only_in and not_in name the same branch", "different branches", key="not_in")
         if self.reach == "unreachable" and (self.only_in or self.windows):
-            raise Expected(
+            raise InvalidValue(
                 "an unreachable transaction is on no branch", "reach: live or any beside only_in or windows", key="reach"
             )
         return self
@@ -157,7 +157,7 @@ class Selection(Value):
     @model_validator(mode="after")
     def _joins(self) -> Self:
         if self.from_table and (self.older_than or self.beyond or self.window):
-            raise Expected(
+            raise InvalidValue(
                 "takes the windows of the dataset, and another window stands beside it",
                 "from_table without older_than, beyond and window",
                 "Leave out the one or the others.",
@@ -172,9 +172,9 @@ def _selection(value: Any) -> Any:
     if value == "all":
         return Selection()
     if isinstance(value, str):
-        raise Expected(f"{shown(value)} is not a selection", "a mapping of lines, or the word all")
+        raise InvalidValue(f"{quote(value)} is not a selection", "a mapping of lines, or the word all")
     if isinstance(value, dict) and (not value or value == {"terminal_only": False}):
-        raise Expected(
+        raise InvalidValue(
             "has no line that narrows",
             "at least one line that narrows",
             "To select every closed transaction, spell it out: `select: all`.",
@@ -196,7 +196,7 @@ class Limits(Value):
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
         if self.transactions is None and self.bytes is None and self.fraction is None:
-            raise Expected("limits nothing", "transactions, bytes or fraction")
+            raise InvalidValue("limits nothing", "transactions, bytes or fraction")
         return self
 
 
@@ -234,7 +234,7 @@ class Policy(Value):
     @model_validator(mode="after")
     def _windows_are_of_one_kind(self) -> Self:
         if self.select.from_table and self.branches.windows:
-            raise Expected(
+            raise InvalidValue(
                 "has windows beside select.from_table, which takes those of the branches from the dataset",
                 "select.from_table, or branches.windows",
                 "Leave out the one or the other.",
@@ -245,14 +245,14 @@ class Policy(Value):
     @model_validator(mode="after")
     def _grace_is_meant(self) -> Self:
         if not self.grace and self.confirm is None:
-            raise Expected(
+            raise InvalidValue(
                 "a grace of 0s leaves no time to take a mark back",
                 "a longer grace, or confirm: no-grace beside it",
                 "Add `confirm: no-grace` if that is meant.",
                 key="grace",
             )
         if self.grace and self.confirm is not None:
-            raise Expected("no-grace goes with grace: 0s only", "grace: 0s beside it, or no confirm", key="confirm")
+            raise InvalidValue("no-grace goes with grace: 0s only", "grace: 0s beside it, or no confirm", key="confirm")
         return self
 
 

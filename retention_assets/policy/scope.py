@@ -16,7 +16,7 @@ from retention_assets.policy.model import Datasets
 _Globs = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def reached(names: Sequence[str], scope: Datasets) -> list[str]:
+def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
     """Those of some names that a scope could be about, in their order."""
     return [names[place] for place in sorted(_places(names, dict(zip(names, range(len(names)), strict=True)), _globs(scope)))]
 

@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
-class OwnWindow:
+class TableWindow:
     """How long a history is kept: what is not older than an age, and the newest few on the path of a branch."""
 
     max_age_ms: int
@@ -30,11 +30,11 @@ class OwnWindow:
 
 
 @dataclass(frozen=True)
-class OwnWindows:
+class TableWindows:
     """The window of a dataset, and those of the branches that have one of their own."""
 
-    dataset: OwnWindow
-    branches: Mapping[str, OwnWindow]
+    dataset: TableWindow
+    branches: Mapping[str, TableWindow]
 
     def words(self) -> str:
         """All windows, the dataset's first."""
@@ -47,7 +47,7 @@ def attribute(number: str, branch: str | None = None) -> str:
     return f"history.expire.{number}" if branch is None else f"history.expire.branch.{branch}.{number}"
 
 
-def own_windows(attributes: Mapping[str, str]) -> OwnWindows | None:
+def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
     """What a dataset says about its own retention; None if a number is missing or is not a whole number above zero.
 
     A branch says what differs: a number that it leaves out is the dataset's.
@@ -64,8 +64,8 @@ def own_windows(attributes: Mapping[str, str]) -> OwnWindows | None:
     if len(own) < len((MAX_AGE, MIN_SNAPSHOTS)):
         return None
     branches = {str(name): _window({**own, **numbers}) for name, numbers in said.items()}
-    return OwnWindows(_window(own), branches)
+    return TableWindows(_window(own), branches)
 
 
-def _window(numbers: Mapping[str, int]) -> OwnWindow:
-    return OwnWindow(numbers[MAX_AGE], numbers[MIN_SNAPSHOTS])
+def _window(numbers: Mapping[str, int]) -> TableWindow:
+    return TableWindow(numbers[MAX_AGE], numbers[MIN_SNAPSHOTS])

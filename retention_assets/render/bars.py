@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, tostring
 
-from retention_assets.render.elements import made
+from retention_assets.render.elements import element
 
 # By Okabe and Ito, in an order in which neighbours differ in lightness too; the last is for everything else.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")
@@ -59,7 +59,7 @@ class Plot:
         return max((sum(column) for column in zip(*(one.values for one in self.series), strict=True)), default=0)
 
 
-def by_tens(highest: int) -> int:
+def decimal_ticks(highest: int) -> int:
     """A round step for numbers: 1, 2 or 5 of some power of ten, at most four to the top."""
     power = 1
     while True:
@@ -69,21 +69,21 @@ def by_tens(highest: int) -> int:
         power *= 10
 
 
-def by_twos(highest: int) -> int:
+def binary_ticks(highest: int) -> int:
     """A round step for bytes: a power of two, at most four to the top."""
     return 1 << max(0, (max(highest, 1) - 1).bit_length() - 2)
 
 
-def drawn(plot: Plot, width: int = WIDTH) -> Element:
+def draw(plot: Plot, width: int = WIDTH) -> Element:
     """The picture as an element, to stand in a page or in a picture's address. Letters stay as they are, however wide it is."""
     height = HEIGHT if plot.highest else _EMPTY
-    whole = made(
+    whole = element(
         "svg",
-        made("title", f"{plot.title} {plot.note}"),
-        made("style", _STYLE),
-        made("rect", class_="ground", x="0.5", y="0.5", width=str(width - 1), height=str(height - 1), rx="10"),
-        made("text", _cut(plot.title, (width - 40) // 8), class_="title", x="20", y="32"),
-        made("text", _cut(plot.note, (width - 40) // 6), x="20", y="52"),
+        element("title", f"{plot.title} {plot.note}"),
+        element("style", _STYLE),
+        element("rect", class_="ground", x="0.5", y="0.5", width=str(width - 1), height=str(height - 1), rx="10"),
+        element("text", _cut(plot.title, (width - 40) // 8), class_="title", x="20", y="32"),
+        element("text", _cut(plot.note, (width - 40) // 6), x="20", y="52"),
         viewBox=f"0 0 {width} {height}", width=str(width), height=str(height),
         role="img", class_="plot",
     )  # fmt: skip
@@ -98,9 +98,9 @@ def drawn(plot: Plot, width: int = WIDTH) -> Element:
     return whole
 
 
-def address(plot: Plot) -> str:
+def data_uri(plot: Plot) -> str:
     """The picture as an address that holds all of it."""
-    picture = drawn(plot)
+    picture = draw(plot)
     # A page says by itself what an svg is; a picture that stands alone has to.
     picture.set("xmlns", "http://www.w3.org/2000/svg")
     return "data:image/svg+xml;base64," + base64.b64encode(tostring(picture)).decode()
@@ -115,8 +115,8 @@ def _legend(whole: Element, plot: Plot, width: int) -> int:
         if x > 20 and x + taken > width - _RIGHT:
             x, line = 20.0, line + 1
         y = 68 + 18 * line
-        whole.append(made("rect", class_=f"c{number}", x=f"{x:.0f}", y=str(y), width="11", height="11", rx="3"))
-        text = made("text", made("tspan", name, class_="name"), f" {amount}", x=f"{x + 17:.0f}", y=str(y + 10))
+        whole.append(element("rect", class_=f"c{number}", x=f"{x:.0f}", y=str(y), width="11", height="11", rx="3"))
+        text = element("text", element("tspan", name, class_="name"), f" {amount}", x=f"{x + 17:.0f}", y=str(y + 10))
         whole.append(text)
         x += taken
     return line
@@ -134,8 +134,8 @@ def _axis(plot: Plot, top: float, width: int) -> Iterator[Element]:
     for value in range(0, end + 1, step):
         y = f"{HEIGHT - _BOTTOM - value * unit:.1f}"
         look = "line" if value else "axis"
-        yield made("line", class_=look, x1=str(_LEFT), x2=str(width - _RIGHT), y1=y, y2=y)
-        yield made("text", plot.words(value), x=str(_LEFT - 8), y=f"{float(y) + 4:.1f}", text_anchor="end")
+        yield element("line", class_=look, x1=str(_LEFT), x2=str(width - _RIGHT), y1=y, y2=y)
+        yield element("text", plot.words(value), x=str(_LEFT - 8), y=f"{float(y) + 4:.1f}", text_anchor="end")
 
 
 def _bars(plot: Plot, top: float, width: int) -> Iterator[Element]:
@@ -155,7 +155,7 @@ def _bars(plot: Plot, top: float, width: int) -> Iterator[Element]:
                 pieces.append(f"M{x:.1f} {y:.1f}v{-height:.1f}h{wide:.1f}v{height:.1f}z")
                 below[place] += value
         if pieces:
-            yield made("path", class_=f"c{number}", d="".join(pieces))
+            yield element("path", class_=f"c{number}", d="".join(pieces))
 
 
 def _labels(plot: Plot, width: int) -> Iterator[Element]:
@@ -166,7 +166,7 @@ def _labels(plot: Plot, width: int) -> Iterator[Element]:
     for place, label in enumerate(plot.labels):
         if (len(plot.labels) - 1 - place) % every == 0:
             x = _LEFT + slot * (place + 0.5)
-            yield made("text", label, x=f"{x:.1f}", y=str(HEIGHT - 14), text_anchor="middle")
+            yield element("text", label, x=f"{x:.1f}", y=str(HEIGHT - 14), text_anchor="middle")
 
 
 def _cut(text: str, most: int) -> str:

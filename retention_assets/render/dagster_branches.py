@@ -19,7 +19,7 @@ _ABOUT = {
 }
 
 
-def shown_branches(ends: pa.Table) -> dg.MetadataValue:
+def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
     """The largest latest views of all parts, largest first."""
     order = [("transactions", "descending"), ("dataset", "ascending"), ("branch", "ascending")]
     return table(_COLUMNS, map(_row, ends.sort_by(order).slice(0, MOST_SHOWN).to_pylist()), _ABOUT)

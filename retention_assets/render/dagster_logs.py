@@ -10,7 +10,7 @@ import dagster as dg
 import pyarrow as pa
 
 from retention_assets.frames.log import LOG
-from retention_assets.frames.statistics import LARGEST, merged
+from retention_assets.frames.statistics import LARGEST, merge_statistics
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.policy.durations import from_micros
@@ -78,9 +78,9 @@ def _kind(kind: pa.DataType) -> str:
 LOG_COLUMNS, VIEW_COLUMNS, VERDICT_COLUMNS = (column_schema(schema) for schema in (LOG, BRANCH_VIEWS, CANDIDATE_MARKS))
 
 
-def shown_log(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Numbers over time, and the tables of columns and of the largest datasets."""
-    columns = list(merged(statistics))
+    columns = list(merge_statistics(statistics))
     totals = {row["column"]: row["total"] or 0 for row in columns}
     return {
         "bytes": totals.get("bytes", 0),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from retention_assets.policy.book import Decision, Outcome, Stored, item_of
+from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of
 from retention_assets.policy.datahub import sentence as entry_sentence
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
@@ -21,10 +21,10 @@ _ABOUT = {
     "reason": "why loading did what it did, where that is not a matter of course",
 }
 # What a person has to look at stands first, should the table be cut.
-_ORDER = (Outcome.DRIFTED, Outcome.ABSENT, Outcome.WRITTEN, Outcome.SKIPPED)
+_ORDER = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, LoadOutcome.SKIPPED)
 
 
-def shown_policies(decisions: Sequence[Decision], in_force: Sequence[Stored]) -> dg.MetadataValue:
+def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored]) -> dg.MetadataValue:
     """One row per entry, in the order of the files among those that ended alike."""
     stored = {one.name: one for one in in_force}
     rows = sorted(decisions, key=lambda one: _ORDER.index(one.outcome))[:MOST_SHOWN]
@@ -37,7 +37,7 @@ def shown_policies(decisions: Sequence[Decision], in_force: Sequence[Stored]) ->
                 "version": stored[one.name].version if one.name in stored else None,
                 "sentence": _sentence(stored.get(one.name)),
                 # That book and file say the same is said by the outcome.
-                "reason": "" if one.outcome is Outcome.SKIPPED else one.reason,
+                "reason": "" if one.outcome is LoadOutcome.SKIPPED else one.reason,
             }
             for one in rows
         ),

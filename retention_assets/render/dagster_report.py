@@ -6,18 +6,18 @@ than a thousand characters of Markdown by itself.
 
 import dagster as dg
 
-from retention_assets.render.bars import Plot, address
+from retention_assets.render.bars import Plot, data_uri
 from retention_assets.render.plots import Days, freed_words
 from retention_assets.render.strips import strip
 
 
-def shown_strip(found: Days) -> dg.MetadataValue:
+def strip_markdown(found: Days) -> dg.MetadataValue:
     """What was freed day by day, at a glance."""
     return dg.MetadataValue.md(strip(freed_words(found), found.totals))
 
 
-def shown_plot(plot: Plot) -> dg.MetadataValue:
+def plot_markdown(plot: Plot) -> dg.MetadataValue:
     """A plot, with its answer for those who can't see it."""
     # Brackets would end the words too early.
     words = plot.title.translate({ord("["): "(", ord("]"): ")"})
-    return dg.MetadataValue.md(f"![{words}]({address(plot)})")
+    return dg.MetadataValue.md(f"![{words}]({data_uri(plot)})")

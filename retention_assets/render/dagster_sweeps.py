@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from retention_assets.ledger.marks.pending import Spared
+from retention_assets.ledger.marks.pending import SparedGroup
 from retention_assets.render.dagster_tables import MOST_SHOWN, table
 
 _COLUMNS = {"dataset": "string", "marks": "int", "why": "string", "for_example": "string"}
 
 
-def shown_spared(spared: Sequence[Spared]) -> dg.MetadataValue:
+def spared_metadata(spared: Sequence[SparedGroup]) -> dg.MetadataValue:
     """One row per dataset and reason, what concerns most marks first."""
     rows = sorted(spared, key=lambda one: (-one.marks, one.dataset, one.why))[:MOST_SHOWN]
     return table(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.verdicts.decisions import VERDICTS
-from retention_assets.frames.verdicts.reason_counts import together
+from retention_assets.frames.verdicts.reason_counts import merge_reason_counts
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.render.dagster_tables import MOST_SHOWN, size, table
 
@@ -28,7 +28,7 @@ _REASONS = {
 _WHY = dict.fromkeys(("verdict", "dataset", "transaction", "sentence", "policy", "reason", "witness"), "string")
 
 
-def shown_verdicts(sums: pa.Table) -> dict[str, Any]:
+def verdict_metadata(sums: pa.Table) -> dict[str, Any]:
     """The verdicts of a run as numbers that are worth a plot over time, and by policy."""
     total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
     rows = [
@@ -49,9 +49,9 @@ def shown_verdicts(sums: pa.Table) -> dict[str, Any]:
     return {**numbers, "by_policy": table(_BY_POLICY, rows[:MOST_SHOWN])}
 
 
-def shown_reasons(why: pa.Table) -> dict[str, dg.MetadataValue]:
+def reason_metadata(why: pa.Table) -> dict[str, dg.MetadataValue]:
     """The reasons of all verdicts, and for each some transactions with the sentence about them."""
-    rows = together(why.to_pylist())
+    rows = merge_reason_counts(why.to_pylist())
     return {"reasons": _reasons(rows), "why": _examples(rows)}
 
 

@@ -1,14 +1,14 @@
 """What is shown of marks that wait: how many are due, how many still have time, and what goes when.
 
-Belongs here: the outlook of the ledger (ledger/marks/pending.py) as numbers and as a table by the day on which marks fall due. The
-numbers are about all marks of the ledger, whatever a run looked at: only so do they mean something over time.
+Belongs here: the outlook of the ledger (ledger/marks/pending.py) as numbers and as a table by the day on which marks fall due.
+The numbers are about all marks of the ledger, whatever a run looked at: only so do they mean something over time.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from retention_assets.ledger.marks.pending import Waiting
+from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.render.dagster_tables import MOST_SHOWN, bar, size, table
 
 _BY_DAY = {
@@ -17,7 +17,7 @@ _BY_DAY = {
 NOW = "now"
 
 
-def shown_waiting(waiting: Sequence[Waiting], as_of: datetime) -> dict[str, Any]:
+def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
     """Numbers worth a plot over time, and what is swept when."""
     due = [one for one in waiting if _is_due(one, as_of)]
     still = [one for one in waiting if not _is_due(one, as_of)]
@@ -32,13 +32,13 @@ def shown_waiting(waiting: Sequence[Waiting], as_of: datetime) -> dict[str, Any]
     }
 
 
-def _is_due(one: Waiting, as_of: datetime) -> bool:
+def _is_due(one: PendingGroup, as_of: datetime) -> bool:
     return one.sweeping or one.due_at <= as_of
 
 
-def _by_day(waiting: Sequence[Waiting], as_of: datetime) -> Any:
+def _by_day(waiting: Sequence[PendingGroup], as_of: datetime) -> Any:
     """What is due now, then day by day."""
-    days: dict[date, list[Waiting]] = {}
+    days: dict[date, list[PendingGroup]] = {}
     for one in waiting:
         days.setdefault(date.min if _is_due(one, as_of) else one.due_at.astimezone(UTC).date(), []).append(one)
     sums = {day: (sum(one.marks for one in ones), sum(one.bytes for one in ones)) for day, ones in days.items()}

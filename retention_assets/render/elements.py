@@ -18,19 +18,19 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def document(title: str, style: str, body: Element) -> str:
     """The whole page, as text."""
-    head = made(
+    head = element(
         "head",
-        made("meta", charset="utf-8"),
-        made("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        made("meta", http_equiv="Content-Security-Policy", content=_FORBIDDEN),
-        made("title", title),
-        made("style", style),
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_FORBIDDEN),
+        element("title", title),
+        element("style", style),
     )
-    whole = made("html", head, made("body", body), lang="en")
+    whole = element("html", head, element("body", body), lang="en")
     return f"<!DOCTYPE html>\n{tostring(whole, encoding='unicode', method='html')}\n"
 
 
-def made(tag: str, *content: Element | str, **attributes: str) -> Element:
+def element(tag: str, *content: Element | str, **attributes: str) -> Element:
     """An element. Attributes whose name Python has for itself, or can't write, are spelled with underscores."""
     given = {name.strip("_").replace("_", "-"): _UNPRINTABLE.sub("\ufffd", value) for name, value in attributes.items()}
     element = Element(tag, given)
@@ -46,14 +46,14 @@ def made(tag: str, *content: Element | str, **attributes: str) -> Element:
     return element
 
 
-def named(text: str) -> Element:
+def element_named(text: str) -> Element:
     """A name that somebody gave to something: what it does to the direction of writing ends with it."""
-    return made("bdi", text)
+    return element("bdi", text)
 
 
 def at(instant: datetime) -> Element:
     """An instant: to the second for people, exactly for programs."""
-    return made("time", f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", datetime=text_of(instant))
+    return element("time", f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", datetime=text_of(instant))
 
 
 def table(
@@ -61,8 +61,8 @@ def table(
 ) -> Element:
     """A table that scrolls by itself where the page is narrow; `last` is the row of sums."""
     right = set(numbers)
-    heads = [made("th", name, scope="col", **({"class_": "number"} if name in right else {})) for name in columns]
-    whole = made("table", made("thead", made("tr", *heads)), made("tbody", *(made("tr", *row) for row in rows)))
+    heads = [element("th", name, scope="col", **({"class_": "number"} if name in right else {})) for name in columns]
+    whole = element("table", element("thead", element("tr", *heads)), element("tbody", *(element("tr", *row) for row in rows)))
     if last:
-        whole.append(made("tfoot", made("tr", *last)))
-    return made("div", whole, class_="wide")
+        whole.append(element("tfoot", element("tr", *last)))
+    return element("div", whole, class_="wide")

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.ledger.realms import Realm
-from retention_assets.policy.book import Decision
+from retention_assets.policy.book import BookDecision
 from retention_assets.policy.durations import text_of
 from retention_assets.render.terminal import size_of, table
 
@@ -157,7 +157,7 @@ def version_table(name: str, versions: Sequence[Row]) -> Table:
     return table(f"Versions of {name}", columns, rows, ("version",))
 
 
-def load_table(decisions: Sequence[Decision]) -> Table:
+def load_table(decisions: Sequence[BookDecision]) -> Table:
     """What loading did with each entry."""
     rows = [
         (one.name, one.outcome.value, one.reason, "; ".join(_scope(scope.model_dump(by_alias=True)) for scope in one.touched))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from retention_assets.ledger.marks.pending import Freed, Outlook, Waiting
-from retention_assets.render.bars import Plot, Series, by_tens, by_twos, largest
+from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, PendingMarks
+from retention_assets.render.bars import Plot, Series, binary_ticks, decimal_ticks, largest
 from retention_assets.render.terminal import size_of
 
 DAYS = 30
@@ -49,7 +49,7 @@ class Plots:
         return self.freed, self.ages
 
 
-def plots_of(outlook: Outlook, day: date, as_of: datetime) -> Plots:
+def plots_of(outlook: PendingMarks, day: date, as_of: datetime) -> Plots:
     """What sweeps freed up to a day, and what waits at an instant."""
     days = freed_days(outlook.freed(since(day)), day)
     return Plots(days, freed_plot(days), ages_plot(outlook.waiting(), as_of))
@@ -60,7 +60,7 @@ def since(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=DAYS - 1)
 
 
-def freed_days(freed: Sequence[Freed], last: date) -> Days:
+def freed_days(freed: Sequence[FreedGroup], last: date) -> Days:
     """Bytes by day and policy, up to a day. A record that began only lately is not drawn as a long empty one."""
     sums: Counter[tuple[str, date]] = Counter()
     for one in freed:
@@ -84,7 +84,7 @@ def freed_plot(found: Days) -> Plot:
     else:
         title = f"Nothing was freed in {count} days"
     note = f"Bytes freed by day and policy, {first} to {last} (UTC)"
-    return Plot(title, note, tuple(map(_day, found.days)), found.by_policy, _round_size, by_twos)
+    return Plot(title, note, tuple(map(_day, found.days)), found.by_policy, _round_size, binary_ticks)
 
 
 def freed_words(found: Days) -> str:
@@ -93,7 +93,7 @@ def freed_words(found: Days) -> str:
     return f"{size_of(total)} freed in {len(found.days)} days" if total else f"Nothing freed in {len(found.days)} days"
 
 
-def ages_plot(waiting: Sequence[Waiting], as_of: datetime) -> Plot:
+def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     """Open marks by how long ago they were made, those that are due apart."""
     due, still = Counter[str](), Counter[str]()
     for one in waiting:
@@ -112,7 +112,7 @@ def ages_plot(waiting: Sequence[Waiting], as_of: datetime) -> Plot:
     note = (
         f"Open marks by the days since they were made, as of {_day(as_of.astimezone(UTC).date())} {as_of.astimezone(UTC).year}"
     )
-    return Plot(title, note, labels, series, lambda number: f"{number:,}", by_tens)
+    return Plot(title, note, labels, series, lambda number: f"{number:,}", decimal_ticks)
 
 
 def age_of(marked_at: datetime, as_of: datetime) -> str:

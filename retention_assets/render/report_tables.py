@@ -9,7 +9,7 @@ from rich.table import Table
 
 from retention_assets.policy.durations import text_of
 from retention_assets.render.terminal import size_of, table
-from retention_assets.report import CLASSES, DayReport, Line, iso_of
+from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of
 
 _ENDS = ("deleted", "already_gone", "failed", "spared", "unmarked")
 
@@ -34,7 +34,7 @@ def _order(name: str) -> tuple[int, str]:
     return known.index(name) if name in known else len(known), name
 
 
-def _facts(report: DayReport, total: Line) -> Table:
+def _facts(report: DayReport, total: ReportLine) -> Table:
     rows = [("began", text_of(total.started_at) if total.started_at else "")]
     if total.finished_at is not None and total.duration is not None:
         rows += [("finished", text_of(total.finished_at)), ("duration", iso_of(total.duration))]
@@ -48,7 +48,7 @@ def _facts(report: DayReport, total: Line) -> Table:
     return table(f"Report of {report.when}", ("", ""), rows)
 
 
-def _numbers(total: Line) -> Table:
+def _numbers(total: ReportLine) -> Table:
     counts = total.counters
     rows = [("to delete", f"{counts['to_delete']:,}", size_of(counts["bytes_to_free"]))]
     rows += [(_words(name), f"{counts[name]:,}", size_of(counts["bytes_freed"]) if name == "deleted" else "") for name in _ENDS]
@@ -60,7 +60,7 @@ def _words(counter: str) -> str:
     return "failed attempts" if counter == "failed" else counter.replace("_", " ")
 
 
-def _policies(total: Line) -> Table:
+def _policies(total: ReportLine) -> Table:
     rows = [
         (
             name,
@@ -78,7 +78,7 @@ def _ends(bounds: Sequence[str]) -> Sequence[str]:
     return (bounds[0], bounds[-1]) if len(bounds) > 1 else bounds
 
 
-def _datasets(lines: Sequence[Line], most: int) -> Table:
+def _datasets(lines: Sequence[ReportLine], most: int) -> Table:
     columns = ("dataset", "to delete", *map(_words, _ENDS), "to free", "freed", "finished")
     rows = [
         (

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from retention_assets.evaluation.explain import Explanation
 from retention_assets.evaluation.preview import Change, Preview
-from retention_assets.frames.arrays import joined
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -66,7 +66,7 @@ def preview_tables(result: Preview, most: int) -> list[Table]:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    return joined(column).cast(pa.string())
+    return join_chunks(column).cast(pa.string())
 
 
 def _refused(result: Preview) -> Table:
@@ -105,7 +105,7 @@ def _policies(result: Preview) -> Table:
 
 
 def _top_reasons(result: Preview, most: int = 10) -> Table:
-    entries = joined(joined(result.marks["reasons"]).flatten())
+    entries = join_chunks(join_chunks(result.marks["reasons"]).flatten())
     counted = pc.value_counts(entries.field("code").cast(pa.string())).to_pylist() if len(entries) else []
     counted.sort(key=lambda item: -item["counts"])
     rows = [(item["values"], f"{item['counts']:,}", Reason[item["values"]].text("…")) for item in counted[:most]]

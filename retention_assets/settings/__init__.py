@@ -1,7 +1,7 @@
 """`retention.yaml`: what may stand in it, and reading it with every fault found at once.
 
-`load_settings`, `settings_of` and `Settings` are public here. They are loaded when somebody asks: policies and databases build on
-`settings.yaml` and `settings.urls` alone, and must not load every kind of store with them.
+`load_settings`, `settings_of` and `Settings` are public here. They are loaded when somebody asks: policies and databases build
+on `settings.yaml` and `settings.urls` alone, and must not load every kind of store with them.
 """
 
 from typing import TYPE_CHECKING

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from retention_assets.errors import Expected
-from retention_assets.stores.kinds import Part, Properties
+from retention_assets.errors import InvalidValue
+from retention_assets.stores.kinds import Properties, SettingsPart
 
 # What Dagster takes in the names of jobs, which have the prefix as well.
 WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
@@ -25,7 +25,7 @@ _VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
 def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     def fit(text: str) -> str:
         if not pattern.fullmatch(text):
-            raise Expected("is not what Dagster takes here", expected)
+            raise InvalidValue("is not what Dagster takes here", expected)
         return text
 
     return fit
@@ -44,13 +44,15 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
     for name, value in tags.items():
         if not _TAG.fullmatch(name) or not _VALUE.fullmatch(value):
             expected = "letters, digits, '.', '_' and '-', at most 63; a name may have a prefix and a /"
-            raise Expected(f"has the tag '{name}: {value}', which Dagster refuses", expected)
+            raise InvalidValue(f"has the tag '{name}: {value}', which Dagster refuses", expected)
     return tags
 
 
 def _address(text: str) -> str:
     if not re.fullmatch(r"https?://\S+", text):
-        raise Expected("is no address of a web page", "where the package's folder lies, https://host/group/project/tree/branch")
+        raise InvalidValue(
+            "is no address of a web page", "where the package's folder lies, https://host/group/project/tree/branch"
+        )
     return text.rstrip("/")
 
 
@@ -58,7 +60,7 @@ Prefix = Annotated[str, AfterValidator(_fitting(WORD, WORDS))]
 Owner = Annotated[str, AfterValidator(_fitting(_OWNER, "team:name, or an e-mail address"))]
 
 
-class Catalog(Part):
+class DagsterSettings(SettingsPart):
     """How this environment stands in Dagster's catalog."""
 
     # Before the keys of the assets, and in every other name: apart from another project's, or another environment's.

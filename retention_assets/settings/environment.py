@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retention_assets.errors import Expected, Problem, shown
+from retention_assets.errors import InvalidValue, Problem, quote
 from retention_assets.policy.errors import dotted
-from retention_assets.settings.urls import masked
+from retention_assets.settings.urls import mask_secrets
 from retention_assets.settings.yaml import Document, Path_
 
 # `$$`, or `${NAME}` with an optional default in which only `$$` may hold a dollar, or a dollar that is neither.
@@ -43,10 +43,10 @@ def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str
     if not isinstance(value, str) or "$" not in value:
         return value
     try:
-        text = expanded(value, environ)
-    except Expected as fault:
+        text = expand_text(value, environ)
+    except InvalidValue as fault:
         into.faulty[path] = Problem(
-            fault.what, file=document.file, line=document.line(path), key=dotted(path), value=shown(masked(value)),
+            fault.what, file=document.file, line=document.line(path), key=dotted(path), value=quote(mask_secrets(value)),
             expected=fault.expected, remedy=fault.remedy,
         )  # fmt: skip
         return value
@@ -54,7 +54,7 @@ def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str
     return text
 
 
-def expanded(text: str, environ: Mapping[str, str]) -> str:
+def expand_text(text: str, environ: Mapping[str, str]) -> str:
     """One string, expanded. A default stands in for a variable that is unset or empty, as in a shell."""
 
     def replacement(match: re.Match[str]) -> str:
@@ -62,11 +62,13 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
         if match["dollar"]:
             return "$"
         if name is None:
-            raise Expected("holds a $ that begins no variable", "${NAME} or ${NAME:-default}", "Write $$ for a dollar sign.")
+            raise InvalidValue(
+                "holds a $ that begins no variable", "${NAME} or ${NAME:-default}", "Write $$ for a dollar sign."
+            )
         if default is not None:
             return environ.get(name) or default.replace("$$", "$")
         if name not in environ:
-            raise Expected(
+            raise InvalidValue(
                 f"the environment variable {name} is not set", "a variable that is set",
                 f"Set {name}, or write a default into the file: ${{{name}:-…}}.",
             )  # fmt: skip

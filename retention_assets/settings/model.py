@@ -23,15 +23,15 @@ from pydantic import (
     model_validator,
 )
 
-from retention_assets.errors import BadInput, Expected, Problem, shown
+from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
 from retention_assets.policy.lengths import Interval, Length, is_always_longer
-from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
-from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, masked
+from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
-from retention_assets.stores.kinds import FilesSettings, Part, Properties, StoreSettings
+from retention_assets.stores.kinds import FilesSettings, Properties, SettingsPart, StoreSettings
 from retention_assets.stores.plugins import kind_named, known_kinds
 
 VARIABLE = "RETENTION_CONFIG"
@@ -42,7 +42,7 @@ _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8
 
 def _master(text: str) -> str:
     if not _MASTER.fullmatch(text):
-        raise Expected("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
+        raise InvalidValue("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
     return text
 
 
@@ -54,7 +54,7 @@ def _listed(value: Any) -> Any:
 M = TypeVar("M", bound=BaseModel)
 
 
-class SparkSettings(Part):
+class SparkSettings(SettingsPart):
     """How the Spark session is started."""
 
     master: Annotated[str, AfterValidator(_master)] = "local[*]"
@@ -62,14 +62,14 @@ class SparkSettings(Part):
     conf: Properties = Field(default_factory=dict, repr=False)
 
 
-class ClockSettings(Part):
+class ClockSettings(SettingsPart):
     """How far a clock may be off before marking and sweeping refuse."""
 
     max_ahead: Length = Duration(days=14)
     max_skew: Length = Duration(seconds=300)
 
 
-class AutomationSettings(Part):
+class AutomationSettings(SettingsPart):
     """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
 
     discover: bool = False
@@ -92,7 +92,7 @@ class AutomationSettings(Part):
     ] = 100_000
 
 
-class Settings(Part):
+class Settings(SettingsPart):
     """All of `retention.yaml`. Places are absolute: nothing of it depends on the working directory any more."""
 
     ledger: DatabaseUrl = "sqlite:///.retention/ledger.db"
@@ -103,14 +103,14 @@ class Settings(Part):
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()
-    dagster: Catalog = Catalog()
+    dagster: DagsterSettings = DagsterSettings()
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
 
     @model_validator(mode="after")
     def _names_are_their_own(self) -> Self:
         names = [store.name for store in self.stores]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise Expected(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
+            raise InvalidValue(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
         return self
 
     @model_validator(mode="after")
@@ -119,7 +119,7 @@ class Settings(Part):
         roots = sorted((_root(store.data), store.name) for store in self.stores if isinstance(store, FilesSettings))
         for (outer, one), (inner, other) in itertools.pairwise(roots):
             if inner.startswith(outer):
-                raise Expected(
+                raise InvalidValue(
                     f"gives the stores {one} and {other} data that lies in one folder", "a folder of its own for each",
                     "Put the data of one of them elsewhere, or keep both histories in one log.", key="stores",
                 )  # fmt: skip
@@ -130,7 +130,7 @@ class Settings(Part):
         """Where nothing changes for long, the loop's own runs are all that the ledger sees of time."""
         loop, most = self.automation, self.clock.max_ahead
         if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
-            raise Expected(
+            raise InvalidValue(
                 f"judges everything anew after {loop.everything.words()}, which with the {loop.evaluate.words()} between"
                 f" two looks is not shorter than clock.max_ahead, {most.words()}: where nothing changes for so long, the clock"
                 " guard would refuse each of those runs",
@@ -223,7 +223,7 @@ class _Reading:
             return None
         try:
             kind = kind_named(word)
-        except Expected as fault:
+        except InvalidValue as fault:
             self._fault((*at, "kind"), fault.what, fault.expected, fault.remedy)
             return None
         return self._valid(kind.settings, item, at)
@@ -240,7 +240,7 @@ class _Reading:
         found = self.document.data
         for part in at:
             found = found.get(part) if isinstance(found, dict) else found[part]
-        value = None if found is None or isinstance(found, dict | list) else shown(found)
+        value = None if found is None or isinstance(found, dict | list) else quote(found)
         line = self.document.line(at)
         self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
 
@@ -262,4 +262,4 @@ def _masked(data: Any) -> Any:
         return {key: _masked(value) for key, value in data.items()}
     if isinstance(data, list):
         return [_masked(value) for value in data]
-    return masked(data) if isinstance(data, str) else data
+    return mask_secrets(data) if isinstance(data, str) else data

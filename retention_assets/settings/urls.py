@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo
 
-from retention_assets.errors import Expected
+from retention_assets.errors import InvalidValue
 
 # Two letters at least, so that a drive letter is not a scheme; `simplecache::s3://…` is how fsspec chains them.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
@@ -28,7 +28,7 @@ EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://us
 _EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or mariadb://"
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text without any password that a URL in it may hold. Rather hides too much than too little."""
     return _QUERY_PASSWORD.sub(r"\1***", _USER_PASSWORD.sub(":***@", text))
 
@@ -43,7 +43,7 @@ class Url(str):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return self.exposed if self.startswith("sqlite") else masked(self.exposed)
+        return self.exposed if self.startswith("sqlite") else mask_secrets(self.exposed)
 
     def __repr__(self) -> str:
         return repr(str(self))
@@ -68,20 +68,20 @@ def without_scheme(text: str) -> str:
     return text[found.end() :] if found else text
 
 
-def located(text: str, folder: Path) -> str:
+def locate(text: str, folder: Path) -> str:
     """A place as an absolute path, or the URI that it is."""
     if not text.strip() or not text.isprintable():
-        raise Expected("is not a path", "a path or a URI")
+        raise InvalidValue("is not a path", "a path or a URI")
     if text.startswith("~"):
-        raise Expected("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
+        raise InvalidValue("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
     return text if has_scheme(text) else os.path.abspath(folder / text)
 
 
 def local_path(text: str, folder: Path) -> Path:
     """A place that must be on this machine's file system."""
     if has_scheme(text):
-        raise Expected("is a URI", "a local file or folder")
-    return Path(located(text, folder))
+        raise InvalidValue("is a URI", "a local file or folder")
+    return Path(locate(text, folder))
 
 
 def store_database_url(text: str, folder: Path) -> Url:
@@ -97,7 +97,7 @@ def database_url(
     dialect, _, driver = scheme.partition("+")
     if not separator or dialect not in dialects or driver not in dialects[dialect]:
         what = "is a URL of a database that is not supported" if separator else "is not a URL"
-        raise Expected(what, expected, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
+        raise InvalidValue(what, expected, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
     if dialect == "sqlite":
         return Url(f"{scheme}:///{_sqlite_file(rest, folder)}")
     try:
@@ -106,7 +106,7 @@ def database_url(
         usable = False
     if not usable:
         remedy = "Characters such as @ / : # ? in a password are written percent-encoded."
-        raise Expected("is a URL whose host or port cannot be read", expected, remedy)
+        raise InvalidValue("is a URL whose host or port cannot be read", expected, remedy)
     return Url(text)
 
 
@@ -115,8 +115,8 @@ def _sqlite_file(rest: str, folder: Path) -> str:
     path, question, query = rest.removeprefix("/").partition("?")
     if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
         remedy = "Three slashes begin a relative path, four an absolute one."
-        raise Expected("names no database file", "sqlite:///folder/file.db", remedy)
-    return f"{located(path, folder)}{question}{query}"
+        raise InvalidValue("names no database file", "sqlite:///folder/file.db", remedy)
+    return f"{locate(path, folder)}{question}{query}"
 
 
 def folder_of(info: ValidationInfo) -> Path:
@@ -126,11 +126,11 @@ def folder_of(info: ValidationInfo) -> Path:
 
 def _local_path(place: object, info: ValidationInfo) -> Path:
     if not isinstance(place, str | Path):
-        raise Expected("has the wrong type", "a path")
+        raise InvalidValue("has the wrong type", "a path")
     return local_path(str(place), folder_of(info))
 
 
-Location = Annotated[str, AfterValidator(lambda text, info: located(text, folder_of(info)))]
+Location = Annotated[str, AfterValidator(lambda text, info: locate(text, folder_of(info)))]
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 StoreUrl = Annotated[
     str, AfterValidator(lambda text, info: store_database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")

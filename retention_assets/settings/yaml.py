@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from retention_assets.errors import BadInput, Problem, shown
+from retention_assets.errors import BadInput, Problem, quote
 
 LARGEST_BYTES = 2 * 1024 * 1024
 DEEPEST = 50
@@ -92,10 +92,10 @@ def parse_document(text: str, file: str) -> Document:
         ) from None
     except yaml.reader.ReaderError as fault:
         raise BadInput(
-            Problem("holds a character that YAML does not allow", file=file, value=shown(fault.character), expected="text")
+            Problem("holds a character that YAML does not allow", file=file, value=quote(fault.character), expected="text")
         ) from None
     except UnicodeEncodeError as fault:
-        raise BadInput(Problem("holds a half character", file=file, value=shown(text[fault.start]), expected="text")) from None
+        raise BadInput(Problem("holds a half character", file=file, value=quote(text[fault.start]), expected="text")) from None
     if not builder.documents:
         raise BadInput(Problem("is empty", file=file, expected="a YAML document"))
     return Document(file, builder.root, builder.lines)
@@ -194,7 +194,7 @@ class _Builder:
 
     def _key(self, event: Any, top: _Open, key: Any) -> None:
         if not isinstance(key, str):
-            self._refuse(event, f"key {shown(key)} is not a string", "a string as a key", "Put it in quotes.")
+            self._refuse(event, f"key {quote(key)} is not a string", "a string as a key", "Put it in quotes.")
         if key == "<<":
             self._refuse(event, "merge keys are not read", "every key written out")
         top.key, top.keyed = key, True
@@ -216,7 +216,7 @@ class _Builder:
 
     def _tagless(self, event: Any) -> None:
         if event.tag is not None:
-            self._refuse(event, f"tag {shown(event.tag)} is not read", "plain YAML without tags")
+            self._refuse(event, f"tag {quote(event.tag)} is not read", "plain YAML without tags")
 
     def _refuse(self, event: Any, what: str, expected: str, remedy: str | None = None) -> NoReturn:
         key = dotted(self._next_path()) or None

@@ -19,7 +19,7 @@ from retention_assets.policy.durations import from_micros, micros
 Name = Text(collation="C").with_variant(Text(), "sqlite")
 
 
-class Instant(TypeDecorator[datetime]):
+class InstantColumn(TypeDecorator[datetime]):
     """An instant in UTC: a timestamp with zone on PostgreSQL; on SQLite, which has none, microseconds since the epoch."""
 
     impl = BigInteger
@@ -37,10 +37,10 @@ class Instant(TypeDecorator[datetime]):
         return from_micros(value) if isinstance(value, int) else value
 
 
-class Present(FunctionElement[datetime]):
+class DatabaseTime(FunctionElement[datetime]):
     """The database's clock, so many seconds from now. Leases expire by it: the clocks of two sweepers need not agree."""
 
-    type = Instant()
+    type = InstantColumn()
     inherit_cache = True
     name = "present"
 
@@ -48,14 +48,14 @@ class Present(FunctionElement[datetime]):
         super().__init__(literal(float(seconds)))
 
 
-@compiles(Present, "postgresql")
-def _on_postgresql(element: Present, compiler: Any, **options: Any) -> str:
+@compiles(DatabaseTime, "postgresql")
+def _on_postgresql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Not the time at which the transaction began: one that waited for a lock would otherwise live in the past.
     return f"(clock_timestamp() + {compiler.process(element.clauses, **options)} * INTERVAL '1 second')"
 
 
-@compiles(Present, "sqlite")
-def _on_sqlite(element: Present, compiler: Any, **options: Any) -> str:
+@compiles(DatabaseTime, "sqlite")
+def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Python 3.11 may come with a SQLite before 3.42, which has no unixepoch('subsec'). Milliseconds are what it knows.
     epoch = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS INTEGER))"

@@ -22,8 +22,8 @@ from sqlalchemy.types import NullType
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import as_reader, engine_of, forget
-from retention_assets.sql.errors import is_lost, is_transient, said
-from retention_assets.sql.streams import copied, fetched
+from retention_assets.sql.errors import driver_message, is_lost, is_transient
+from retention_assets.sql.streams import copy_rows, fetch_rows
 
 T = TypeVar("T")
 # The schema and the name of a table, as the database itself has them.
@@ -42,7 +42,7 @@ class WriteFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Reference:
+class ForeignKey:
     """A foreign key of a table: where it leads, and whether the database deletes rows here for those that go there."""
 
     to: Place
@@ -50,7 +50,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Database:
+class ForeignDatabase:
     """The database of a store. Travels as its URL; connections are made in the process that asks."""
 
     url: Url | str
@@ -84,7 +84,7 @@ class Database:
                     return work(connection)
             except DBAPIError as error:
                 if not is_transient(error) or attempt == ATTEMPTS - 1:
-                    raise WriteFailed(said(error), is_lost(error), is_transient(error)) from error
+                    raise WriteFailed(driver_message(error), is_lost(error), is_transient(error)) from error
             time.sleep(random.uniform(0.5, 1) * min(_SHORTEST * 2**attempt, _LONGEST))
         raise AssertionError("the last attempt returns or raises")
 
@@ -95,7 +95,7 @@ class Database:
         except DBAPIError as error:
             error.connection_invalidated = True
             if first:
-                raise WriteFailed(said(error), is_lost=True, is_transient=True) from error
+                raise WriteFailed(driver_message(error), is_lost=True, is_transient=True) from error
             raise
         except Refused as error:
             raise WriteFailed(str(error), is_lost=True, is_transient=False) from error
@@ -107,10 +107,10 @@ class Database:
         """
         if self.dialect == "postgresql":
             with self._read():
-                yield from copied(self.engine, query, schema)
+                yield from copy_rows(self.engine, query, schema)
         else:
             with self.reading() as connection:
-                yield from fetched(connection, query, schema)
+                yield from fetch_rows(connection, query, schema)
 
     def table(self, name: str) -> Table:
         """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it.
@@ -157,7 +157,7 @@ class Database:
         with self.reading() as connection:
             return self._place(connection, table.schema, table.name)
 
-    def references(self, table: Table) -> list[Reference]:
+    def references(self, table: Table) -> list[ForeignKey]:
         """The foreign keys of a table."""
         with self.reading() as connection, warnings.catch_warnings():
             warnings.simplefilter("ignore", SAWarning)
@@ -170,7 +170,7 @@ class Database:
                 keys = inspect(connection).get_foreign_keys(table.name, schema=table.schema)
                 found = [(key["referred_schema"], key["referred_table"], key["options"].get("ondelete")) for key in keys]
             return [
-                Reference(self._place(connection, schema, name), str(action).upper() == "CASCADE")
+                ForeignKey(self._place(connection, schema, name), str(action).upper() == "CASCADE")
                 for schema, name, action in found
             ]
 
@@ -209,6 +209,6 @@ class Database:
             yield
         except (SQLAlchemyError, AdbcError) as error:
             raise Refused(
-                f"The database of the store {self.store} can't be read: {said(error)}. Check `url` and `table` in the settings,"
-                " and that it is up."
+                f"The database of the store {self.store} can't be read: {driver_message(error)}. Check `url` and `table` in the"
+                " settings, and that it is up."
             ) from error

@@ -9,7 +9,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
-from retention_assets.settings.urls import masked
+from retention_assets.settings.urls import mask_secrets
 
 # Serialization, deadlock, a lock that did not come in time; PostgreSQL also: an administrator ended the connection, the server
 # is going down or coming up, and everything in class 08.
@@ -42,7 +42,7 @@ def is_lock_timeout(error: DBAPIError) -> bool:
     return _code(error) in ("55P03", 1205)
 
 
-def said(error: BaseException) -> str:
+def driver_message(error: BaseException) -> str:
     """An error in one line, without the statement, its values, or a password."""
     cause = getattr(error, "orig", None) or error
     if getattr(cause, "args", None) and len(cause.args) == 2 and isinstance(cause.args[0], int):
@@ -50,7 +50,7 @@ def said(error: BaseException) -> str:
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
-    lines = masked(cause_text).strip().splitlines()
+    lines = mask_secrets(cause_text).strip().splitlines()
     return lines[0].strip() if lines else type(cause).__name__
 
 

@@ -26,7 +26,7 @@ BYTES = 8 * 2**20
 _ZONED = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 
 
-def copied(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A query on PostgreSQL, in the one state that a statement sees. Locks nobody."""
     text = _text(engine, query)
     options = {"adbc.postgresql.batch_size_hint_bytes": str(BYTES)}
@@ -37,7 +37,7 @@ def copied(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa
         cursor.execute("SET TIME ZONE 'UTC'")
         cursor.execute(text)
         for batch in cursor.fetch_record_batch():
-            yield cast(batch, schema)
+            yield cast_batch(batch, schema)
 
 
 def _conninfo(url: URL) -> str:
@@ -55,7 +55,7 @@ def _text(engine: Engine, query: Select[Any]) -> str:
         return str(ClientCursor(driver).mogrify(str(compiled), compiled.params))
 
 
-def fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def fetch_rows(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A query on anything else, in the state that the connection's transaction sees."""
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     places = compiled.positiontup
@@ -78,20 +78,20 @@ def _unbuffered(driver: Any) -> Any:
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if kind == INSTANT:
         first = next((one for one in values if one is not None), None)
-        return instants(pa.array(values, pa.string() if isinstance(first, str) else pa.timestamp("us")))
+        return instant_columns(pa.array(values, pa.string() if isinstance(first, str) else pa.timestamp("us")))
     return pa.array(values, kind)
 
 
-def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in the types that were asked for; instants without a zone are UTC."""
     columns = [
-        instants(column) if field.type == INSTANT else column.cast(field.type)
+        instant_columns(column) if field.type == INSTANT else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.record_batch(columns, schema=schema)
 
 
-def instants(values: pa.Array) -> pa.Array:
+def instant_columns(values: pa.Array) -> pa.Array:
     """Timestamps, or texts as ISO 8601 has them (SQLite knows no others), as instants. What names no zone is UTC."""
     if not pa.types.is_string(values.type):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(INSTANT)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 
-def inserted(connection: Connection, statement: Insert) -> int:
+def insert_counted(connection: Connection, statement: Insert) -> int:
     """Execute an insert; the number of rows that it wrote."""
     done = connection.execute(statement, execution_options={"preserve_rowcount": True})
     if connection.dialect.name == "sqlite":

@@ -10,11 +10,11 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedDeletion:
     """One transaction that a sweep would have deleted, and the bytes that would be free."""
 
     dataset: str
@@ -29,7 +29,7 @@ class RecordingStore:
     """Stands before a store: reads from it, writes down instead of deleting."""
 
     store: Store
-    recorded: list[Recorded] = field(default_factory=list)
+    recorded: list[RecordedDeletion] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     @property
@@ -38,9 +38,9 @@ class RecordingStore:
         return self.store.name
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """What the store can do."""
-        return self.store.abilities
+        return self.store.capabilities
 
     def datasets(self) -> list[str]:
         """The store's datasets."""
@@ -58,25 +58,27 @@ class RecordingStore:
         """The store's own tokens."""
         return self.store.tokens(datasets)
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """The store's own remarks."""
-        return self.store.remarks()
+        return self.store.warnings()
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What the store would want written down."""
         prepared = self.store.prepare(dataset, transactions)
         self._sizes |= {(dataset, one.transaction): one.bytes for one in prepared}
         return prepared
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:  # noqa: ARG002 - the protocol's
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
         """Write down what would be deleted."""
-        would = [Recorded(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
+        would = [RecordedDeletion(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
         self.recorded += would
-        return [Swept(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
+        return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:  # noqa: ARG002 - the protocol's
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
         """Write down what would be left to expire."""
         if at is not None:
             sizes = (self._sizes.get((dataset, one.transaction)) for one in targets)
-            self.recorded += [Recorded(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)]
-        return [Swept(one.transaction, Outcome.EXPIRING) for one in targets]
+            self.recorded += [
+                RecordedDeletion(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)
+            ]
+        return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]

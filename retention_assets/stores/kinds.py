@@ -23,10 +23,10 @@ from pydantic import (
     model_validator,
 )
 
-from retention_assets.errors import Expected
+from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.lengths import is_always_longer, some_time
-from retention_assets.settings.urls import Location, StoreUrl, database_url, folder_of, has_scheme, located, without_scheme
+from retention_assets.settings.urls import Location, StoreUrl, database_url, folder_of, has_scheme, locate, without_scheme
 
 if TYPE_CHECKING:
     from retention_assets.stores.protocol import Store
@@ -37,21 +37,21 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
 
 def _store_name(name: str) -> str:
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 100 or name in (".", ".."):
-        raise Expected("is not a store name", "1 to 100 printable characters without spaces at the ends")
+        raise InvalidValue("is not a store name", "1 to 100 printable characters without spaces at the ends")
     if found := next((mark for mark in "/*?[" if mark in name), None):
-        raise Expected(
+        raise InvalidValue(
             f"a store name cannot hold {found}", "a name without / * ? and [",
             "Datasets are called store/name, and policies choose them by globs.",
         )  # fmt: skip
     if name.startswith("::"):
-        raise Expected("a name that begins with :: belongs to the system", "a name of your own")
+        raise InvalidValue("a name that begins with :: belongs to the system", "a name of your own")
     return name
 
 
 def _table(name: str) -> str:
     parts = name.split(".")
     if len(parts) > 2 or not all(_IDENTIFIER.fullmatch(part) for part in parts):
-        raise Expected("is not a table name", "table or schema.table, of letters, digits and _, not beginning with a digit")
+        raise InvalidValue("is not a table name", "table or schema.table, of letters, digits and _, not beginning with a digit")
     return name
 
 
@@ -61,7 +61,7 @@ def _plain_strings(value: Any) -> Any:
         return value
     for key, item in value.items():
         if not isinstance(item, str | bool | int | float):
-            raise Expected("is not a text, a number or a boolean", "a single value", key=key)
+            raise InvalidValue("is not a text, a number or a boolean", "a single value", key=key)
     return {key: str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
 
 
@@ -73,13 +73,13 @@ Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
 Table = Annotated[str, AfterValidator(_table)]
 
 
-class Part(BaseModel):
+class SettingsPart(BaseModel):
     """The base of every part of the settings: immutable, strict about types, closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
-class StoreSettings(Part):
+class StoreSettings(SettingsPart):
     """What every store has: a name, which begins the names of its datasets, and a kind."""
 
     name: Annotated[str, AfterValidator(_store_name)]
@@ -101,16 +101,18 @@ def _data_template(text: str, info: ValidationInfo) -> str:
     example = "data/lake/{dataset}/{transaction}"
     root, *rest = _PLACEHOLDER.split(text)
     if sorted(rest[::2]) != ["dataset", "transaction"] or any(brace in f"{root}{''.join(rest[1::2])}" for brace in "{}"):
-        raise Expected("needs {dataset} and {transaction}, once each, and nothing else in braces", example)
+        raise InvalidValue("needs {dataset} and {transaction}, once each, and nothing else in braces", example)
     if "/" not in rest[1]:
-        raise Expected("joins {dataset} and {transaction} in one folder name", example, "Put a / between them.")
+        raise InvalidValue("joins {dataset} and {transaction} in one folder name", example, "Put a / between them.")
     if ".." in "".join(rest[1::2]).split("/") or (has_scheme(root) and ".." in root.split("/")):
-        raise Expected("leads out of its folder by ..", example)
+        raise InvalidValue("leads out of its folder by ..", example)
     if not without_scheme(root).rpartition("/")[0].strip("./"):
-        raise Expected("has no root folder of its own", example, "Begin with a folder that holds nothing else.")
-    place = located(text, folder_of(info))
+        raise InvalidValue("has no root folder of its own", example, "Begin with a folder that holds nothing else.")
+    place = locate(text, folder_of(info))
     if place.count("{") != 2:
-        raise Expected("is meant from a folder whose name holds a brace", "a folder without one", f"It is {folder_of(info)}.")
+        raise InvalidValue(
+            "is meant from a folder whose name holds a brace", "a folder without one", f"It is {folder_of(info)}."
+        )
     return place
 
 
@@ -125,15 +127,15 @@ class FilesSettings(StoreSettings):
 def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     """Only a catalog in a local SQLite file has relative places; elsewhere `warehouse` may be a name, not a path."""
     if not catalog:
-        raise Expected("is empty", "the properties of a PyIceberg catalog, such as type and uri")
+        raise InvalidValue("is empty", "the properties of a PyIceberg catalog, such as type and uri")
     if not catalog.get("uri", "").startswith("sqlite"):
         return catalog
     try:
         found = {**catalog, "uri": database_url(catalog["uri"], folder_of(info)).exposed}
-    except Expected as fault:
-        raise Expected(fault.what, fault.expected, fault.remedy, key="uri") from None
+    except InvalidValue as fault:
+        raise InvalidValue(fault.what, fault.expected, fault.remedy, key="uri") from None
     if "warehouse" in catalog:
-        found["warehouse"] = located(catalog["warehouse"], folder_of(info))
+        found["warehouse"] = locate(catalog["warehouse"], folder_of(info))
     return found
 
 
@@ -163,14 +165,14 @@ class AspectsSettings(StoreSettings):
 def _given(name: str) -> str:
     """A name that somebody gave to a table or column: each is quoted, so that any can be one."""
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 63:
-        raise Expected("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
+        raise InvalidValue("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
     return name
 
 
 def _given_table(name: str) -> str:
     parts = name.split(".")
     if len(parts) > 2:
-        raise Expected("is not a table name", "table or schema.table; no name holds a dot itself")
+        raise InvalidValue("is not a table name", "table or schema.table; no name holds a dot itself")
     return ".".join(_given(part) for part in parts)
 
 
@@ -179,7 +181,7 @@ GivenTable = Annotated[str, AfterValidator(_given_table)]
 TimeToLive = Annotated[Duration, PlainValidator(some_time("180d")), PlainSerializer(str)]
 
 
-class Root(Part):
+class RootTable(SettingsPart):
     """The table whose rows are the records, and the columns that tell their story."""
 
     table: GivenTable
@@ -190,14 +192,14 @@ class Root(Part):
     type: GivenColumn | None = None
 
 
-class Child(Part):
+class ChildTable(SettingsPart):
     """A table whose rows belong to a record, and the column that says to which."""
 
     table: GivenTable
     key: GivenColumn
 
 
-class Ttl(Part):
+class TtlSettings(SettingsPart):
     """How the database expires records by itself, by a column that the root and all children have."""
 
     column: Annotated[GivenColumn, Field(description="When a row may be expired; empty is never.")]
@@ -209,7 +211,7 @@ class Ttl(Part):
         """What is put off to a time within the same days would not be put off at all, and might even go earlier."""
         days = self.expires_in_max_days
         if not is_always_longer(self.document_ttl, Duration(days=days)):
-            raise Expected(
+            raise InvalidValue(
                 f"is {self.document_ttl} and not longer than expires_in_max_days, which is {days}: what is put off by it can"
                 " expire within the days that housekeeping looks ahead",
                 f"a duration longer than {days}d",
@@ -224,16 +226,16 @@ class RecordsSettings(StoreSettings):
 
     kind: Literal["records"] = "records"
     url: StoreUrl
-    root: Root
-    children: Annotated[tuple[Child, ...], BeforeValidator(_tupled)] = ()
-    ttl: Ttl | None = None
+    root: RootTable
+    children: Annotated[tuple[ChildTable, ...], BeforeValidator(_tupled)] = ()
+    ttl: TtlSettings | None = None
 
     @model_validator(mode="after")
     def _children_are_others(self) -> Self:
         if any(child.table == self.root.table for child in self.children):
-            raise Expected("names the root's table among the children", "tables other than the root's", key="children")
+            raise InvalidValue("names the root's table among the children", "tables other than the root's", key="children")
         if len(set(self.children)) != len(self.children):
-            raise Expected("names a table and key twice", "each table and key once", key="children")
+            raise InvalidValue("names a table and key twice", "each table and key once", key="children")
         return self
 
 

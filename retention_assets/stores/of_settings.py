@@ -12,7 +12,7 @@ from retention_assets.stores.kinds import StoreSettings
 Own = TypeVar("Own", bound=StoreSettings)
 
 
-class OfSettings(Generic[Own]):
+class LazyStore(Generic[Own]):
     """What stores have in common that keep something open. Their own `__init__` takes the settings alone."""
 
     def __init__(self, settings: Own) -> None:

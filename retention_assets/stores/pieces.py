@@ -16,7 +16,9 @@ _PIECES = 128
 QUICK = 0.0005
 
 
-def answers(threads: Executor, ask: Callable[[Asked], Answer], asked: Sequence[Asked], quick: float = QUICK) -> list[Answer]:
+def map_concurrently(
+    threads: Executor, ask: Callable[[Asked], Answer], asked: Sequence[Asked], quick: float = QUICK
+) -> list[Answer]:
     """The answers, in the order of the questions. What a question raises is raised here.
 
     As long as answers come within `quick` seconds each, they are asked for one after the other; then by all threads.

@@ -12,7 +12,7 @@ put itself in its place.
 
 from importlib.metadata import EntryPoint, entry_points
 
-from retention_assets.errors import Expected, nearest
+from retention_assets.errors import InvalidValue, nearest
 from retention_assets.stores.kinds import BUILT_IN, StoreKind, StoreSettings
 
 GROUP = "retention_assets.stores"
@@ -27,9 +27,9 @@ def kind_named(name: str) -> StoreKind:
         known = known_kinds()
         guess = nearest(name, known)
         remedy = f"Did you mean {guess}?" if guess else "Other kinds come with packages; is one not installed?"
-        raise Expected("is not a known kind of store", f"one of {', '.join(known)}", remedy)
+        raise InvalidValue("is not a known kind of store", f"one of {', '.join(known)}", remedy)
     if len(found) > 1:
-        raise Expected(
+        raise InvalidValue(
             f"is a kind that several packages bring: {', '.join(sorted(map(_label, found.values())))}", "one package per kind",
             "Uninstall all but one of them.",
         )  # fmt: skip
@@ -60,6 +60,6 @@ def _loaded(point: EntryPoint) -> StoreKind:
     return kind
 
 
-def _broken(point: EntryPoint, why: str) -> Expected:
+def _broken(point: EntryPoint, why: str) -> InvalidValue:
     remedy = f"Mend or uninstall the package {point.dist.name}." if point.dist else None
-    return Expected(f"is brought by {_label(point)}, {why}", f"a StoreKind named {point.name} at {point.value}", remedy)
+    return InvalidValue(f"is brought by {_label(point)}, {why}", f"a StoreKind named {point.name} at {point.value}", remedy)

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from retention_assets.policy.durations import Duration
-from retention_assets.stores.protocol import Store, Swept, Target
+from retention_assets.stores.protocol import Store, SweptTarget, Target
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpiryCount:
     """How many transactions of one type expire in an interval; and how many of them though they are not done with."""
 
     type: str | None
@@ -23,7 +23,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class PuttingOff:
+class PostponementTerms:
     """How many days ahead is looked for what would expire, and for how long it is put off."""
 
     days: int
@@ -31,11 +31,11 @@ class PuttingOff:
 
 
 @runtime_checkable
-class Postponing(Store, Protocol):
+class PostponingStore(Store, Protocol):
     """A store that expires rows by a time that they carry. Only asked where it has the ability `expiry`."""
 
     @property
-    def putting_off(self) -> PuttingOff:
+    def putting_off(self) -> PostponementTerms:
         """As its settings say."""
 
     def postponable(
@@ -46,8 +46,8 @@ class Postponing(Store, Protocol):
         Piece by piece. Without `is_held` nothing is held, and only what is not done with has to be looked at.
         """
 
-    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[Swept]:
+    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
         """Let them expire later: EXPIRING, or SPARED if they have changed and are looked at again the next time."""
 
-    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[Expected]:
+    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[ExpiryCount]:
         """What expires in an interval, by type."""

@@ -19,7 +19,7 @@ from retention_assets.outcomes import Outcome
 
 
 @dataclass(frozen=True)
-class Abilities:
+class Capabilities:
     """What a store can do beyond the least that all of them can."""
 
     # Removes everything below a prefix in one request.
@@ -38,7 +38,7 @@ class Abilities:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTarget:
     """What a sweep has to know of a transaction before anything of it is deleted, so that a killed sweep can be resumed.
 
     The engine writes it into the plan. `bytes` are those that deleting it will free, if the store can tell better than its log.
@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweptTarget:
     """What became of one target. `error` says why it failed, or why it was spared."""
 
     transaction: str
@@ -78,7 +78,7 @@ class Store(Protocol):
         """What the names of its datasets begin with."""
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """What it can do."""
 
     def datasets(self) -> list[str]:
@@ -97,13 +97,13 @@ class Store(Protocol):
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Per dataset a text that is another one whenever its log or its refs may have changed. Cheap; no token: not there."""
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What a person should know before it is used: sentences, such as one about an index that is missing."""
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What to write down before these are deleted, one for each of them. Changes nothing."""
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete what the targets own and nothing else; one outcome for each, in any order.
 
         Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
@@ -112,10 +112,10 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Expiring(Store, Protocol):
+class ExpiringStore(Store, Protocol):
     """A store with the ability `expiry`: it deletes by itself what has passed the time that it was given."""
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
         """Let everything of the targets expire at an instant, the same for all of it; none takes the time back.
 
         What would expire earlier stays as it is. One outcome for each: EXPIRING when its time is set (or taken back),

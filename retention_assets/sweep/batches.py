@@ -26,7 +26,7 @@ class Batch:
     sweep: Sweep
 
 
-def batches(rows: Sequence[Mapping[str, Any]], sweeps: Mapping[int, Sweep], latest: frozenset[int]) -> Iterator[Batch]:
+def cut_batches(rows: Sequence[Mapping[str, Any]], sweeps: Mapping[int, Sweep], latest: frozenset[int]) -> Iterator[Batch]:
     """The rows of a plan in their order, cut where another way of sweeping begins and where a batch is full."""
     waiting: dict[int, Target] = {}
     how: Sweep | None = None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rulebook import Rulebook
-from retention_assets.frames.arrays import joined
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
@@ -26,11 +26,11 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.sweep.batches import Batch, batches
-from retention_assets.sweep.execute import deleted, expiring
-from retention_assets.sweep.independent_check import SecondLook
-from retention_assets.sweep.read import Look, asked, is_current, read
-from retention_assets.sweep.recheck import Checked, Door
+from retention_assets.sweep.batches import Batch, cut_batches
+from retention_assets.sweep.execute import execute_deletion, execute_expiry
+from retention_assets.sweep.independent_check import IndependentCheck
+from retention_assets.sweep.read import DatasetReading, call_store, is_current, read_fresh
+from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets.sweep.report_classes import opening_of
 
 _BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
@@ -40,7 +40,7 @@ _AT_ONCE = 8
 
 
 @dataclass
-class Result:
+class SweepResult:
     """What a sweep did to one dataset."""
 
     dataset: str
@@ -53,34 +53,34 @@ class Result:
     remarks: list[str] = field(default_factory=list)
 
 
-Tell = Callable[[Result], None]
+OnProgress = Callable[[SweepResult], None]
 
 
 @dataclass(frozen=True)
-class Terms:
+class SweepContext:
     """What all datasets of one sweep have in common: the record, the rules, the instant, and who is told and may say stop."""
 
     ledger: Ledger
     rulebook: Rulebook
-    door: Door
-    second_look: SecondLook
+    door: Recheck
+    second_look: IndependentCheck
     as_of: datetime
-    tell: Tell
+    tell: OnProgress
     stop: threading.Event
     wait: Callable[[Duration, threading.Event], None]
 
 
 @dataclass
-class OneDataset:
+class DatasetSweep:
     """One dataset on its way: the look that was taken at it, and the result so far."""
 
-    terms: Terms
+    terms: SweepContext
     store: Store
     lease: Lease
-    look: Look
-    result: Result
+    look: DatasetReading
+    result: SweepResult
     # What the door said of the marks at hand, and what people said when it was asked.
-    checked: Checked = field(default_factory=Checked)
+    checked: RecheckResult = field(default_factory=RecheckResult)
     said: tuple[object, ...] = ()
     _done: set[int] = field(default_factory=set)
     # What an earlier sweep had begun.
@@ -123,7 +123,7 @@ class OneDataset:
 
     def _expired(self, rows: pa.Table) -> list[Settlement]:
         """What the store was to expire, and no longer has."""
-        gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], joined(self.look.log.transactions["transaction"]))))
+        gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.look.log.transactions["transaction"]))))
         expires = self._expiring(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
@@ -149,7 +149,7 @@ class OneDataset:
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
         """The rows in batches, at the pace of their policies."""
         sweeps = self.terms.door.sweeps_of(marks)
-        for number, batch in enumerate(batches(rows.to_pylist(), sweeps, self.checked.in_latest_view)):
+        for number, batch in enumerate(cut_batches(rows.to_pylist(), sweeps, self.checked.in_latest_view)):
             if number:
                 self.terms.wait(batch.sweep.every, self.terms.stop)
             yield batch
@@ -157,16 +157,16 @@ class OneDataset:
     def _check(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
         self.said = self.terms.door.said()
-        self.checked = self.terms.door.check(self.look.log, marks, self.store.abilities.log_is_complete)
+        self.checked = self.terms.door.check(self.look.log, marks, self.store.capabilities.log_is_complete)
         if self.checked.spared:
             spare(self.checked.spared)
         goes = marks.filter(_among(marks, self.checked.go))
-        if fault := self.terms.second_look.fault(self.look.log, goes, self.store.abilities.log_is_complete):
+        if fault := self.terms.second_look.fault(self.look.log, goes, self.store.capabilities.log_is_complete):
             raise Refused(fault)
 
     def _current(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Check again if the store or people say something new since."""
-        if self.said == self.terms.door.said() and (self.store.abilities.guards or is_current(self.store, self.look)):
+        if self.said == self.terms.door.said() and (self.store.capabilities.guards or is_current(self.store, self.look)):
             return
         self._look_again()
         if self.look.fault:
@@ -191,7 +191,7 @@ class OneDataset:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
         from a sweep before this one: that is taken back before anybody hears of it.
         """
-        answers = expiring(self.store, self.lease.dataset, targets, self.terms.as_of, parallelism)
+        answers = execute_expiry(self.store, self.lease.dataset, targets, self.terms.as_of, parallelism)
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._is_left_alone(one)}
         back = self._taken_back({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
@@ -206,7 +206,7 @@ class OneDataset:
         Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
         """
         said: list[Settlement] = []
-        for one in expiring(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
+        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
                 if len(self.result.errors) < _MOST_SAID:
@@ -228,7 +228,7 @@ class OneDataset:
 
     def _sweepable(self, marks: pa.Table) -> pa.Table:
         """Some marks without those whose rows the store should expire and can't."""
-        if self.store.abilities.expiry:
+        if self.store.capabilities.expiry:
             return marks
         expires = self._expiring(marks)
         for policy in sorted(set(marks.filter(_among(marks, expires))["policy"].to_pylist())):
@@ -240,7 +240,7 @@ class OneDataset:
         return marks.filter(pc.invert(_among(marks, expires)))
 
     def _look_again(self) -> None:
-        self.look = read(self.store, [self.lease.dataset]).looks[0]
+        self.look = read_fresh(self.store, [self.lease.dataset]).looks[0]
 
     def _open_report(self) -> None:
         """The day's report, if this is the first sweep of the day that has to do with the dataset."""
@@ -258,7 +258,7 @@ class OneDataset:
         """Write down what is about to go, with what the store has to know to find it again."""
         rows = due.filter(_among(due, self.checked.go)).select(["id", "transaction"]).to_pylist()
         marks = {row["transaction"]: row["id"] for row in rows}
-        prepared = asked(self.store, lambda: self.store.prepare(self.lease.dataset, list(marks))) if marks else []
+        prepared = call_store(self.store, lambda: self.store.prepare(self.lease.dataset, list(marks))) if marks else []
         # What an earlier plan wrote down stands where the store knows nothing any more.
         earlier = self.terms.ledger.sweeps.notes(marks.values())
         notes = {
@@ -272,7 +272,7 @@ class OneDataset:
         """The store's word on each target, as the policy has it swept."""
         if sweep.mode == "ttl" and targets:
             return self._given_time(targets, sweep.parallelism)
-        return deleted(self.store, self.lease.dataset, targets, sweep.parallelism)
+        return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:
         """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from retention_assets.evaluation.rulebook import Rulebook
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.copies import copy_open
+from retention_assets.ledger.copies import copy_open_marks
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import Recorded, RecordingStore
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
 
 @dataclass(frozen=True)
-class Spared:
+class SparedMark:
     """A mark that the door would spare, and why."""
 
     dataset: str
@@ -30,26 +30,26 @@ class Spared:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """What a sweep would do."""
 
-    results: tuple[Result, ...]
-    deleted: tuple[Recorded, ...]
-    spared: tuple[Spared, ...]
+    results: tuple[SweepResult, ...]
+    deleted: tuple[RecordedDeletion, ...]
+    spared: tuple[SparedMark, ...]
 
 
-def rehearse(
+def dry_run(
     ledger: Ledger, stores: Mapping[str, Store], settings: Settings, files: Policies, as_of: datetime, datasets: Sequence[str]
-) -> Rehearsal:
+) -> DryRun:
     """Sweep as if. Neither the ledger nor a store is changed."""
     recording = {name: RecordingStore(store) for name, store in stores.items()}
     with (
         tempfile.TemporaryDirectory(prefix="retention-rehearsal-") as folder,
         open_ledger(f"sqlite:///{Path(folder) / 'ledger.db'}") as copy,
     ):
-        copy_open(ledger, copy, datasets)
+        copy_open_marks(ledger, copy, datasets)
         sweeper = Sweeper(copy, recording, Rulebook(copy, settings, files, ()), as_of, "rehearsal", wait=lambda *_: None)
         results = tuple(sweeper.sweep(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)
-    return Rehearsal(results, deleted, tuple(Spared(**row) for row in rows))
+    return DryRun(results, deleted, tuple(SparedMark(**row) for row in rows))

@@ -16,11 +16,11 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.batches import pause
-from retention_assets.sweep.dataset_sweep import OneDataset, Result, Tell, Terms
-from retention_assets.sweep.independent_check import SecondLook
-from retention_assets.sweep.lease import held
-from retention_assets.sweep.read import Look, Reading, StoreFailed, asked, read
-from retention_assets.sweep.recheck import Door
+from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
+from retention_assets.sweep.independent_check import IndependentCheck
+from retention_assets.sweep.lease import hold_lease
+from retention_assets.sweep.read import DatasetReading, StoreFailed, StoreReading, call_store, read_fresh
+from retention_assets.sweep.recheck import Recheck
 
 
 @dataclass
@@ -32,18 +32,18 @@ class Sweeper:
     rulebook: Rulebook
     as_of: datetime
     holder: str
-    tell: Tell = lambda _: None
+    tell: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[Duration, threading.Event], None] = pause
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
-        door = Door(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
-        self._terms = Terms(
-            self.ledger, self.rulebook, door, SecondLook(self.ledger), self.as_of, self.tell, self.stop, self.wait
+        door = Recheck(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds())
+        self._terms = SweepContext(
+            self.ledger, self.rulebook, door, IndependentCheck(self.ledger), self.as_of, self.tell, self.stop, self.wait
         )
 
-    def sweep(self, datasets: Sequence[str]) -> Iterator[Result]:
+    def sweep(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
         """Sweep what is due of some datasets, and what an earlier sweep left. One result for each that was looked at."""
         # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
         self.ledger.reports.finish_done(self.holder)
@@ -53,40 +53,40 @@ class Sweeper:
         for name, mine in by_store.items():
             store = self.stores.get(name)
             if store is None:
-                yield from (Result(one, refused=f"the settings have no store named {name}") for one in mine)
+                yield from (SweepResult(one, refused=f"the settings have no store named {name}") for one in mine)
                 continue
             try:
                 yield from self._store(store, mine)
             except StoreFailed as fault:
-                yield from (Result(one, refused=str(fault)) for one in mine)
+                yield from (SweepResult(one, refused=str(fault)) for one in mine)
 
-    def _store(self, store: Store, datasets: Sequence[str]) -> Iterator[Result]:
-        for share in asked(store, lambda: store.shares(datasets)):
+    def _store(self, store: Store, datasets: Sequence[str]) -> Iterator[SweepResult]:
+        for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
             try:
-                reading = read(store, share)
+                reading = read_fresh(store, share)
                 self._guard(reading)
             except Refused as fault:
-                yield from (Result(one, refused=str(fault)) for one in share)
+                yield from (SweepResult(one, refused=str(fault)) for one in share)
                 continue
             for look in reading.looks:
                 if self.stop.is_set():
                     return
                 yield self._dataset(store, look)
 
-    def _guard(self, reading: Reading) -> None:
+    def _guard(self, reading: StoreReading) -> None:
         """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""
         seen = [time for time in (self._newest, reading.newest_closed_at) if time]
         self._newest = max(seen, default=None)
         clock = self.rulebook.settings.clock
         self.ledger.clock.check(self.as_of, self._newest, clock.max_ahead, clock.max_skew)
 
-    def _dataset(self, store: Store, look: Look) -> Result:
-        result = Result(look.dataset)
+    def _dataset(self, store: Store, look: DatasetReading) -> SweepResult:
+        result = SweepResult(look.dataset)
         try:
-            with held(self.ledger, look.dataset, self.holder) as lease:
-                OneDataset(self._terms, store, lease, look, result).sweep()
+            with hold_lease(self.ledger, look.dataset, self.holder) as lease:
+                DatasetSweep(self._terms, store, lease, look, result).sweep()
         except Refused as fault:
             result.refused = str(fault)
         self.tell(result)

@@ -11,37 +11,38 @@ from datetime import datetime
 from retention_assets.errors import Refused
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Expiring, Store, Swept, Target
-from retention_assets.sweep.read import StoreFailed, asked
+from retention_assets.stores.protocol import ExpiringStore, Store, SweptTarget, Target
+from retention_assets.sweep.read import StoreFailed, call_store
 
 _SILENT = "the store said nothing of it"
 
 
-def deleted(store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
+def execute_deletion(store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
     """Have the targets deleted."""
     return _answers(store, targets, lambda some: store.sweep(dataset, some, parallelism))
 
 
-def expiring(
+def execute_expiry(
     store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int
 ) -> list[Settlement]:
     """Have the store expire the targets from an instant on, or never, where none is given."""
-    if not (store.abilities.expiry and isinstance(store, Expiring)):
+    if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
         raise Refused(f"the store {store.name} can't expire anything by itself")
     return _answers(store, targets, lambda some: store.expire(dataset, some, at, parallelism))
 
 
 def _answers(
-    store: Store, targets: Mapping[int, Target], ask: Callable[[Sequence[Target]], Sequence[Swept]]
+    store: Store, targets: Mapping[int, Target], ask: Callable[[Sequence[Target]], Sequence[SweptTarget]]
 ) -> list[Settlement]:
     if not targets:
         return []
-    why, found = _SILENT, dict[str, Swept]()
+    why, found = _SILENT, dict[str, SweptTarget]()
     try:
-        found = {one.transaction: one for one in asked(store, lambda: ask(list(targets.values())))}
+        found = {one.transaction: one for one in call_store(store, lambda: ask(list(targets.values())))}
     except StoreFailed as fault:
         why = str(fault)
     answers = {
-        mark: found.get(one.transaction) or Swept(one.transaction, Outcome.FAILED, error=why) for mark, one in targets.items()
+        mark: found.get(one.transaction) or SweptTarget(one.transaction, Outcome.FAILED, error=why)
+        for mark, one in targets.items()
     }
     return [Settlement(mark, one.outcome, one.bytes, one.error) for mark, one in answers.items()]

@@ -21,7 +21,7 @@ _REMEDY = "Take back what nobody can vouch for (`retention unmark`); the next ev
 
 
 @dataclass
-class SecondLook:
+class IndependentCheck:
     """The second look of one sweep: policy versions are read from the book when one turns up that is not known yet."""
 
     ledger: Ledger

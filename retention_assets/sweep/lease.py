@@ -18,7 +18,7 @@ _BEATS = 4
 
 
 @contextmanager
-def held(ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS) -> Iterator[Lease]:
+def hold_lease(ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS) -> Iterator[Lease]:
     """The lease of a dataset, refused with who has it; given up at the end, however it comes."""
     lease = ledger.leases.take(dataset, holder, seconds)
     over = threading.Event()

@@ -19,17 +19,17 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.stores.postponing import Expected, Postponing
+from retention_assets.stores.postponing import ExpiryCount, PostponingStore
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.sweep.lease import held
-from retention_assets.sweep.read import StoreFailed, asked, said
+from retention_assets.sweep.lease import hold_lease
+from retention_assets.sweep.read import StoreFailed, call_store, error_text
 
 _DAY = timedelta(days=1)
 _MOST_SAID = 5
 
 
 @dataclass(frozen=True)
-class Kept:
+class PostponementResult:
     """What housekeeping did for one dataset, or in a rehearsal would do."""
 
     # Of a store that could not be asked for its datasets, `store/*`.
@@ -42,19 +42,19 @@ class Kept:
     left: int = 0
     errors: tuple[str, ...] = ()
     # What expires on the next day, by type. After what was done; in a rehearsal as it is.
-    tomorrow: tuple[Expected, ...] = ()
+    tomorrow: tuple[ExpiryCount, ...] = ()
     # Why nothing was done, or not all of it.
     refused: str | None = None
 
 
-def keep_house(
+def postpone_expiry(
     ledger: Ledger,
     stores: Mapping[str, Store],
     as_of: datetime,
     actor: str = "housekeeping",
     holds: Sequence[Hold] = (),
     dry_run: bool = False,
-) -> list[Kept]:
+) -> list[PostponementResult]:
     """Put off what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
 
     A store that is away, or a dataset at which something fails, is told as refused and keeps no other from being looked at:
@@ -65,34 +65,34 @@ def keep_house(
     ]
 
 
-def troubles(found: Iterable[Kept]) -> list[str]:
+def troubles(found: Iterable[PostponementResult]) -> list[str]:
     """What a person has to look at: why nothing was done, and what could not be put off."""
     return [f"{one.dataset}: {words}" for one in found for words in (one.refused, *one.errors) if words]
 
 
 def _of_store(
     ledger: Ledger, name: str, store: Store, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
-) -> Iterator[Kept]:
+) -> Iterator[PostponementResult]:
     """What was done for each dataset of one store, if it expires rows by itself and can be asked."""
     try:
-        able = asked(store, lambda: _able(store))
-        datasets = asked(able, able.datasets) if able else []
+        able = call_store(store, lambda: _able(store))
+        datasets = call_store(able, able.datasets) if able else []
     except StoreFailed as fault:
-        yield Kept(f"{name}/*", as_of, as_of, refused=str(fault))
+        yield PostponementResult(f"{name}/*", as_of, as_of, refused=str(fault))
         return
     if able:
         for dataset in datasets:
             yield _kept(ledger, able, dataset, as_of, actor, holds, dry_run)
 
 
-def _able(store: Store) -> Postponing | None:
-    return store if store.abilities.expiry and isinstance(store, Postponing) else None
+def _able(store: Store) -> PostponingStore | None:
+    return store if store.capabilities.expiry and isinstance(store, PostponingStore) else None
 
 
 def _kept(
-    ledger: Ledger, store: Postponing, dataset: str, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
-) -> Kept:
-    kept = Kept(dataset, as_of, as_of)
+    ledger: Ledger, store: PostponingStore, dataset: str, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
+) -> PostponementResult:
+    kept = PostponementResult(dataset, as_of, as_of)
     try:
         ahead = store.putting_off
         kept = replace(kept, within=as_of + timedelta(days=ahead.days), until=ahead.length.after(as_of))
@@ -100,21 +100,25 @@ def _kept(
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
         is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, as_of)
         if dry_run:
-            going = ledger.postponed.going(dataset)
+            going = ledger.postponements.going(dataset)
             found = _to_put_off(store, kept, must, is_held, going)
             kept = replace(kept, postponed=sum(len(some) for some in found))
         else:
-            with held(ledger, dataset, actor):
-                going = ledger.postponed.going(dataset)
+            with hold_lease(ledger, dataset, actor):
+                going = ledger.postponements.going(dataset)
                 for some in _to_put_off(store, kept, must, is_held, going):
                     kept = _put_off(ledger, store, kept, some, actor)
         return replace(kept, tomorrow=tuple(store.expected(dataset, tomorrow, tomorrow + _DAY, must)))
     except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
-        return replace(kept, refused=said(fault))
+        return replace(kept, refused=error_text(fault))
 
 
 def _to_put_off(
-    store: Postponing, kept: Kept, must: Sequence[str], is_held: Callable[[str], bool] | None, going: Collection[str]
+    store: PostponingStore,
+    kept: PostponementResult,
+    must: Sequence[str],
+    is_held: Callable[[str], bool] | None,
+    going: Collection[str],
 ) -> Iterator[list[Target]]:
     """What must not expire yet, piece by piece, without what a sweep has given its time."""
     for some in store.postponable(kept.dataset, kept.within, must, is_held):
@@ -122,8 +126,10 @@ def _to_put_off(
             yield mine
 
 
-def _put_off(ledger: Ledger, store: Postponing, kept: Kept, targets: list[Target], actor: str) -> Kept:
-    ledger.postponed.record(kept.dataset, [one.transaction for one in targets], kept.within, kept.until, actor)
+def _put_off(
+    ledger: Ledger, store: PostponingStore, kept: PostponementResult, targets: list[Target], actor: str
+) -> PostponementResult:
+    ledger.postponements.record(kept.dataset, [one.transaction for one in targets], kept.within, kept.until, actor)
     swept = store.postpone(kept.dataset, targets, kept.within, kept.until)
     done = sum(one.outcome is Outcome.EXPIRING for one in swept)
     errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome is Outcome.FAILED]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Look:
+class DatasetReading:
     """One dataset as a store had it. `token` is from before it was read; none if the store does not have the dataset."""
 
     dataset: str
@@ -42,11 +42,11 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StoreReading:
     """Datasets that were read together."""
 
     log: Log
-    looks: tuple[Look, ...]
+    looks: tuple[DatasetReading, ...]
 
     @property
     def newest_closed_at(self) -> datetime | None:
@@ -59,36 +59,36 @@ class StoreFailed(Refused):
     """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
 
 
-def asked(store: Store, question: Callable[[], T]) -> T:
+def call_store(store: Store, question: Callable[[], T]) -> T:
     """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
     try:
         return question()
     except Exception as fault:
-        raise StoreFailed(f"the store {store.name} failed: {said(fault)}") from fault
+        raise StoreFailed(f"the store {store.name} failed: {error_text(fault)}") from fault
 
 
-def said(fault: Exception) -> str:
+def error_text(fault: Exception) -> str:
     """An error as one line, with what kind it is where it is not made for people."""
     text = " ".join(str(fault).split())
     return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
 
 
-def read(store: Store, datasets: Sequence[str]) -> Reading:
+def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
     """Some datasets now. What changes from here on changes their tokens."""
-    tokens = asked(store, lambda: store.tokens(datasets))
-    log = sound_log(asked(store, lambda: store.read(datasets)))
+    tokens = call_store(store, lambda: store.tokens(datasets))
+    log = sound_log(call_store(store, lambda: store.read(datasets)))
     transactions = _sliced(log.transactions)
     about = _sliced(log.datasets)
     looks = []
     for name in datasets:
         one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
-        looks.append(Look(name, one, tokens.get(name)))
-    return Reading(log, tuple(looks))
+        looks.append(DatasetReading(name, one, tokens.get(name)))
+    return StoreReading(log, tuple(looks))
 
 
-def is_current(store: Store, look: Look) -> bool:
+def is_current(store: Store, look: DatasetReading) -> bool:
     """Whether the store still says what was read."""
-    present = asked(store, lambda: store.tokens([look.dataset]))
+    present = call_store(store, lambda: store.tokens([look.dataset]))
     return look.token is not None and present.get(look.dataset) == look.token
 
 

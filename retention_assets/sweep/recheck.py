@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.rules_in_force import Rules, rules_for
-from retention_assets.frames.arrays import joined, keys_of
+from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
+from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -34,7 +34,7 @@ from retention_assets.settings.model import Settings
 Version = tuple[str, int]
 
 
-class Why(TypedDict):
+class SpareReason(TypedDict):
     """A reason as verdicts have it."""
 
     code: str
@@ -50,7 +50,7 @@ _NOT_PURGING = "Its realm is not being purged any more."
 
 
 @dataclass(frozen=True)
-class Checked:
+class RecheckResult:
     """What the door says of some marks: those that may go, and of the others why not."""
 
     go: frozenset[int] = frozenset()
@@ -60,7 +60,7 @@ class Checked:
 
 
 @dataclass
-class Door:
+class Recheck:
     """The re-check of one run: policy versions are read from the book once."""
 
     ledger: Ledger
@@ -75,22 +75,22 @@ class Door:
         realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         return (*self._holds(), *realms)
 
-    def check(self, log: Log, marks: pa.Table, log_is_complete: bool) -> Checked:
+    def check(self, log: Log, marks: pa.Table, log_is_complete: bool) -> RecheckResult:
         """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
         Only where the log is the data, and only of what a sweep had begun, does missing from the one mean gone from the other.
         Elsewhere nobody knows: it is spared, and marked again should it come back.
         """
         holds = self._holds()
-        parts: list[Checked] = []
+        parts: list[RecheckResult] = []
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             mine = marks.filter(same)
             if (why := self._void(version)) is not None:
-                parts.append(Checked(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
+                parts.append(RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
             else:
                 parts.append(self._judged(log, mine, version, holds, log_is_complete))
-        return Checked(
+        return RecheckResult(
             frozenset(mark for part in parts for mark in part.go),
             frozenset(mark for part in parts for mark in part.in_latest_view),
             {mark: why for part in parts for mark, why in part.spared.items()},
@@ -120,8 +120,10 @@ class Door:
             self._versions[version] = item_of(stored.name, stored.content) if stored else None
         return self._versions[version]
 
-    def _judged(self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], log_is_complete: bool) -> Checked:
-        about = pc.unique(joined(marks["dataset"]))
+    def _judged(
+        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], log_is_complete: bool
+    ) -> RecheckResult:
+        about = pc.unique(join_chunks(marks["dataset"]))
         datasets = log.datasets.filter(pc.is_in(log.datasets["dataset"], about))
         rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds)
@@ -130,20 +132,20 @@ class Door:
         ids = np.asarray(marks["id"])
         known = np.asarray(pc.is_valid(at))
         found = verdicts.take(at.drop_null())
-        goes = np.asarray(pc.equal(joined(found["verdict"]).cast(pa.string()), "mark"))
+        goes = np.asarray(pc.equal(join_chunks(found["verdict"]).cast(pa.string()), "mark"))
         reasons = found["reasons"].to_pylist()
         if not goes.all():
             reasons = self._with_witnesses(rows, datasets, rules, at.drop_null(), reasons)
         # What closed after it was marked is another one of the same name, whose grace has not even begun.
-        closed = joined(rows["closed_at"]).take(at.drop_null())
-        marked = joined(marks["marked_at"]).filter(pa.array(known))
+        closed = join_chunks(rows["closed_at"]).take(at.drop_null())
+        marked = join_chunks(marks["marked_at"]).filter(pa.array(known))
         others = np.asarray(pc.fill_null(pc.greater(closed, marked), False))
         ours = ids[known].tolist()
         latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
         spared = {mark: _words(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
         spared |= dict.fromkeys(ids[known][goes & others].tolist(), _ANOTHER)
         spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
-        return Checked(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
+        return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
         """Of marks that no log has any more those that are spared, and why."""
@@ -158,28 +160,28 @@ class Door:
                 spared[row["id"]] = _NOT_IN_LOG
         return spared
 
-    def _verdicts(self, rows: pa.Table, datasets: pa.Table, rules: Rules) -> pa.Table:
+    def _verdicts(self, rows: pa.Table, datasets: pa.Table, rules: RulesInForce) -> pa.Table:
         return candidate_marks(rows, datasets, rules.policies, rules.holds, self.as_of)
 
     def _with_witnesses(
-        self, rows: pa.Table, datasets: pa.Table, rules: Rules, at: pa.Array, reasons: list[list[Why]]
-    ) -> list[list[Why]]:
+        self, rows: pa.Table, datasets: pa.Table, rules: RulesInForce, at: pa.Array, reasons: list[list[SpareReason]]
+    ) -> list[list[SpareReason]]:
         """Reasons that name who needs it now, also where the policy by itself would no longer select it.
 
         Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
         """
         eager = tuple(policy.model_copy(update={"select": Selection(), "latest_view": None}) for policy in rules.policies)
-        asked = self._verdicts(rows, datasets, Rules(eager, rules.holds)).take(at)["reasons"].to_pylist()
+        asked = self._verdicts(rows, datasets, RulesInForce(eager, rules.holds)).take(at)["reasons"].to_pylist()
         needed = [[one for one in why if Reason[one["code"]] in SPARING] for why in asked]
         return [[*(one for one in more if one not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
-    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold]) -> Rules:
+    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold]) -> RulesInForce:
         realm = realm_of(version[0])
         item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
         if isinstance(item, AspectEntry):
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
         policies = () if item is None else (item.model_copy(update={"limits": None}),)
-        return Rules(policies, tuple(holds))
+        return RulesInForce(policies, tuple(holds))
 
 
 def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
@@ -192,5 +194,5 @@ def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], trans
     return None
 
 
-def _words(reasons: Iterable[Why]) -> str:
+def _words(reasons: Iterable[SpareReason]) -> str:
     return " ".join(Reason[reason["code"]].text(reason["witness"]) for reason in reasons)

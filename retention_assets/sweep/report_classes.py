@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.rules_in_force import Rules
-from retention_assets.frames.arrays import joined
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.selectors import cut_off
-from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.policy.durations import Duration, from_micros, text_of
 from retention_assets.policy.model import Policy
 
@@ -26,12 +26,14 @@ CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", 
 _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
 
 
-def opening_of(dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rules: Rules, as_of: datetime) -> Opening:
+def opening_of(
+    dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rules: RulesInForce, as_of: datetime
+) -> OpenedReport:
     """The report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
     attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
     about = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, attributes)]
     terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
-    return Opening(
+    return OpenedReport(
         policies={policy.name: rules.versions.get(policy.name, 0) for policy in about},
         bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
         terminal_only=all(terminal) if terminal else None,
@@ -43,7 +45,7 @@ def opening_of(dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rule
 
 def classes_of(verdicts: pa.Table, marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
     """How many transactions are in each class. A mark says more than today's verdict."""
-    at = pc.index_in(joined(verdicts["transaction"]), value_set=joined(marks["transaction"]))
+    at = pc.index_in(join_chunks(verdicts["transaction"]), value_set=join_chunks(marks["transaction"]))
     unmarked = verdicts.filter(pc.is_null(at))
     found = Counter(_OF_VERDICT[verdict] for verdict in unmarked["verdict"].cast(pa.string()).to_pylist())
     mine = marks.take(at.drop_null())

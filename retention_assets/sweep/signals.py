@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stop_on_signals() -> Iterator[threading.Event]:
     """An event that is set when somebody asks the program to end. Only the main thread hears signals."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -26,7 +26,7 @@ import pyarrow.dataset as ds
 
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.outcomes import Outcome
-from retention_assets.pipeline.read_logs import Chosen, read_stores
+from retention_assets.pipeline.read_logs import ChosenDatasets, read_stores
 from retention_assets.pipeline.stage import Source, run_stage
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.model import Policy
@@ -118,7 +118,7 @@ class Hub:
         store = self.store()
         names = store.datasets()
         listed = perf_counter()
-        read_stores(spark, [Chosen(store, tuple(names))], str(folder / "log"))
+        read_stores(spark, [ChosenDatasets(store, tuple(names))], str(folder / "log"))
         read = perf_counter()
         judge = _judge(names)
         run_stage(spark, [Source(str(folder / "log"))], str(folder / "marks"), MARKS, judge, tuple(columns_for(judge.policies)))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.marks.candidates import prepare
+from retention_assets.ledger.marks.candidates import prepare_marks
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
@@ -274,7 +274,7 @@ def _counted(driver: Any) -> Counter[tuple[str, str]]:
 
 def _rows_of(amount: int) -> pa.Table:
     """The rows that marking would write."""
-    prepared = prepare(many(amount, amount // DATASETS), 1, T0)
+    prepared = prepare_marks(many(amount, amount // DATASETS), 1, T0)
     (lot,) = prepared.lots
     common = {
         "policy": lot.policy, "policy_version": lot.policy_version, "reason": lot.reason, "grace": lot.grace,

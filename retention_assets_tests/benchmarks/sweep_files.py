@@ -21,7 +21,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.kinds import FilesSettings
-from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
@@ -140,9 +140,9 @@ class Watched:
         return self.store.name
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """What the store can do."""
-        return self.store.abilities
+        return self.store.capabilities
 
     def datasets(self) -> list[str]:
         """The store's datasets."""
@@ -160,11 +160,11 @@ class Watched:
         """The store's own tokens."""
         return self._timed("look", lambda: self.store.tokens(datasets))
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What the store wants written down."""
         return self._timed("prepare", lambda: self.store.prepare(dataset, transactions))
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """What the store deletes."""
         return self._timed("delete", lambda: self.store.sweep(dataset, targets, parallelism))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from retention_assets.frames.soundness import sound_log
-from retention_assets.pipeline.read_logs import Chosen, read_stores
+from retention_assets.pipeline.read_logs import ChosenDatasets, read_stores
 from retention_assets.pipeline.stage import read_output
 from retention_assets_tests.benchmarks import iceberg
 from retention_assets_tests.benchmarks.measures import Contender
@@ -140,7 +140,7 @@ def _read(spark: "SparkSession", many: Many, log: Path) -> float:
     store = many.store()
     try:
         begin = perf_counter()
-        read_stores(spark, [Chosen(store, tuple(store.datasets()))], str(log))
+        read_stores(spark, [ChosenDatasets(store, tuple(store.datasets()))], str(log))
         return perf_counter() - begin
     finally:
         store.close()

@@ -150,7 +150,7 @@ def break_warehouse(lake: Lake) -> None:
     import pyarrow.parquet as pq
 
     with lake.opened() as ledger:
-        (folder,) = {one.folder for one in ledger.published.of("candidate_marks", ["lake/d"])}
+        (folder,) = {one.folder for one in ledger.publications.of("candidate_marks", ["lake/d"])}
     for file in (Path(folder) / "candidate_marks").glob("*.parquet"):
         rows = pq.read_table(file)
         is_last = pc.and_(pc.equal(rows["dataset"].cast(pa.string()), "lake/d"), pc.equal(rows["transaction"], "S3"))

@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets.demo.environment import build
+from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.durations import text_of
-from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets_tests.dagster.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -22,7 +22,7 @@ from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> None:
     """Loading must not start Spark, nor import what would."""
-    settings_file = build(tmp_path / "demo")
+    settings_file = build_environment(tmp_path / "demo")
     code = (
         "import os, sys; os.environ['RETENTION_CONFIG'] = sys.argv[1]; os.environ['JAVA_HOME'] = '/nowhere'; os.environ['PATH'] = '';"
         "from retention_assets.definitions import defs; import dagster as dg;"
@@ -79,7 +79,7 @@ def test_every_asset_says_what_it_is_and_where_it_is_written() -> None:
 
 
 def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> None:
-    settings = Settings(dagster=Catalog(source="https://git.example.com/data/retention/tree/main/"))
+    settings = Settings(dagster=DagsterSettings(source="https://git.example.com/data/retention/tree/main/"))
     metadata = build_defs(settings).get_repository_def().asset_graph.get(dg.AssetKey("purge_report")).metadata
     (code,) = metadata["dagster/code_references"].code_references
     assert code.url.startswith(
@@ -90,7 +90,7 @@ def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> N
 @pytest.mark.spark
 def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None:
     """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
-    settings = load_settings(build(tmp_path / "demo"))
+    settings = load_settings(build_environment(tmp_path / "demo"))
     with dg.instance_for_test() as instance:
         job = build_defs(settings).resolve_job_def("evaluate")
         assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
@@ -190,8 +190,8 @@ def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path,
     assert marked(lake) == {"lake/a", "lake/c"}
     assert [numbers[name].value for name in ("mark", "newly_marked")] == [4, 4]
     with lake.opened() as ledger:
-        assert ledger.published.datasets("branch_views") == ["lake/a", "lake/b", "lake/c"]
-        assert ledger.published.datasets("candidate_marks") == ["lake/a", "lake/c"]
+        assert ledger.publications.datasets("branch_views") == ["lake/a", "lake/b", "lake/c"]
+        assert ledger.publications.datasets("candidate_marks") == ["lake/a", "lake/c"]
 
 
 @pytest.mark.spark

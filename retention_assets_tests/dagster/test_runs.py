@@ -123,7 +123,7 @@ def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stor
     assert swept.asset_materialization.metadata["already_gone"].value == 2 * VERY_MANY // 1_000
     with lake.opened() as ledger:
         marks = ledger.marks.table()
-        (folder,) = {one.folder for one in ledger.published.of("candidate_marks")}
+        (folder,) = {one.folder for one in ledger.publications.of("candidate_marks")}
     assert Counter(marks["status"].to_pylist()) == {"SWEPT": 2 * VERY_MANY // 1_000}
     assert set(marks["dataset"].to_pylist()) == set(names[::1_000])
     verdicts = read_output(folder, candidate_marks.OUTPUT, columns=["dataset"])
@@ -156,7 +156,7 @@ def steps(result: dg.JobExecutionResult) -> list[str]:
 def published_by(lake: Lake, asset: str) -> set[str]:
     """The runs in whose folders the newest rows of an asset are."""
     with lake.opened() as ledger:
-        return {one.run for one in ledger.published.of(asset)}
+        return {one.run for one in ledger.publications.of(asset)}
 
 
 @pytest.mark.long
@@ -190,7 +190,7 @@ KILLED = """
 import os, signal, sys
 import dagster as dg
 from retention_assets.ledger.marks import Marks
-from retention_assets.ledger.published import Published
+from retention_assets.ledger.publications import Published
 from retention_assets_tests.test_runs import cycle
 
 def die(*_, **__):
@@ -241,7 +241,7 @@ def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
     ran = cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=instance)
     assert ran.success
     with lake.opened() as ledger:
-        folders = ledger.published.folders()
+        folders = ledger.publications.folders()
     warehouse = lake.folder / "warehouse"
     assert {str(folder) for name in IN_WAREHOUSE for folder in (warehouse / name).iterdir()} == folders
     assert lake.verified() == ()

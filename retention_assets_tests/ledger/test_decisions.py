@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import Outcome, as_loaded
+from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.ledger.acts import LATER, T0, candidates
@@ -20,15 +20,15 @@ def policy(age: str, name: str = "p") -> Policy:
     return Policy.model_validate({"name": name, "datasets": {"include": ("lake/*",)}, "select": {"older_than": age}})
 
 
-def outcomes(ledger: Ledger, *policies: Policy, overwrite: bool = False) -> list[Outcome]:
+def outcomes(ledger: Ledger, *policies: Policy, overwrite: bool = False) -> list[LoadOutcome]:
     return [one.outcome for one in ledger.book.load([as_loaded(one) for one in policies], "loader", overwrite)]
 
 
 def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None:
-    assert outcomes(ledger, policy("30d")) == [Outcome.WRITTEN]
-    assert outcomes(ledger, policy("P30D")) == [Outcome.SKIPPED]
-    assert outcomes(ledger, policy("31d")) == [Outcome.WRITTEN]
-    assert outcomes(ledger) == [Outcome.ABSENT]
+    assert outcomes(ledger, policy("30d")) == [LoadOutcome.WRITTEN]
+    assert outcomes(ledger, policy("P30D")) == [LoadOutcome.SKIPPED]
+    assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
+    assert outcomes(ledger) == [LoadOutcome.ABSENT]
     assert [(one.version, one.written_by, one.system) for one in ledger.book.versions("p")] == [
         (1, "loader", True),
         (2, "loader", True),
@@ -38,9 +38,9 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
 
 def test_what_a_person_wrote_stays_unless_overwritten(ledger: Ledger) -> None:
     ledger.book.write(policy("30d"), "ann", "agreed with legal")
-    assert outcomes(ledger, policy("31d")) == [Outcome.DRIFTED]
+    assert outcomes(ledger, policy("31d")) == [LoadOutcome.DRIFTED]
     assert [one.version for one in ledger.book.in_force()] == [1]
-    assert outcomes(ledger, policy("31d"), overwrite=True) == [Outcome.WRITTEN]
+    assert outcomes(ledger, policy("31d"), overwrite=True) == [LoadOutcome.WRITTEN]
 
 
 def test_a_revoked_policy_is_in_force_no_more_and_its_marks_are_orphaned(ledger: Ledger) -> None:
@@ -58,7 +58,7 @@ def test_a_revoked_policy_is_in_force_no_more_and_its_marks_are_orphaned(ledger:
 def test_loaders_at_once_write_each_version_once(ledger: Ledger) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: outcomes(ledger, policy("30d"))[0], range(8)))
-    assert sorted(found) == [Outcome.SKIPPED] * 7 + [Outcome.WRITTEN]
+    assert sorted(found) == [LoadOutcome.SKIPPED] * 7 + [LoadOutcome.WRITTEN]
 
 
 def test_a_visibility_mark_only_rises(ledger: Ledger) -> None:

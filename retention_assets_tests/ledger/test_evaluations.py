@@ -29,20 +29,20 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_a_ledger_begins_without_looks(ledger: Ledger) -> None:
-    assert ledger.looks.all().to_pylist() == []
+    assert ledger.evaluations.all().to_pylist() == []
 
 
 def test_looks_are_read_as_they_were_noted(ledger: Ledger) -> None:
     noted = [row("lake/a", then=LATER), row("lake/b", token=None), row("lake/ü 'x'", rules="")]
     ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(*noted))
-    assert ledger.looks.all().to_pylist() == noted
-    assert ledger.looks.all().schema == LOOK_ROWS
+    assert ledger.evaluations.all().to_pylist() == noted
+    assert ledger.evaluations.all().schema == LOOK_ROWS
 
 
 def test_the_newest_look_of_a_dataset_takes_the_place_of_the_one_before(ledger: Ledger) -> None:
     ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(row("lake/a", then=LATER), row("lake/b")))
     ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(row("lake/a", token="2", rules="s", at=LATER)))
-    assert ledger.looks.all().to_pylist() == [row("lake/a", token="2", rules="s", at=LATER), row("lake/b")]
+    assert ledger.evaluations.all().to_pylist() == [row("lake/a", token="2", rules="s", at=LATER), row("lake/b")]
 
 
 def test_a_look_is_there_only_with_the_marks_that_came_of_it(ledger: Ledger) -> None:
@@ -50,7 +50,7 @@ def test_a_look_is_there_only_with_the_marks_that_came_of_it(ledger: Ledger) -> 
     with pytest.raises(ValueError, match="null"):
         ledger.marks.mark(candidates(["T1"]), T0, "evaluation", looks=pa.table({name: [None] for name in LOOK_ROWS.names}))
     assert ledger.marks.table().num_rows == 0
-    assert ledger.looks.all().num_rows == 0
+    assert ledger.evaluations.all().num_rows == 0
 
 
 def test_a_look_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
@@ -63,7 +63,7 @@ def test_a_look_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
 def test_ten_thousand_looks_are_one_transaction(ledger: Ledger) -> None:
     names = [f"lake/{number:05}" for number in range(10_000)]
     ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(*(row(name) for name in names)))
-    assert ledger.looks.all()["dataset"].to_pylist() == names
+    assert ledger.evaluations.all()["dataset"].to_pylist() == names
 
 
 # --- what takes a mark away has its dataset looked at again ---
@@ -79,7 +79,7 @@ def looked_at(ledger: Ledger) -> Ledger:
 
 def standing(ledger: Ledger) -> list[str]:
     """The datasets with a look for which it is not time again."""
-    rows = ledger.looks.all().to_pylist()
+    rows = ledger.evaluations.all().to_pylist()
     assert all(row["next_look"] in (None, row["looked_at"]) for row in rows)
     return [row["dataset"] for row in rows if row["next_look"] is None]
 

@@ -11,7 +11,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.invariants import Invariant, Violation
-from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
@@ -34,7 +34,7 @@ def lived(ledger: Ledger) -> Ledger:
     ledger.book.write(Policy.model_validate(POLICY), "ann")
     ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0, "run one")
     ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "run one")
-    ledger.reports.open(DAY, "lake/d", Opening(classes={"due": 4}), LATER, "sweeper")
+    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 4}), LATER, "sweeper")
     ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
     lease, plan, batch = planned(ledger)
     begun = ledger.sweeps.begin(lease, plan, batch)

@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, statuses
@@ -30,7 +30,7 @@ def works(ledger: Ledger, store: Path) -> None:
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     with contextlib.suppress(Refused):
         ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
-    ledger.reports.open(TODAY, "lake/d", Opening(), LATER, "sweeper")
+    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
     lease = ledger.leases.take("lake/d", "sweeper")
     left = ledger.sweeps.left("lake/d")["id"].to_pylist()
     ledger.sweeps.settle(lease, [deletes(mark, store) for mark in left], TODAY)

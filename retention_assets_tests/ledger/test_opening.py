@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
 from retention_assets.ledger.migrations import FOLDER
-from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.schema import METADATA, REVISION
 from retention_assets.settings.urls import Url
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates
@@ -79,7 +79,7 @@ def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path
         (report,) = ledger.reports.of(date(2026, 1, 8))
         assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
         assert report["due_by"] == report["started_at"]
-        assert not ledger.reports.open(date(2026, 1, 8), "lake/d", Opening(), LATER, "sweeper")
+        assert not ledger.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease, LeaseLost
-from retention_assets.ledger.reports import Opening
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
@@ -24,7 +24,7 @@ EXPIRED = "UPDATE leases SET expires_at = taken_at"
 def marked(ledger: Ledger) -> Ledger:
     """Three marks, and a report that is open for them."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
-    ledger.reports.open(TODAY, "lake/d", Opening(), LATER, "sweeper")
+    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
     return ledger
 
 
@@ -186,12 +186,12 @@ def test_who_lost_the_lease_writes_nothing(
 
 def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
     marked.marks.mark(candidates(["T1", "T2", "T3", "T4"], "lake/e"), T0, "evaluation")
-    assert not marked.reports.open(TODAY, "lake/d", Opening({"q": 9}), LATER, "sweeper")
-    assert marked.reports.open(TODAY, "lake/e", Opening({"p": 1}, classes={"mark": 4, "keep": 2}), LATER, "sweeper", log=6)
+    assert not marked.reports.open(TODAY, "lake/d", OpenedReport({"q": 9}), LATER, "sweeper")
+    assert marked.reports.open(TODAY, "lake/e", OpenedReport({"p": 1}, classes={"mark": 4, "keep": 2}), LATER, "sweeper", log=6)
     assert marked.reports.sum_of(TODAY, TODAY)["to_delete"] == 7
     assert marked.reports.sum_of(date(2025, 1, 1), date(2025, 1, 2))["to_delete"] == 0
     with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
-        marked.reports.open(TODAY, "lake/f", Opening(classes={"mark": 1}), LATER, "sweeper", log=2)
+        marked.reports.open(TODAY, "lake/f", OpenedReport(classes={"mark": 1}), LATER, "sweeper", log=2)
     assert marked.reports.days() == [TODAY]
     assert marked.verify().faults == ()
 
@@ -221,7 +221,7 @@ def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) ->
     counted = ("to_delete", "deleted", "already_gone", "failed", "bytes_to_free", "bytes_freed")
     assert [marked.reports.of(TODAY)[0][name] for name in counted] == [3, 3, 0, 0, 30, 30]
     assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [2, 1, 1, 1, 20, 20]
-    assert marked.reports.open(TOMORROW, "lake/d", Opening(), LATER + DAY, "sweeper")
+    assert marked.reports.open(TOMORROW, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
     # What failed is still open, so it is part of what tomorrow is to delete.
     assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [3, 1, 1, 1, 30, 20]
     assert marked.reports.days() == [TOMORROW, TODAY]
@@ -258,6 +258,6 @@ def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: L
     assert [report["deleted"] for report in marked.reports.of(TOMORROW)] == [1]
     # Should it begin after all, it is not finished before what is due then is done.
     marked.marks.mark(candidates(["M1"]), T0, "evaluation")
-    assert marked.reports.open(TOMORROW, "lake/d", Opening(), LATER + DAY, "sweeper")
+    assert marked.reports.open(TOMORROW, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
     (report,) = marked.reports.of(TOMORROW)
     assert (report["to_delete"], report["deleted"], report["finished_at"]) == (2, 1, None)

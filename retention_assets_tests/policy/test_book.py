@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from retention_assets.errors import BadInput
 from retention_assets.policy.book import (
     EVERYWHERE,
-    Decision,
+    BookDecision,
     Loaded,
-    Outcome,
+    LoadOutcome,
     Stored,
     as_loaded,
     canonical,
     compare,
+    datasets_touched,
     digest_of,
     item_of,
     scope_of,
-    touched,
 )
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.model import Datasets, Policy
@@ -48,7 +48,7 @@ def stored(item: Item, system: bool = True, version: int = 3, revoked: bool = Fa
     return Stored(item.name, content, digest_of(content), version, by, THEN, system, revoked)
 
 
-def decide(book: Item | None, file: Item | None, overwrite: bool = False, **how: bool) -> Decision:
+def decide(book: Item | None, file: Item | None, overwrite: bool = False, **how: bool) -> BookDecision:
     """The one decision about one entry."""
     (decision,) = compare([stored(book, **how)] if book else [], [as_loaded(file)] if file else [], overwrite)
     return decision
@@ -162,7 +162,7 @@ def test_the_loaded_entries_come_in_their_order_and_then_those_of_the_book_alone
     book = [stored(policy("z")), stored(policy("b")), stored(policy("k")), stored(policy("a"))]
     decisions = compare(book, [as_loaded(policy("k")), as_loaded(policy("c"))])
     assert [(decision.name, decision.outcome) for decision in decisions] == [
-        ("k", Outcome.SKIPPED), ("c", Outcome.WRITTEN), ("a", Outcome.ABSENT), ("b", Outcome.ABSENT), ("z", Outcome.ABSENT),
+        ("k", LoadOutcome.SKIPPED), ("c", LoadOutcome.WRITTEN), ("a", LoadOutcome.ABSENT), ("b", LoadOutcome.ABSENT), ("z", LoadOutcome.ABSENT),
     ]  # fmt: skip
 
 
@@ -312,7 +312,7 @@ NOT_UNDERSTOOD = replace(stored(OLD), content='{"name": "p", "rule": "of an earl
 )
 def test_what_has_to_be_evaluated_again(book: Stored | None, file: Item | None, scopes: list[list[str]]) -> None:
     decisions = compare([book] if book else [], [as_loaded(file)] if file else [], stores=["meta"])
-    assert touched(decisions) == [Datasets(include=tuple(include)) for include in scopes]
+    assert datasets_touched(decisions) == [Datasets(include=tuple(include)) for include in scopes]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_policys_exceptions_are_part_of_its_scope() -> None:
 
 def test_a_scope_that_several_changes_share_is_given_once() -> None:
     decisions = compare([], [as_loaded(policy("a")), as_loaded(policy("b")), as_loaded(policy("c", include="x/y"))])
-    assert [scope.include for scope in touched(decisions)] == [("lake/*",), ("x/y",)]
+    assert [scope.include for scope in datasets_touched(decisions)] == [("lake/*",), ("x/y",)]
 
 
 # --- laws, on random books and files ---
@@ -352,10 +352,10 @@ BOOKS = st.lists(
 FILES = st.lists(ITEMS.map(as_loaded), max_size=6, unique_by=lambda one: one.name)
 
 
-def after(book: list[Stored], decisions: list[Decision]) -> list[Stored]:
+def after(book: list[Stored], decisions: list[BookDecision]) -> list[Stored]:
     """The book once the decisions are carried out."""
     versions = {entry.name: entry for entry in book}
-    versions |= {found.name: found.written("loader", NOW) for found in decisions if found.outcome is Outcome.WRITTEN}
+    versions |= {found.name: found.written("loader", NOW) for found in decisions if found.outcome is LoadOutcome.WRITTEN}
     return list(versions.values())
 
 
@@ -364,9 +364,9 @@ def test_loading_again_writes_nothing(book: list[Stored], files: list[Loaded], o
     """Else every start of the program would write versions, and re-evaluate for nothing."""
     first = compare(book, files, overwrite)
     second = compare(after(book, first), files, overwrite)
-    expected = [Outcome.SKIPPED if one.outcome is Outcome.WRITTEN else one.outcome for one in first]
+    expected = [LoadOutcome.SKIPPED if one.outcome is LoadOutcome.WRITTEN else one.outcome for one in first]
     assert [one.outcome for one in second] == expected
-    assert touched(second) == []
+    assert datasets_touched(second) == []
 
 
 @given(BOOKS, FILES, st.booleans())
@@ -409,5 +409,5 @@ def test_the_order_of_the_book_and_of_the_files_changes_no_decision(
 @given(BOOKS, FILES, st.booleans())
 def test_versions_count_up_by_one(book: list[Stored], files: list[Loaded], overwrite: bool) -> None:
     before = {one.name: one.version for one in book}
-    written = [one for one in compare(book, files, overwrite) if one.outcome is Outcome.WRITTEN]
+    written = [one for one in compare(book, files, overwrite) if one.outcome is LoadOutcome.WRITTEN]
     assert all(one.written("loader", NOW).version == before.get(one.name, 0) + 1 for one in written)

@@ -24,10 +24,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.errors import Expected, Problem
+from retention_assets.errors import InvalidValue, Problem
 from retention_assets.frames.log import INSTANT, LOG
 from retention_assets.frames.verdicts import where_condition as evaluation
-from retention_assets.frames.verdicts.where_condition import holds
+from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.policy.durations import micros, parse_instant
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.model import Selection
@@ -66,13 +66,13 @@ def at(text: str) -> datetime:
 
 def held(text: str, rows: pa.Table) -> list[str]:
     """The transactions that a condition holds for."""
-    bits = holds(parse_condition(text), rows)
+    bits = evaluate(parse_condition(text), rows)
     assert bits.dtype == np.bool_
     return [name for name, bit in zip(rows["transaction"].to_pylist(), bits.tolist(), strict=True) if bit]
 
 
-def refusal(text: str) -> Expected:
-    with pytest.raises(Expected) as caught:
+def refusal(text: str) -> InvalidValue:
+    with pytest.raises(InvalidValue) as caught:
         parse_condition(text)
     return caught.value
 
@@ -415,13 +415,13 @@ def test_a_table_without_rows_holds_none(text: str, empty: pa.Table) -> None:
 
 
 def test_only_the_columns_that_are_read_need_to_be_there() -> None:
-    assert holds(parse_condition("bytes > 5"), pa.table({"bytes": [1, 9, None]})).tolist() == [False, True, False]
+    assert evaluate(parse_condition("bytes > 5"), pa.table({"bytes": [1, 9, None]})).tolist() == [False, True, False]
 
 
 def test_rows_are_looked_at_in_parts_and_answered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "_TOGETHER", 3)
     table = pa.table({"bytes": list(range(10))})
-    assert holds(parse_condition("bytes % 2 = 1"), table).tolist() == [False, True] * 5
+    assert evaluate(parse_condition("bytes % 2 = 1"), table).tolist() == [False, True] * 5
 
 
 def test_a_million_rows_are_judged_as_arrays() -> None:
@@ -430,7 +430,7 @@ def test_a_million_rows_are_judged_as_arrays() -> None:
     keys, values = pa.array(["a", "tier", "n"] * count), pa.array(["x", "bronze", "17"] * count)
     rows = pa.table({"bytes": np.arange(count), "attributes": pa.MapArray.from_arrays(offsets, keys, values)})
     condition = parse_condition("attributes['tier'] = 'bronze' AND CAST(attributes['n'] AS BIGINT) > 5 AND bytes * 2 < 1000")
-    assert holds(condition, rows).sum() == 500
+    assert evaluate(condition, rows).sum() == 500
 
 
 # --- What is refused -------------------------------------------------------------------------------------------------
@@ -737,7 +737,7 @@ ACCEPTED = [
 def test_accepts_up_to_the_limits(text: str) -> None:
     condition = parse_condition(text)
     assert condition.text == text.strip()
-    assert holds(condition, ROWS).shape == (4,)
+    assert evaluate(condition, ROWS).shape == (4,)
 
 
 @pytest.mark.parametrize("text", [text for text, piece, _ in REFUSED if "deep" in piece] + ACCEPTED)
@@ -748,7 +748,7 @@ def test_does_not_need_much_of_the_stack(text: str) -> None:
             return below(levels - 1)
         try:
             return parse_condition(text) is not None
-        except Expected:
+        except InvalidValue:
             return False
 
     assert below(400) in (True, False)
@@ -878,9 +878,9 @@ def check_any(text: str) -> None:
     """A text is refused with Expected, or is a condition that can be asked of any rows. There is no third."""
     try:
         condition = parse_condition(text)
-    except Expected:
+    except InvalidValue:
         return
-    assert holds(condition, ROWS).shape == (4,)
+    assert evaluate(condition, ROWS).shape == (4,)
     assert parse_condition(condition.text) == condition
 
 
@@ -1179,9 +1179,9 @@ def test_duckdb_answers_the_same(engine: duckdb.DuckDBPyConnection, tree: Term, 
     parts = [term for term in _terms(tree) if term.kind is Kind.TRUTH]
     query = ", ".join(f"({as_duckdb(part)})" for part in parts)
     for part, answers in zip(parts, zip(*engine.execute(f"SELECT {query} FROM rows").fetchall(), strict=True), strict=True):
-        assert holds(Condition("", part), table).tolist() == [answer is True for answer in answers]
+        assert evaluate(Condition("", part), table).tolist() == [answer is True for answer in answers]
         opposite = Apply("not", (part,), Kind.TRUTH)
-        assert holds(Condition("", opposite), table).tolist() == [answer is False for answer in answers]
+        assert evaluate(Condition("", opposite), table).tolist() == [answer is False for answer in answers]
 
 
 @settings(max_examples=600, deadline=None)

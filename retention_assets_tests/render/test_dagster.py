@@ -17,16 +17,16 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_ends import BRANCH_ENDS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
-from retention_assets.ledger.marks.pending import Spared, Waiting
+from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
 from retention_assets.policy.book import as_loaded, compare
 from retention_assets.policy.model import Policy
-from retention_assets.render.dagster_branches import shown_branches
-from retention_assets.render.dagster_logs import LOG_COLUMNS, VERDICT_COLUMNS, VIEW_COLUMNS, shown_log
-from retention_assets.render.dagster_policies import shown_policies
-from retention_assets.render.dagster_sweeps import shown_spared
+from retention_assets.render.dagster_branches import branch_metadata
+from retention_assets.render.dagster_logs import LOG_COLUMNS, VERDICT_COLUMNS, VIEW_COLUMNS, log_metadata
+from retention_assets.render.dagster_policies import policy_metadata
+from retention_assets.render.dagster_sweeps import spared_metadata
 from retention_assets.render.dagster_tables import MOST_SHOWN, bar, size
-from retention_assets.render.dagster_verdicts import shown_reasons, shown_verdicts
-from retention_assets.render.dagster_waiting import shown_waiting
+from retention_assets.render.dagster_verdicts import reason_metadata, verdict_metadata
+from retention_assets.render.dagster_waiting import pending_metadata
 
 AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -85,7 +85,7 @@ def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
         LOG,
     )
     largest = [{"dataset": f"lake/{name}", "transactions": 1, "bytes": amount} for name, amount in (("b", 0), ("a", 2048))]
-    shown = shown_log(column_statistics(log), largest)
+    shown = log_metadata(column_statistics(log), largest)
     assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2048, "branches": 2, "tags": 1}
     columns = {row["column"]: row for row in rows(shown["columns"])}
     assert columns["closed_at"] == {
@@ -99,13 +99,13 @@ def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
 
 
 def test_an_empty_log_is_shown_too() -> None:
-    shown = shown_log(column_statistics(LOG.empty_table()), [])
+    shown = log_metadata(column_statistics(LOG.empty_table()), [])
     assert (shown["bytes"], rows(shown["largest_datasets"])) == (0, [])
 
 
 def test_no_more_than_the_largest_datasets_are_shown() -> None:
     many = [{"dataset": f"lake/{number}", "transactions": 1, "bytes": number} for number in range(100)]
-    shown = rows(shown_log(column_statistics(LOG.empty_table()), many)["largest_datasets"])
+    shown = rows(log_metadata(column_statistics(LOG.empty_table()), many)["largest_datasets"])
     assert [row["bytes"] for row in shown] == list(range(99, 99 - LARGEST, -1))
 
 
@@ -117,7 +117,7 @@ def test_the_largest_branches_of_all_parts_stand_first_and_the_table_ends() -> N
         ],
         BRANCH_ENDS,
     )
-    shown = rows(shown_branches(ends))
+    shown = rows(branch_metadata(ends))
     assert len(shown) == MOST_SHOWN
     assert shown[0] == {
         "dataset": "lake/d", "branch": f"b{MOST_SHOWN + 4}", "views": 2, "transactions": MOST_SHOWN + 4, "newest_close": "",
@@ -139,7 +139,7 @@ def test_a_policy_is_shown_with_its_sentence_and_what_a_person_must_look_at_firs
         for name, days, by in (("same", 30, "::"), ("changed", 90, "ann"), ("gone", 7, "::"))
     ]
     stored[1] = stored[1].__class__(**{**stored[1].__dict__, "system": False})
-    shown = {row["policy"]: row for row in rows(shown_policies(compare(stored, loaded), stored))}
+    shown = {row["policy"]: row for row in rows(policy_metadata(compare(stored, loaded), stored))}
     assert list(shown) == ["changed", "gone", "new", "same"]
     assert {name: row["outcome"] for name, row in shown.items()} == {
         "changed": "drifted", "gone": "absent", "new": "written", "same": "skipped",
@@ -159,7 +159,7 @@ def test_verdicts_are_summed_over_parts() -> None:
             {"verdict": "keep", "policy": None, "count_all": 4, "bytes_sum": None, **part},
         ]
     )
-    shown = shown_verdicts(sums)
+    shown = verdict_metadata(sums)
     assert {name: value for name, value in shown.items() if name != "by_policy"} == {
         "dagster/row_count": 9, "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
         "open": 0, "open_bytes": 0,
@@ -178,7 +178,7 @@ def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:
         ],
         WHY,
     )
-    shown = shown_reasons(reasons)
+    shown = reason_metadata(reasons)
     (reason,) = rows(shown["reasons"])
     assert (reason["transactions"], reason["bytes"], reason["meaning"]) == (7, 7, Reason.LATEST_VIEW.text("…"))
     (one,) = rows(shown["why"])
@@ -193,13 +193,13 @@ def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:
 
 def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
     waiting = [
-        Waiting("p", AS_OF - 8 * DAY, AS_OF - DAY, False, 2, 20),
-        Waiting("p", AS_OF - 7 * DAY, AS_OF, False, 1, 10),
-        Waiting("q", AS_OF, AS_OF + 9 * DAY, True, 4, 40),  # a sweep has begun on it, whatever its day was
-        Waiting("q", AS_OF, AS_OF + timedelta(hours=30), False, 8, 80),
-        Waiting("p", AS_OF, AS_OF + timedelta(hours=47), False, 16, 160),
+        PendingGroup("p", AS_OF - 8 * DAY, AS_OF - DAY, False, 2, 20),
+        PendingGroup("p", AS_OF - 7 * DAY, AS_OF, False, 1, 10),
+        PendingGroup("q", AS_OF, AS_OF + 9 * DAY, True, 4, 40),  # a sweep has begun on it, whatever its day was
+        PendingGroup("q", AS_OF, AS_OF + timedelta(hours=30), False, 8, 80),
+        PendingGroup("p", AS_OF, AS_OF + timedelta(hours=47), False, 16, 160),
     ]
-    shown = shown_waiting(waiting, AS_OF)
+    shown = pending_metadata(waiting, AS_OF)
     by_day = rows(shown.pop("due_by_day"))
     assert shown == {
         "marked": 31, "marked_bytes": 310, "due": 7, "due_bytes": 70, "waiting": 24, "waiting_bytes": 240,
@@ -210,11 +210,11 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
 
 
 def test_nothing_waits() -> None:
-    shown = shown_waiting([], AS_OF)
+    shown = pending_metadata([], AS_OF)
     assert rows(shown.pop("due_by_day")) == []
     assert set(shown.values()) == {0}
 
 
 def test_what_was_spared_is_shown_by_reason_with_most_marks_first() -> None:
-    shown = rows(shown_spared([Spared("lake/a", "held", 1, "T9"), Spared("lake/b", "a tag pins it", 5, "T1")]))
+    shown = rows(spared_metadata([SparedGroup("lake/a", "held", 1, "T9"), SparedGroup("lake/b", "a tag pins it", 5, "T1")]))
     assert [(row["dataset"], row["marks"], row["for_example"]) for row in shown] == [("lake/b", 5, "T1"), ("lake/a", 1, "T9")]

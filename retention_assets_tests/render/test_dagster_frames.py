@@ -14,9 +14,9 @@ import pytest
 
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import LOG, Log
-from retention_assets.frames.statistics import LARGEST, column_statistics, largest_datasets, merged
+from retention_assets.frames.statistics import LARGEST, column_statistics, largest_datasets, merge_statistics
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.reason_counts import EXAMPLES, together, why
+from retention_assets.frames.verdicts.reason_counts import EXAMPLES, count_reasons, merge_reason_counts
 from retention_assets.frames.views.branch_ends import branch_ends
 from retention_assets.frames.views.branch_views import branch_views, branch_views_and_ends
 from retention_assets.frames.views.history import History
@@ -124,9 +124,9 @@ def test_no_transactions_have_no_branches() -> None:
 
 def test_columns_are_counted_as_loops_count_them_and_parts_add_up(log: Log) -> None:
     rows = log.transactions.to_pylist()
-    whole = {row["column"]: row for row in merged(column_statistics(log.transactions))}
+    whole = {row["column"]: row for row in merge_statistics(column_statistics(log.transactions))}
     parts = pa.concat_tables([column_statistics(part) for part in halves(log.transactions)])
-    assert {row["column"]: row for row in merged(parts)} == whole
+    assert {row["column"]: row for row in merge_statistics(parts)} == whole
     assert list(whole) == LOG.names
     for name in ("bytes", "files", "ordinal"):
         there = [row[name] for row in rows if row[name] is not None]
@@ -149,7 +149,7 @@ def test_a_sum_of_sizes_does_not_wrap_around(tmp_path: Path) -> None:
     drawing = " - ".join(f"A{number}:APPEND@{9 - number}d" for number in range(4))
     small = logged(tmp_path, [history(f"main: {drawing}"), history("main: S:SNAPSHOT@1d", dataset="lake/small")]).transactions
     table = small.set_column(LOG.get_field_index("bytes"), LOG.field("bytes"), [[*[huge] * 4, 5]])
-    (found,) = [row for row in merged(column_statistics(table)) if row["column"] == "bytes"]
+    (found,) = [row for row in merge_statistics(column_statistics(table)) if row["column"] == "bytes"]
     assert found["total"] == 4 * huge + 5
     rows = largest_datasets(table).to_pylist()
     assert [int(row["bytes"]) for row in rows] == [4 * huge, 5]
@@ -167,7 +167,7 @@ def test_the_largest_datasets_are_those_with_most_bytes(log: Log) -> None:
 
 
 def test_nothing_has_statistics_too() -> None:
-    rows = list(merged(column_statistics(LOG.empty_table())))
+    rows = list(merge_statistics(column_statistics(LOG.empty_table())))
     assert [row["rows"] for row in rows] == [0] * len(LOG)
     assert len(largest_datasets(LOG.empty_table())) == 0
 
@@ -192,7 +192,7 @@ def test_reasons_are_counted_as_a_loop_counts_them(log: Log, verdicts: pa.Table)
             counts[key] += 1
             sizes[key] += size or 0
             given.add((*key, row["dataset"], row["transaction"], row["policy"], reason["witness"]))
-    rows = together(why(verdicts, log.transactions["bytes"]).to_pylist())
+    rows = merge_reason_counts(count_reasons(verdicts, log.transactions["bytes"]).to_pylist())
     assert {(row["verdict"], row["code"]): row["transactions"] for row in rows} == counts
     assert {(row["verdict"], row["code"]): row["bytes"] for row in rows} == sizes
     assert len(counts) > 10
@@ -205,17 +205,17 @@ def test_reasons_are_counted_as_a_loop_counts_them(log: Log, verdicts: pa.Table)
 def test_reasons_of_parts_add_up(log: Log, verdicts: pa.Table) -> None:
     cut = len(verdicts) // 3
     sizes = log.transactions["bytes"]
-    parts = [why(verdicts.slice(0, cut), sizes.slice(0, cut)), why(verdicts.slice(cut), sizes.slice(cut))]
-    apart = together(pa.concat_tables(parts).to_pylist())
-    whole = together(why(verdicts, sizes).to_pylist())
+    parts = [count_reasons(verdicts.slice(0, cut), sizes.slice(0, cut)), count_reasons(verdicts.slice(cut), sizes.slice(cut))]
+    apart = merge_reason_counts(pa.concat_tables(parts).to_pylist())
+    whole = merge_reason_counts(count_reasons(verdicts, sizes).to_pylist())
     pieces = pa.concat_tables([verdicts.slice(0, cut), verdicts.slice(cut)])
-    in_pieces = together(why(pieces, sizes).to_pylist())
+    in_pieces = merge_reason_counts(count_reasons(pieces, sizes).to_pylist())
     assert [{**row, "examples": None} for row in in_pieces] == [{**row, "examples": None} for row in whole]
     assert [{**row, "examples": None} for row in apart] == [{**row, "examples": None} for row in whole]
 
 
 def test_reasons_are_in_the_order_of_verdicts_and_the_most_frequent_first(log: Log, verdicts: pa.Table) -> None:
-    rows = together(why(verdicts, log.transactions["bytes"]).to_pylist())
+    rows = merge_reason_counts(count_reasons(verdicts, log.transactions["bytes"]).to_pylist())
     order = [("mark", "spare", "keep", "open").index(row["verdict"]) for row in rows]
     assert order == sorted(order)
     kept = [row["transactions"] for row in rows if row["verdict"] == "keep"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.dagster.headless import Ran, run_job
+from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=20 - S3:SNAPSHOT@1d=30"
@@ -23,7 +23,7 @@ def lake(tmp_path: Path, spark: object) -> Lake:
     return lake
 
 
-def run(lake: Lake, as_of: object) -> Ran:
+def run(lake: Lake, as_of: object) -> JobResult:
     ran = run_job(lake.settings, "cycle", as_of, log_level="critical")  # type: ignore[arg-type]
     assert set(ran.said) == {
         "retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report",

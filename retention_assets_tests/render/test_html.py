@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.render.html import MOST_SHOWN, page_of
-from retention_assets.report import CLASSES, DayReport, Line
+from retention_assets.report import CLASSES, DayReport, ReportLine
 
 DAY = date(2023, 5, 17)
 BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
@@ -59,12 +59,12 @@ class Page(HTMLParser):
         return " ".join("".join(text for where, text in self.texts if where != "style").split())
 
 
-def line(dataset: str = "lake/d", finished: bool = True, **fields: Any) -> Line:
+def line(dataset: str = "lake/d", finished: bool = True, **fields: Any) -> ReportLine:
     counters = {**dict.fromkeys(COUNTERS, 0), **{name: fields.pop(name) for name in COUNTERS if name in fields}}
-    return Line(dataset, counters, started_at=BEGAN, finished_at=ENDED if finished else None, **fields)
+    return ReportLine(dataset, counters, started_at=BEGAN, finished_at=ENDED if finished else None, **fields)
 
 
-def page(*lines: Line, last: date | None = None) -> Page:
+def page(*lines: ReportLine, last: date | None = None) -> Page:
     return Page(page_of(DayReport(DAY, lines, last)))
 
 
@@ -210,7 +210,7 @@ def test_a_thousand_datasets_and_no_more_are_all_listed() -> None:
 )
 def test_durations_are_said_for_people(ended: datetime, words: str) -> None:
     counters = dict.fromkeys(COUNTERS, 0)
-    assert words in page(Line("lake/d", counters, started_at=BEGAN, finished_at=ended)).text
+    assert words in page(ReportLine("lake/d", counters, started_at=BEGAN, finished_at=ended)).text
 
 
 def test_sizes_are_rounded_for_people_and_exact_on_asking() -> None:

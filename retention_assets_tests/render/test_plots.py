@@ -12,9 +12,9 @@ from xml.etree.ElementTree import Element, fromstring, tostring
 
 import pytest
 
-from retention_assets.ledger.marks.pending import Freed, Waiting
-from retention_assets.render.bars import COLOURS, NARROW, Plot, Series, address, by_tens, by_twos, drawn, largest
-from retention_assets.render.dagster_report import shown_plot, shown_strip
+from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup
+from retention_assets.render.bars import COLOURS, NARROW, Plot, Series, binary_ticks, data_uri, decimal_ticks, draw, largest
+from retention_assets.render.dagster_report import plot_markdown, strip_markdown
 from retention_assets.render.html import page_of
 from retention_assets.render.plots import DAYS, age_of, ages_plot, freed_days, freed_plot, freed_words, since
 from retention_assets.render.strips import MOST, strip
@@ -30,7 +30,7 @@ HOSTILE = "</style><script>alert(1)</script>&\"'\x00\u202e"
 def plot(*values: Sequence[int], names: Sequence[str] = "abcdefgh") -> Plot:
     labels = tuple(str(number) for number in range(len(values[0])))
     series = tuple(Series(name, tuple(mine)) for name, mine in zip(names, values, strict=False))
-    return Plot("title", "note", labels, series, str, by_tens)
+    return Plot("title", "note", labels, series, str, decimal_ticks)
 
 
 def heights(picture: Element) -> list[list[float]]:
@@ -47,20 +47,20 @@ def texts(picture: Element) -> str:
 
 
 def test_bars_are_as_high_as_their_values() -> None:
-    first, second = heights(drawn(plot([10, 0, 40], [0, 20, 10])))
+    first, second = heights(draw(plot([10, 0, 40], [0, 20, 10])))
     assert first[1] == pytest.approx(4 * first[0], abs=0.2)
     assert second[0] == pytest.approx(2 * first[0], abs=0.2)
     assert second[1] == pytest.approx(first[0], abs=0.2)
 
 
 def test_a_bar_stands_on_the_one_below_it() -> None:
-    below, above = (re.findall(r"M[\d.]+ ([\d.]+)v-([\d.]+)", one.get("d", "")) for one in drawn(plot([10], [30])).iter("path"))
+    below, above = (re.findall(r"M[\d.]+ ([\d.]+)v-([\d.]+)", one.get("d", "")) for one in draw(plot([10], [30])).iter("path"))
     assert float(above[0][0]) == pytest.approx(float(below[0][0]) - float(below[0][1]), abs=0.2)
 
 
 @pytest.mark.parametrize("width", [760, NARROW])
 def test_nothing_is_drawn_outside_the_picture(width: int) -> None:
-    picture = drawn(plot([10**12] * 90, [1] * 90, names=["a long name of a policy " * 3] * 2), width)
+    picture = draw(plot([10**12] * 90, [1] * 90, names=["a long name of a policy " * 3] * 2), width)
     for path in picture.iter("path"):
         for x, y, _, wide in re.findall(r"M([\d.]+) ([\d.]+)v(-[\d.]+)h([\d.]+)", path.get("d", "")):
             assert 0 <= float(x) <= float(x) + float(wide) <= width
@@ -70,28 +70,28 @@ def test_nothing_is_drawn_outside_the_picture(width: int) -> None:
 
 
 def test_what_is_there_at_all_can_be_seen() -> None:
-    (found,) = heights(drawn(plot([1, 10**9])))
+    (found,) = heights(draw(plot([1, 10**9])))
     assert found[0] == 1
 
 
 def test_labels_are_thinned_out_and_the_last_one_stays() -> None:
-    shown = [one.text for one in drawn(plot([1] * 90)).iter("text") if one.get("text-anchor") == "middle"]
+    shown = [one.text for one in draw(plot([1] * 90)).iter("text") if one.get("text-anchor") == "middle"]
     assert 2 < len(shown) < 40
     assert shown[-1] == "89"
 
 
 def test_without_values_there_is_only_the_answer() -> None:
-    picture = drawn(plot([0, 0, 0]))
+    picture = draw(plot([0, 0, 0]))
     assert texts(picture) == "title note"
     assert list(picture.iter("path")) == []
 
 
 @pytest.mark.parametrize("highest", [1, 2, 3, 4, 5, 7, 9, 10, 99, 1_000, 123_456_789, 2**40, 2**50 + 1])
-@pytest.mark.parametrize("step", [by_tens, by_twos])
+@pytest.mark.parametrize("step", [decimal_ticks, binary_ticks])
 def test_an_axis_has_few_lines_and_round_ones(highest: int, step: object) -> None:
     found = step(highest)  # type: ignore[operator]
     assert 1 <= -(-highest // found) <= 4
-    if step is by_twos:
+    if step is binary_ticks:
         assert found & (found - 1) == 0
     else:
         assert str(found).strip("0") in ("1", "2", "5")
@@ -110,13 +110,13 @@ def test_as_many_series_as_colours_keep_their_names() -> None:
 
 
 def test_both_themes_are_in_the_picture() -> None:
-    style = drawn(plot([1])).find("style")
+    style = draw(plot([1])).find("style")
     assert style is not None
     assert "@media(prefers-color-scheme:dark)" in (style.text or "")
 
 
 def test_names_are_shown_and_do_no_harm() -> None:
-    found = address(plot([3], [4], names=[HOSTILE, "good"]))
+    found = data_uri(plot([3], [4], names=[HOSTILE, "good"]))
     picture = fromstring(base64.b64decode(found.partition(",")[2]))
     tags = {one.tag.rpartition("}")[2] for one in picture.iter()}
     assert tags <= {"svg", "title", "style", "rect", "text", "tspan", "line", "path"}
@@ -126,8 +126,8 @@ def test_names_are_shown_and_do_no_harm() -> None:
 # --- which plots ------------------------------------------------------------------------------------------------------
 
 
-def freed(days_ago: int, policy: str, size: int) -> Freed:
-    return Freed(NOW - days_ago * DAY, policy, 1, size)
+def freed(days_ago: int, policy: str, size: int) -> FreedGroup:
+    return FreedGroup(NOW - days_ago * DAY, policy, 1, size)
 
 
 def test_the_title_says_how_much_was_freed_and_by_whom() -> None:
@@ -138,7 +138,7 @@ def test_the_title_says_how_much_was_freed_and_by_whom() -> None:
     assert (shown.labels[0], shown.labels[-1]) == ("31 May", "9 Jun")
     assert {one.name: sum(one.values) for one in shown.series} == {"raw": 3 * 2**20, "trash": 2**20}
     assert found.totals[7] == 2**20
-    assert "2 MiB" in texts(drawn(shown))
+    assert "2 MiB" in texts(draw(shown))
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_a_plot_looks_back_a_month_at_most_and_at_no_day_after_its_last() -> Non
     assert since(TODAY).date() == found.days[0]
 
 
-def waiting(days_ago: int, due_in: int, marks: int, sweeping: bool = False) -> Waiting:
-    return Waiting("p", NOW - days_ago * DAY, NOW + due_in * DAY, sweeping, marks, 10 * marks)
+def waiting(days_ago: int, due_in: int, marks: int, sweeping: bool = False) -> PendingGroup:
+    return PendingGroup("p", NOW - days_ago * DAY, NOW + due_in * DAY, sweeping, marks, 10 * marks)
 
 
 def test_marks_are_shown_by_age_and_what_is_due_apart() -> None:
@@ -196,7 +196,7 @@ def test_an_age_is_of_whole_days(hours: float, label: str) -> None:
 # --- where they are shown ---------------------------------------------------------------------------------------------
 
 
-def busiest() -> list[Freed]:
+def busiest() -> list[FreedGroup]:
     """A month in which every policy has freed something every day."""
     return [
         freed(day, f"a-policy-with-a-long-name-{policy}", 2**40 + day * policy) for day in range(DAYS) for policy in range(9)
@@ -204,21 +204,21 @@ def busiest() -> list[Freed]:
 
 
 def test_the_largest_picture_stays_below_thirty_thousand_characters() -> None:
-    found = address(freed_plot(freed_days(busiest(), TODAY)))
+    found = data_uri(freed_plot(freed_days(busiest(), TODAY)))
     assert found.startswith("data:image/svg+xml;base64,")
     assert 5_000 < len(found) < 30_000
 
 
 def test_a_plot_is_an_image_in_markdown_with_its_answer_in_words() -> None:
-    words = shown_plot(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
+    words = plot_markdown(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
     assert re.fullmatch(r"!\[10 B freed in 7 days, all by raw\(1\)\]\(data:image/svg\+xml;base64,[A-Za-z0-9+/=]+\)", str(words))
 
 
 @pytest.mark.parametrize("found", [busiest(), [freed(3, "p", 5)], []], ids=["busy", "little", "nothing"])
-def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[Freed]) -> None:
+def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[FreedGroup]) -> None:
     """Dagster's page hides Markdown of a thousand characters or more behind a click."""
     days = freed_days(found, TODAY)
-    words = str(shown_strip(days).value)
+    words = str(strip_markdown(days).value)
     assert len(words) <= MOST < 1000
     shown = re.fullmatch(r"!\[(.*)\]\(data:image/svg\+xml,([^\s()]+)\)", words)
     assert shown is not None
@@ -229,7 +229,7 @@ def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[Freed]) -> None
 
 def test_a_strip_has_a_bar_for_each_day_with_something() -> None:
     days = freed_days([freed(3, "p", 50), freed(0, "q", 100)], TODAY)
-    bars = re.findall(r"v-(\d+)h", unquote(str(shown_strip(days).value)))
+    bars = re.findall(r"v-(\d+)h", unquote(str(strip_markdown(days).value)))
     assert bars == ["15", "30"]
 
 
@@ -258,4 +258,4 @@ def test_hostile_names_of_policies_stay_words_on_the_page() -> None:
     plots = [freed_plot(freed_days([freed(0, HOSTILE, 3), freed(0, "other", 2)], TODAY))]
     found = Page(page_of(DayReport(TODAY, (WHOLE,)), plots))
     assert {tag for tag, _ in found.found} & ACTIVE == set()
-    assert "script" not in tostring(drawn(plots[0])).decode().replace("&lt;script&gt;", "").replace("&lt;/script&gt;", "")
+    assert "script" not in tostring(draw(plots[0])).decode().replace("&lt;script&gt;", "").replace("&lt;/script&gt;", "")

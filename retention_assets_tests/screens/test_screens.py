@@ -18,7 +18,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.headless import run_job
-from retention_assets.demo.environment import build
+from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.ledger import open_ledger
 from retention_assets.settings.model import Settings, load_settings
@@ -63,7 +63,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Site]:
     """The demonstration after three days of it, served."""
     folder = tmp_path_factory.mktemp("site") / "demo"
-    settings_file = build(folder)
+    settings_file = build_environment(folder)
     settings = load_settings(settings_file)
     (folder / "dagster").mkdir(exist_ok=True)
     (folder / "dagster" / "dagster.yaml").write_text(DAGSTER)
@@ -244,5 +244,5 @@ def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
     page.until("location.pathname.startsWith('/runs/')")
     page.see("Success", seconds=PATIENCE)
     with open_ledger(site.settings.ledger) as ledger:
-        (story,) = ledger.story.of(mark["dataset"], [mark["transaction"]])[mark["transaction"]][-1:]
+        (story,) = ledger.histories.of(mark["dataset"], [mark["transaction"]])[mark["transaction"]][-1:]
     assert (story.status, story.changed_by, story.why) == ("UNMARKED", "ann", "still needed")

@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 import retention_assets
-from retention_assets.errors import BadInput, Expected, Problem
+from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
-from retention_assets.settings.environment import expanded
+from retention_assets.settings.environment import expand_text
 from retention_assets.settings.model import AutomationSettings, Settings, load_settings
-from retention_assets.settings.urls import Url, database_url, located, masked
+from retention_assets.settings.urls import Url, database_url, locate, mask_secrets
 from retention_assets.stores.kinds import AspectsSettings, FilesSettings, IcebergSettings, RecordsSettings
 
 ROOT = Path(retention_assets.__file__).parents[1]
@@ -199,7 +199,7 @@ def test_settings_import_no_framework_and_no_driver() -> None:
     ],
 )
 def test_a_value_is_expanded(text: str, answer: str) -> None:
-    assert expanded(text, {"A": "one", "B": "two", "EMPTY": "", "NESTED": "${A} $$ $x"}) == answer
+    assert expand_text(text, {"A": "one", "B": "two", "EMPTY": "", "NESTED": "${A} $$ $x"}) == answer
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_a_value_is_expanded(text: str, answer: str) -> None:
     ],
 )
 def test_a_dollar_that_begins_no_variable_is_refused(text: str) -> None:
-    with pytest.raises(Expected, match=r"begins no variable"):
-        expanded(text, {"A": "one"})
+    with pytest.raises(InvalidValue, match=r"begins no variable"):
+        expand_text(text, {"A": "one"})
 
 
 def test_what_the_environment_puts_in_stays_text(tmp_path: Path) -> None:
@@ -571,7 +571,7 @@ def test_no_repr_shows_a_password(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_masked(text: str, answer: str) -> None:
-    assert masked(text) == answer
+    assert mask_secrets(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_a_database_url_is_resolved(text: str, answer: str) -> None:
     ],
 )
 def test_a_place_is_resolved(text: str, answer: str) -> None:
-    assert located(text, Path("/home")) == answer
+    assert locate(text, Path("/home")) == answer
 
 
 def test_a_data_template_below_a_folder_with_braces_is_refused(tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import INSTANT
 from retention_assets.settings.urls import Url
 from retention_assets.sql import engines, streams
-from retention_assets.sql.databases import Database, WriteFailed
+from retention_assets.sql.databases import ForeignDatabase, WriteFailed
 
 ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
 @pytest.fixture
-def database(store_url: str) -> Iterator[Database]:
+def database(store_url: str) -> Iterator[ForeignDatabase]:
     """A database with one small table."""
-    database = Database(Url(store_url), "s")
+    database = ForeignDatabase(Url(store_url), "s")
     database.write(_made)
     yield database
     database.close()
@@ -41,7 +41,7 @@ def _made(connection: Connection) -> None:
     connection.execute(text("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"))
 
 
-def _rows(database: Database) -> list[tuple[int, str]]:
+def _rows(database: ForeignDatabase) -> list[tuple[int, str]]:
     with database.reading() as connection:
         return [(row.k, row.v) for row in connection.execute(text("SELECT k, v FROM t ORDER BY k"))]
 
@@ -50,7 +50,7 @@ def _set(value: str, key: int = 1) -> Callable[[Connection], int]:
     return lambda connection: connection.execute(text("UPDATE t SET v = :v WHERE k = :k"), {"v": value, "k": key}).rowcount
 
 
-def test_a_reader_sees_one_state_and_no_writer_waits_for_it(database: Database) -> None:
+def test_a_reader_sees_one_state_and_no_writer_waits_for_it(database: ForeignDatabase) -> None:
     with database.reading() as connection:
         before = connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar()
         if database.dialect != "sqlite":  # a SQLite file that is not in WAL mode can't do this; the next test has one that is
@@ -62,7 +62,7 @@ def test_in_wal_mode_neither_waits_on_sqlite(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "wal.db") as made:
         made.execute("PRAGMA journal_mode = WAL")
     made.close()
-    database = Database(Url(f"sqlite:///{tmp_path / 'wal.db'}"), "s")
+    database = ForeignDatabase(Url(f"sqlite:///{tmp_path / 'wal.db'}"), "s")
     database.write(_made)
     with database.reading() as connection:
         assert connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar() == "a"
@@ -71,13 +71,13 @@ def test_in_wal_mode_neither_waits_on_sqlite(tmp_path: Path) -> None:
     assert _rows(database)[0] == (1, "new")
 
 
-def test_a_reader_cannot_write(database: Database) -> None:
+def test_a_reader_cannot_write(database: ForeignDatabase) -> None:
     with pytest.raises(Refused, match="can't be read"), database.reading() as connection:
         connection.execute(text("DELETE FROM t"))
     assert len(_rows(database)) == 3
 
 
-def test_a_write_is_done_whole_or_not_at_all(database: Database) -> None:
+def test_a_write_is_done_whole_or_not_at_all(database: ForeignDatabase) -> None:
     def half(connection: Connection) -> None:
         connection.execute(text("DELETE FROM t WHERE k = 1"))
         connection.execute(text("INSERT INTO t VALUES (2, 'again')"))
@@ -88,7 +88,7 @@ def test_a_write_is_done_whole_or_not_at_all(database: Database) -> None:
     assert len(_rows(database)) == 3
 
 
-def test_a_fault_of_the_statement_is_not_tried_again(database: Database) -> None:
+def test_a_fault_of_the_statement_is_not_tried_again(database: ForeignDatabase) -> None:
     tries = []
 
     def wrong(connection: Connection) -> None:
@@ -100,7 +100,7 @@ def test_a_fault_of_the_statement_is_not_tried_again(database: Database) -> None
     assert (len(tries), caught.value.is_transient, caught.value.is_lost) == (1, False, False)
 
 
-def test_a_deadlock_is_tried_again(database: Database) -> None:
+def test_a_deadlock_is_tried_again(database: ForeignDatabase) -> None:
     """Two transactions that lock the same two rows in opposite order: the database undoes one, which then succeeds."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer at a time, so that no two can wait for each other")
@@ -129,7 +129,7 @@ def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> 
         connection.execute("DROP TABLE IF EXISTS counted")
         connection.execute("CREATE TABLE counted (k int PRIMARY KEY, n int)")
         connection.execute("INSERT INTO counted VALUES (1, 0)")
-    database, tries = Database(Url(server), "s"), list[int]()
+    database, tries = ForeignDatabase(Url(server), "s"), list[int]()
 
     def work(connection: Connection) -> None:
         tries.append(1)
@@ -147,7 +147,7 @@ def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> 
     database.close()
 
 
-def test_a_lost_connection_is_made_anew(database: Database) -> None:
+def test_a_lost_connection_is_made_anew(database: ForeignDatabase) -> None:
     """The server ends the connection in the middle of the transaction: nothing of it is done, and it is done once again."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite is in this program")
@@ -165,7 +165,7 @@ def test_a_lost_connection_is_made_anew(database: Database) -> None:
     assert _rows(database)[:2] == [(1, "once"), (2, "twice")]
 
 
-def _end(database: Database, connection: Connection) -> None:
+def _end(database: ForeignDatabase, connection: Connection) -> None:
     postgresql = database.dialect == "postgresql"
     number = connection.execute(text("SELECT pg_backend_pid()" if postgresql else "SELECT connection_id()")).scalar()
     with database.engine.connect() as other:
@@ -175,7 +175,7 @@ def _end(database: Database, connection: Connection) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_lock_that_does_not_come_ends_in_words(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retention_assets.sql.databases.ATTEMPTS", 2)
-    database = Database(Url(store_url), "s")
+    database = ForeignDatabase(Url(store_url), "s")
     database.write(_made)
     tries = []
 
@@ -194,7 +194,7 @@ def test_a_lock_that_does_not_come_ends_in_words(store_url: str, monkeypatch: py
     database.close()
 
 
-def test_a_stream_comes_in_batches_of_the_schema(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_comes_in_batches_of_the_schema(database: ForeignDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BATCH", 1000)
     monkeypatch.setattr(streams, "BYTES", 20_000)
     table = database.table("t")
@@ -206,7 +206,7 @@ def test_a_stream_comes_in_batches_of_the_schema(database: Database, monkeypatch
     assert sorted(pa.Table.from_batches(found)["k"].to_pylist()) == list(range(1, 3011))
 
 
-def test_instants_are_made_of_what_each_database_keeps(database: Database) -> None:
+def test_instants_are_made_of_what_each_database_keeps(database: ForeignDatabase) -> None:
     kind = {"sqlite": "text", "postgresql": "timestamp(6)"}.get(database.dialect, "datetime(6)")
     at = "2026-01-02 03:04:05.123456"
     database.write(lambda connection: connection.execute(text(f"CREATE TABLE times (a {kind}, b {kind})")))
@@ -217,7 +217,7 @@ def test_instants_are_made_of_what_each_database_keeps(database: Database) -> No
     assert batch["b"].null_count == 1
 
 
-def test_any_name_is_quoted(database: Database) -> None:
+def test_any_name_is_quoted(database: ForeignDatabase) -> None:
     quote = database.engine.dialect.identifier_preparer.quote_identifier
     name, column = 'Select "it\'s" ü%', "from %s"
     made = f"CREATE TABLE {quote(name)} ({quote(column)} bigint)"
@@ -228,23 +228,23 @@ def test_any_name_is_quoted(database: Database) -> None:
     assert batch["n"].to_pylist() == [7]
 
 
-def _percent(database: Database) -> str:
+def _percent(database: ForeignDatabase) -> str:
     return "%" if database.dialect == "sqlite" else "%%"
 
 
-def test_a_table_that_is_not_there_is_named(database: Database) -> None:
+def test_a_table_that_is_not_there_is_named(database: ForeignDatabase) -> None:
     with pytest.raises(Refused, match="no table nowhere"):
         database.table("nowhere")
 
 
-def test_indexes_are_found(database: Database) -> None:
+def test_indexes_are_found(database: ForeignDatabase) -> None:
     database.write(lambda connection: connection.execute(text("CREATE INDEX by_v ON t (v)")))
     assert database.indexes("t") == [("k",), ("v",)]
 
 
 def test_a_database_travels_with_its_password_and_shows_it_to_nobody() -> None:
-    database = Database(Url("postgresql://me:secret@nowhere.invalid/db"), "s")
-    travelled: Database = pickle.loads(pickle.dumps(database))
+    database = ForeignDatabase(Url("postgresql://me:secret@nowhere.invalid/db"), "s")
+    travelled: ForeignDatabase = pickle.loads(pickle.dumps(database))
     assert isinstance(travelled.url, Url)
     assert travelled.url.exposed == "postgresql://me:secret@nowhere.invalid/db"
     assert "secret" not in repr(travelled)
@@ -252,7 +252,7 @@ def test_a_database_travels_with_its_password_and_shows_it_to_nobody() -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_server_that_is_not_there_is_said_without_the_password(scheme: str) -> None:
-    database = Database(Url(f"{scheme}://me:secret@127.0.0.1:1/db"), "s")
+    database = ForeignDatabase(Url(f"{scheme}://me:secret@127.0.0.1:1/db"), "s")
     with pytest.raises(Refused) as refused, database.reading():
         pass
     with pytest.raises(WriteFailed) as failed:
@@ -264,5 +264,5 @@ def test_a_server_that_is_not_there_is_said_without_the_password(scheme: str) ->
 
 def test_reading_makes_no_sqlite_file(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no SQLite file"):
-        Database(Url(f"sqlite:///{tmp_path / 'none.db'}"), "s").table("t")
+        ForeignDatabase(Url(f"sqlite:///{tmp_path / 'none.db'}"), "s").table("t")
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ import pytest
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Store, Swept, Target
+from retention_assets.stores.protocol import Store, SweptTarget, Target
 
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
@@ -83,7 +83,11 @@ class Contract:
     def test_a_store_that_travelled_answers_the_same(self, environment: Environment) -> None:
         store = environment.store()
         travelled: Store = pickle.loads(pickle.dumps(store))
-        assert (travelled.name, travelled.abilities, travelled.datasets()) == (store.name, store.abilities, store.datasets())
+        assert (travelled.name, travelled.capabilities, travelled.datasets()) == (
+            store.name,
+            store.capabilities,
+            store.datasets(),
+        )
         assert travelled.read(environment.datasets).equals(store.read(environment.datasets))
 
     def test_every_dataset_is_found_and_read_as_it_was_written(self, environment: Environment, ids: dict[str, str]) -> None:
@@ -205,7 +209,7 @@ class Contract:
         assert not environment.data().keys() & owned
 
 
-def _sweep(store: Store, dataset: str, transactions: list[str], parallelism: int = 2) -> list[Swept]:
+def _sweep(store: Store, dataset: str, transactions: list[str], parallelism: int = 2) -> list[SweptTarget]:
     """As the engine does it: what was prepared comes back with the target."""
     notes = {one.transaction: one.note for one in store.prepare(dataset, transactions)}
     return store.sweep(dataset, [Target(name, notes[name]) for name in transactions], parallelism)

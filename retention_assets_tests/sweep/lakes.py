@@ -13,17 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.environment import Retention
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.pipeline.already_marked import write_known
+from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 
@@ -106,7 +106,7 @@ class Lake:
     @property
     def stores(self) -> dict[str, Store]:
         """Opened."""
-        return Retention(self.settings).stores()
+        return Environment(self.settings).stores()
 
     def opened(self) -> Ledger:
         """The ledger."""
@@ -117,12 +117,12 @@ class Lake:
         with self.opened() as ledger:
             log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in self.stores.values()]))
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
-            known = write_known(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
+            known = write_already_marked(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
-    def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, Result]:
+    def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""
         with self.opened() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")

@@ -17,8 +17,8 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.protocol import Abilities, Prepared, Store, Swept, Target
-from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 # Five old views; S6 is the latest one.
@@ -34,7 +34,7 @@ class Meddling(RecordingStore):
         super().__init__(store)
         self.happens, self.batch, self.batches = happens, batch, 0
 
-    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[SweptTarget]:
         self.batches += 1
         swept = self.store.sweep(dataset, targets, parallelism)
         if self.batches == self.batch:
@@ -246,14 +246,14 @@ def test_one_failure_stops_no_other_and_is_tried_again(lake: Lake, monkeypatch: 
 class Away(RecordingStore):
     """A store that fails in the middle of a batch, as a lost connection does."""
 
-    def sweep(self, *_: object) -> list[Swept]:
+    def sweep(self, *_: object) -> list[SweptTarget]:
         raise ConnectionResetError("the other end is gone")
 
 
 class Silent(RecordingStore):
     """A store that forgets to say what became of what it was told to delete."""
 
-    def sweep(self, *_: object) -> list[Swept]:
+    def sweep(self, *_: object) -> list[SweptTarget]:
         return []
 
 
@@ -449,7 +449,7 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
     lake.has(FIVE).marks()
     told: list[tuple[int, int]] = []
 
-    def tell(result: Result) -> None:
+    def tell(result: SweepResult) -> None:
         told.append((result.outcomes[Outcome.DELETED], result.planned))
 
     lake.sweeps(tell=tell)
@@ -483,8 +483,8 @@ class Complete(RecordingStore):
     """A store whose log is its data."""
 
     @property
-    def abilities(self) -> Abilities:
-        return replace(self.store.abilities, log_is_complete=True)
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, log_is_complete=True)
 
 
 def loses(lake: Lake, transaction: str) -> None:
@@ -543,13 +543,13 @@ def test_stop_ends_what_an_earlier_sweep_left_as_well(lake: Lake) -> None:
 class Forgetful(RecordingStore):
     """A store that fails, and the next time no longer knows what it needs to find what it began."""
 
-    def prepare(self, _: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, _: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         self.asked = getattr(self, "asked", 0) + 1
-        return [Prepared(name, None, f"note of {name}" if self.asked == 1 else None) for name in transactions]
+        return [PreparedTarget(name, None, f"note of {name}" if self.asked == 1 else None) for name in transactions]
 
-    def sweep(self, _: str, targets: Sequence[Target], __: int) -> list[Swept]:
+    def sweep(self, _: str, targets: Sequence[Target], __: int) -> list[SweptTarget]:
         self.notes = {one.transaction: one.note for one in targets}
-        return [Swept(one.transaction, Outcome.FAILED, error="not today") for one in targets]
+        return [SweptTarget(one.transaction, Outcome.FAILED, error="not today") for one in targets]
 
 
 def test_a_note_is_not_forgotten_when_the_store_has_none_any_more(lake: Lake) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Abilities, Store, Swept, Target
+from retention_assets.stores.protocol import Capabilities, Store, SweptTarget, Target
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 
@@ -33,23 +33,23 @@ class Expires(RecordingStore):
         self.says: dict[str, Outcome] = {}
 
     @property
-    def abilities(self) -> Abilities:
-        return replace(self.store.abilities, expiry=True, log_is_complete=True)
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, expiry=True, log_is_complete=True)
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:  # noqa: ARG002 - the protocol's
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
         if self.away:
             raise OSError("the database is away")
         there = self.log()
         swept = []
         for one in targets:
             if one.transaction not in there:
-                swept.append(Swept(one.transaction, Outcome.ALREADY_GONE))
+                swept.append(SweptTarget(one.transaction, Outcome.ALREADY_GONE))
                 continue
             self.times.pop(one.transaction, None)
             if at is not None:
                 self.times[one.transaction] = at
             said = Outcome.EXPIRING if at is None else self.says.get(one.transaction, Outcome.EXPIRING)
-            swept.append(Swept(one.transaction, said, error=None if said is Outcome.EXPIRING else "as it was told"))
+            swept.append(SweptTarget(one.transaction, said, error=None if said is Outcome.EXPIRING else "as it was told"))
         return swept
 
     def log(self) -> set[str]:
@@ -183,14 +183,14 @@ class Guards(RecordingStore):
         self.lake, self.guards, self.reads = lake, guards, 0
 
     @property
-    def abilities(self) -> Abilities:
-        return replace(self.store.abilities, guards=self.guards)
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, guards=self.guards)
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
         self.reads += 1
         return self.store.read(datasets)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         log = self.lake.folder / "log" / "lake-d.jsonl"
         log.write_text(log.read_text() + "\n")
         return self.store.sweep(dataset, targets, parallelism)
@@ -209,7 +209,7 @@ def test_people_are_heard_between_batches_also_where_the_store_guards(lake: Lake
     lake.has(FIVE).marks()
 
     class Held(Guards):
-        def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+        def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
             lake.says(OLD, "{name: legal, datasets: ['lake/*'], reason: case 7}")
             return super().sweep(dataset, targets, parallelism)
 

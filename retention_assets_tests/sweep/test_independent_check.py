@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from retention_assets.evaluation.rulebook import Rulebook
-from retention_assets.sweep.recheck import Checked, Door
+from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, FIVE
 
@@ -18,7 +18,7 @@ def test_a_mark_in_a_latest_view_stops_its_dataset_and_no_other(lake: Lake, monk
     """The branch came after the mark, and the door lets everything through."""
     lake.has(FIVE).has(OTHER, "lake/other").marks()
     lake.branches("rescue", "S2")
-    monkeypatch.setattr(Door, "check", lambda *about: Checked(frozenset(about[2]["id"].to_pylist())))
+    monkeypatch.setattr(Recheck, "check", lambda *about: RecheckResult(frozenset(about[2]["id"].to_pylist())))
     results = lake.sweeps()
     assert str(results["lake/d"].refused).startswith(
         "nothing of lake/d is swept: S2 is in the latest view of branch rescue, and policy old marked it, which may not (1 such"

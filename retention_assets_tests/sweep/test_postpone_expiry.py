@@ -8,14 +8,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from retention_assets.environment import Retention
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.stores.postponing import Expected
+from retention_assets.stores.postponing import ExpiryCount
 from retention_assets.stores.protocol import Target
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.sweep.postpone_expiry import Kept, keep_house, troubles
+from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
 from retention_assets_tests.dagster.automation.ticks import run
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
@@ -43,10 +43,10 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
     return Cycle(tmp_path / "cycle", [units]).says(POLICY)
 
 
-def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> Kept:
+def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResult:
     with cycle.ledger() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
-        (found,) = keep_house(ledger, Retention(cycle.settings).stores(), AS_OF, "test", holds, dry_run)
+        (found,) = postpone_expiry(ledger, Environment(cycle.settings).stores(), AS_OF, "test", holds, dry_run)
         assert ledger.verify().faults == ()
     assert found.refused is None
     return found
@@ -212,7 +212,7 @@ def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, 
     units.has("f", kind="RECALL", expires=after).has("g", kind="RECALL", expires="2023-05-17 23:00:00")
     found = kept(cycle)
     assert found.postponed == 1
-    assert found.tomorrow == (Expected("PAYMENT", 3, 0, 2), Expected("RECALL", 1, 1, 0))
+    assert found.tomorrow == (ExpiryCount("PAYMENT", 3, 0, 2), ExpiryCount("RECALL", 1, 1, 0))
 
 
 def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Uni
     units.has("a", closed=None, expires=SOON)
     with cycle.ledger() as ledger:
         ledger.leases.take(units.dataset, "a sweep", 60)
-        (found,) = keep_house(ledger, {"ods": units.store()}, AS_OF)
+        (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
     assert "a sweep" in (found.refused or "")
     assert units.expires("a") == {SOON}
 
@@ -255,7 +255,7 @@ def beside(tmp_path: Path) -> tuple[Cycle, Units]:
 def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[Cycle, Units]) -> None:
     cycle, units = beside
     with cycle.ledger() as ledger:
-        found = keep_house(ledger, Retention(cycle.settings).stores(), AS_OF, "test")
+        found = postpone_expiry(ledger, Environment(cycle.settings).stores(), AS_OF, "test")
     assert [(one.dataset, one.postponed, one.refused is None) for one in found] == [
         ("aaa/*", 0, False), ("ods/unit_of_work", 1, True),
     ]  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[
     assert units.expires("a") == {PUT_OFF}
 
 
-@pytest.mark.parametrize("part", ["abilities", "putting_off", "datasets", "postponable", "postpone", "expected"])
+@pytest.mark.parametrize("part", ["capabilities", "putting_off", "datasets", "postponable", "postpone", "expected"])
 def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     tmp_path: Path, cycle: Cycle, units: Units, part: str
 ) -> None:
@@ -274,14 +274,14 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
         raise KeyError("expires_at")
 
     # Of a class of its own, so that the other one is well.
-    is_value = part in ("abilities", "putting_off")
+    is_value = part in ("capabilities", "putting_off")
     broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
     (tmp_path / "other.db").touch()
     other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
     units.has("a", closed=None, expires=SOON)
     other.has("a", closed=None, expires=SOON)
     with cycle.ledger() as ledger:
-        found = keep_house(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
+        found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
     (said,) = troubles(found)
     assert said.startswith("aaa/")
     assert "KeyError: 'expires_at'" in said

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from retention_assets.environment import Retention
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -78,7 +78,7 @@ class World(ABC):
 
     def marks(self, ledger: Ledger) -> None:
         """Evaluate."""
-        (store,) = Retention(self.settings).stores().values()
+        (store,) = Environment(self.settings).stores().values()
         log = sound_log(store.read(store.datasets()))
         rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), MARKED)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
@@ -88,7 +88,7 @@ class World(ABC):
     def sweeps(self, ledger: Ledger) -> None:
         """Sweep what is due."""
         rulebook = load_rulebook(ledger, self.settings, "test")
-        sweeper = Sweeper(ledger, Retention(self.settings).stores(), rulebook, DUE, "test")
+        sweeper = Sweeper(ledger, Environment(self.settings).stores(), rulebook, DUE, "test")
         for result in sweeper.sweep(ledger.marks.datasets_to_sweep(DUE)):
             assert result.refused is None, result.refused
             assert result.errors == []

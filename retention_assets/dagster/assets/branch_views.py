@@ -6,14 +6,14 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import draft
-from retention_assets.dagster.run_config import Judging
-from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import LOG
 from retention_assets.frames.views.branch_views import branch_views_and_ends as frame
 from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster_branches import shown_branches
+from retention_assets.render.dagster_branches import branch_metadata
 from retention_assets.render.dagster_logs import VIEW_COLUMNS
 
 OUTPUT, ENDS, SUMS = "branch_views", "branch_ends", "sums"
@@ -34,26 +34,26 @@ class Views:
         return {OUTPUT: views, ENDS: ends, SUMS: pa.table({"in_latest_views": [latest], "protected": [protected]})}
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Compute the views of the log's datasets, and publish them."""
     with run.retention.ledger() as ledger:
         sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice)
         written = run_stage(run.spark, sources, run.folder, (OUTPUT, ENDS, SUMS), Views(run.as_of), _COLUMNS)
         names = read_datasets(sources)["dataset"].to_pylist()
-        ledger.published.publish(run.warehouse.publications(run.key, run.run.run_id, names), run.actor)
+        ledger.publications.publish(run.warehouse.publications(run.key, run.run.run_id, names), run.actor)
     sums = read_output(run.folder, SUMS)
     return {
         "dagster/row_count": written.rows[OUTPUT],
         "dagster/column_schema": VIEW_COLUMNS,
         "as_of": run.as_of.isoformat(),
         **{name: pc.sum(sums[name]).as_py() or 0 for name in sums.column_names},
-        "branches": shown_branches(read_output(run.folder, ENDS)),
+        "branches": branch_metadata(read_output(run.folder, ENDS)),
         FOLDER: run.folder,
     }
 
 
-@draft(Judging, kinds={"pyspark", "parquet"}, deps=["transaction_log"])
-def branch_views(run: Running) -> Metadata:
+@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log"])
+def branch_views(run: Step) -> Metadata:
     """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
     transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
     """

@@ -7,27 +7,27 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import draft
-from retention_assets.dagster.run_config import Judging
-from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
-from retention_assets.frames.verdicts.candidate_marks import verdicts_and_looks as frame
+from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
 from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.frames.verdicts.reason_counts import why
+from retention_assets.frames.verdicts.reason_counts import count_reasons
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.pipeline.already_marked import Known, write_known
-from retention_assets.pipeline.read_tokens import looks_of, read_tokens
+from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
+from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens
 from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
 from retention_assets.render.dagster_logs import VERDICT_COLUMNS
-from retention_assets.render.dagster_verdicts import shown_reasons, shown_verdicts
-from retention_assets.render.dagster_waiting import shown_waiting
+from retention_assets.render.dagster_verdicts import reason_metadata, verdict_metadata
+from retention_assets.render.dagster_waiting import pending_metadata
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"
@@ -41,7 +41,7 @@ class Verdicts:
     holds: tuple[Hold, ...]
     versions: Mapping[str, int]
     as_of: datetime
-    known: Known
+    known: AlreadyMarked
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
@@ -52,11 +52,11 @@ class Verdicts:
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
         marks = new_marks(verdicts, transactions["bytes"], self.policies, self.versions)
-        reasons = why(verdicts, transactions["bytes"])
+        reasons = count_reasons(verdicts, transactions["bytes"])
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Judge the log's datasets, and mark in the ledger what may go, together with the publication of the verdicts."""
     clock = run.retention.settings.clock
     with run.retention.ledger() as ledger:
@@ -67,7 +67,7 @@ def materialize(run: Running) -> Metadata:
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         rules = rulebook.rules(names, run.as_of)
-        known = write_known(ledger, rules.policies, datasets, run.folder)
+        known = write_already_marked(ledger, rules.policies, datasets, run.folder)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
         run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
@@ -75,27 +75,27 @@ def materialize(run: Running) -> Metadata:
         ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
         publications = run.warehouse.publications(run.key, run.run.run_id, names)
         digests = rules_digests(rules, names, run.as_of)
-        looks = looks_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
+        looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
         marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
         _purge_done(ledger, run, datasets)
-        waiting = ledger.outlook.waiting()
+        waiting = ledger.pending.waiting()
         removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])
-    shown = shown_verdicts(sums)
+    shown = verdict_metadata(sums)
     return {
         "as_of": run.as_of.isoformat(),
         "newly_marked": marked.new,
         "marked_before": marked.known,
         **{name: value for name, value in shown.items() if name != "by_policy"},
-        **shown_waiting(waiting, run.as_of),
+        **pending_metadata(waiting, run.as_of),
         "by_policy": shown["by_policy"],
-        **shown_reasons(read_output(run.folder, WHY)),
+        **reason_metadata(read_output(run.folder, WHY)),
         "dagster/column_schema": VERDICT_COLUMNS,
         "folders_removed": removed,
         FOLDER: run.folder,
     }
 
 
-def _purge_done(ledger: Ledger, run: Running, datasets: pa.Table) -> None:
+def _purge_done(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
     """A realm that is being purged is over once a look at everything finds nothing of it that is not swept."""
     realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
     if not realms or not run.choice.all or datasets["fault"].null_count < len(datasets):
@@ -109,7 +109,7 @@ def _purge_done(ledger: Ledger, run: Running, datasets: pa.Table) -> None:
             run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
 
 
-def _left_of(ledger: Ledger, run: Running, realm: str, datasets: Sequence[str]) -> int:
+def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> int:
     """How many transactions of a realm are still open or not swept."""
     rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
     verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
@@ -119,8 +119,8 @@ def _left_of(ledger: Ledger, run: Running, realm: str, datasets: Sequence[str]) 
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
 
-@draft(Judging, kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views", "retention_policies"])
-def candidate_marks(run: Running) -> Metadata:
+@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views", "retention_policies"])
+def candidate_marks(run: Step) -> Metadata:
     """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
 
     What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is

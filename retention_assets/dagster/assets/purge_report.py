@@ -2,12 +2,12 @@
 
 import dagster as dg
 
-from retention_assets.dagster.asset_factory import draft
-from retention_assets.dagster.run_config import AsOf
-from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.run_config import AsOfConfig
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.pipeline.stage import write_text
-from retention_assets.render.dagster_report import shown_plot, shown_strip
+from retention_assets.render.dagster_report import plot_markdown, strip_markdown
 from retention_assets.render.html import page_of
 from retention_assets.render.plots import plots_of
 from retention_assets.report import day_report
@@ -15,12 +15,12 @@ from retention_assets.report import day_report
 _MOST_SHOWN = 1000
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Put the day's numbers together, and write the page."""
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
         report = day_report(ledger, day)
-        plots = plots_of(ledger.outlook, day, run.as_of)
+        plots = plots_of(ledger.pending, day, run.as_of)
     total = report.total
     page = f"{run.folder}/{day.isoformat()}.html"
     write_text(page_of(report, plots.both), page)
@@ -32,18 +32,18 @@ def materialize(run: Running) -> Metadata:
     return {
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None,
-        "freed": shown_strip(plots.days),
+        "freed": strip_markdown(plots.days),
         "datasets": len(report.lines),
         **total.counters,
-        "freed_by_day_and_policy": shown_plot(plots.freed),
-        "marks_by_age": shown_plot(plots.ages),
+        "freed_by_day_and_policy": plot_markdown(plots.freed),
+        "marks_by_age": plot_markdown(plots.ages),
         "page": dg.MetadataValue.path(page),
         "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
     }
 
 
-@draft(AsOf, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
-def purge_report(run: Running) -> Metadata:
+@retention_asset(AsOfConfig, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def purge_report(run: Step) -> Metadata:
     """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
 
     The numbers are the ledger's. The page is one file without links to elsewhere, to be kept or sent.

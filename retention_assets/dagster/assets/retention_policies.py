@@ -1,13 +1,13 @@
 """The asset `retention_policies`: the policy files, loaded into the policy book."""
 
-from retention_assets.dagster.asset_factory import draft
-from retention_assets.dagster.step import Metadata, Running
+from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.rulebook import load_rulebook
-from retention_assets.policy.book import Outcome
-from retention_assets.render.dagster_policies import shown_policies
+from retention_assets.policy.book import LoadOutcome
+from retention_assets.render.dagster_policies import policy_metadata
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Load the files into the book, and say what became of each entry."""
     with run.retention.ledger() as ledger:
         decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
@@ -15,17 +15,17 @@ def materialize(run: Running) -> Metadata:
     for decision in decisions:
         if decision.warning:
             run.log.warning(decision.warning)
-    counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in Outcome}
+    counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
     return {
         **counts,
         "orphaned_marks": sum(one.marks for one in orphaned),
         "in_force": len(in_force),
-        "policies": shown_policies(decisions, in_force),
+        "policies": policy_metadata(decisions, in_force),
     }
 
 
-@draft(kinds={"yaml"}, partitioned=False)
-def retention_policies(run: Running) -> Metadata:
+@retention_asset(kinds={"yaml"}, partitioned=False)
+def retention_policies(run: Step) -> Metadata:
     """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
 
     A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from retention_assets.dagster.asset_factory import draft
+from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.check_queries import CHECKS, before_a_sweep
-from retention_assets.dagster.progress import telling
-from retention_assets.dagster.run_config import Judging
-from retention_assets.dagster.step import Metadata, Running
-from retention_assets.dagster.store_warnings import tell_remarks
+from retention_assets.dagster.progress import report_progress
+from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.step import Metadata, Step
+from retention_assets.dagster.store_warnings import report_store_warnings
 from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.render.dagster_sweeps import shown_spared
-from retention_assets.render.dagster_waiting import shown_waiting
-from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.render.dagster_sweeps import spared_metadata
+from retention_assets.render.dagster_waiting import pending_metadata
+from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.signals import stopping
+from retention_assets.sweep.signals import stop_on_signals
 
 _MOST_SHOWN = 1000
 # How far back an evaluation of a check is looked for, past executions that ended before it.
@@ -25,18 +25,18 @@ _EXECUTIONS = 100
 _NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_freed")
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Sweep what is due of the chosen datasets, unless a check of their marks fails or has failed."""
     _refuse_after_a_failed_check(run)
-    with run.retention.ledger() as ledger, stopping() as stop, telling(run.log.info) as tell:
+    with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
         datasets = run.choice.of(ledger.marks.datasets_to_sweep(run.as_of))
         _refuse_an_unsound_ledger(ledger, datasets)
         stores = run.retention.stores({name.partition("/")[0] for name in datasets})
-        tell_remarks(stores.values(), run.log)
+        report_store_warnings(stores.values(), run.log)
         results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
-        waiting = ledger.outlook.waiting()
-        spared = ledger.outlook.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
+        waiting = ledger.pending.waiting()
+        spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
         for words in (one.refused, *one.errors, *one.remarks):
             if words:
@@ -47,13 +47,13 @@ def materialize(run: Running) -> Metadata:
         "refused": sum(one.refused is not None for one in results),
         "stopped": stop.is_set(),
         **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
-        **shown_waiting(waiting, run.as_of),
-        "spared_at_the_door": shown_spared(spared),
+        **pending_metadata(waiting, run.as_of),
+        "spared_at_the_door": spared_metadata(spared),
         "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
     }
 
 
-def _refuse_after_a_failed_check(run: Running) -> None:
+def _refuse_after_a_failed_check(run: Step) -> None:
     """The last word of each check stands until it has another, whoever launches the sweep and in which run.
 
     That word is about what one run judged. What keeps a wrong mark of another run here is the sweep's own second look.
@@ -83,12 +83,12 @@ def _refuse_an_unsound_ledger(ledger: Ledger, datasets: Sequence[str]) -> None:
             )
 
 
-def _is_well(one: Result) -> bool:
+def _is_well(one: SweepResult) -> bool:
     """What went wrong stands first: a table that is cut still shows it."""
     return one.refused is None and not one.errors
 
 
-def _table(results: Sequence[Result]) -> dg.MetadataValue:
+def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
     records = [
         dg.TableRecord({"dataset": one.dataset, **_numbers(one), "refused": one.refused or "", "errors": "; ".join(one.errors)})
         for one in results
@@ -98,8 +98,8 @@ def _table(results: Sequence[Result]) -> dg.MetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn("dataset"), *numbers, *words]))
 
 
-@draft(Judging, kinds={"python"}, deps=["candidate_marks"], sweeps=True)
-def swept_transactions(run: Running) -> Metadata:
+@retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True)
+def swept_transactions(run: Step) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
@@ -108,5 +108,5 @@ def swept_transactions(run: Running) -> Metadata:
     return materialize(run)
 
 
-def _numbers(one: Result) -> dict[str, int]:
+def _numbers(one: SweepResult) -> dict[str, int]:
     return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, "bytes_freed": one.bytes_freed}

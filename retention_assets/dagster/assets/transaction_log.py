@@ -4,28 +4,28 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import draft
-from retention_assets.dagster.run_config import Datasets
-from retention_assets.dagster.step import Metadata, Running
-from retention_assets.dagster.store_warnings import tell_remarks
+from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.run_config import DatasetsConfig
+from retention_assets.dagster.step import Metadata, Step
+from retention_assets.dagster.store_warnings import report_store_warnings
 from retention_assets.frames.log import SUMMED
-from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, Chosen, choose, read_stores
+from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, ChosenDatasets, choose_datasets, read_stores
 from retention_assets.pipeline.read_tokens import write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster_logs import LOG_COLUMNS, shown_log
+from retention_assets.render.dagster_logs import LOG_COLUMNS, log_metadata
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
 
 
-def materialize(run: Running) -> Metadata:
+def materialize(run: Step) -> Metadata:
     """Read the chosen datasets from their stores into this run's folder, and publish it."""
     stores = run.retention.stores()
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
-    tell_remarks(stores.values(), run.log)
-    chosen = choose(stores.values(), run.choice)
+    report_store_warnings(stores.values(), run.log)
+    chosen = choose_datasets(stores.values(), run.choice)
     away = {one.store.name: one.fault for one in chosen if one.fault}
     if len(away) == len(stores):
         raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
@@ -40,7 +40,7 @@ def materialize(run: Running) -> Metadata:
     with run.retention.ledger() as ledger:
         # A dataset that is refused is published as well: nobody may go on judging what its log said before.
         publications = run.warehouse.publications(run.key, run.run.run_id, datasets["dataset"].to_pylist())
-        ledger.published.publish(publications, run.actor)
+        ledger.publications.publish(publications, run.actor)
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     return {
         "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
@@ -49,15 +49,15 @@ def materialize(run: Running) -> Metadata:
         "refused": len(refused),
         "stores_away": len(away),
         "unknown_partitions": len(unknown),
-        **shown_log(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist()),
+        **log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist()),
         "refused_datasets": _table(refused, chosen, unknown),
         "parts": parts,
         FOLDER: run.folder,
     }
 
 
-@draft(Datasets, kinds={"pyspark", "parquet"})
-def transaction_log(run: Running) -> Metadata:
+@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"})
+def transaction_log(run: Step) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
     A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
@@ -66,7 +66,7 @@ def transaction_log(run: Running) -> Metadata:
     return materialize(run)
 
 
-def _table(refused: pa.Table, chosen: list[Chosen], unknown: list[str]) -> dg.MetadataValue:
+def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:
     """Whatever was asked for and could not be read, each with the reason."""
     rows = [
         {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}

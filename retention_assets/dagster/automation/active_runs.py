@@ -23,7 +23,7 @@ _GOING_ON = [
 ]
 
 
-def on_its_way(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord | None:
+def is_active(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord | None:
     """A run of some jobs that is queued or at work, if there is one."""
     for job in jobs:
         for run in instance.get_run_records(dg.RunsFilter(job_name=job, statuses=_GOING_ON), limit=1):
@@ -31,7 +31,7 @@ def on_its_way(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecor
     return None
 
 
-def making(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | None:
+def run_request(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | None:
     """A run that materializes an asset and is queued or at work, if there is one."""
     for run in instance.get_run_records(dg.RunsFilter(statuses=_GOING_ON)):
         if asset in (run.dagster_run.asset_selection or ()):
@@ -39,7 +39,7 @@ def making(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | N
     return None
 
 
-def at_work(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: datetime) -> str:
+def active_runs(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: datetime) -> str:
     """The sentence for a run that a tick waits for, and what to do about one that has said nothing for long.
 
     Nothing is launched beside it all the same: a run that is silent may be deep in its work.
@@ -63,7 +63,7 @@ def _newest_word(instance: dg.DagsterInstance, run: dg.RunRecord) -> datetime:
     return datetime.fromtimestamp(max(*seconds, *(event.timestamp for event in events)), UTC)
 
 
-def some(names: Sequence[str]) -> str:
+def shorten(names: Sequence[str]) -> str:
     """The first of some names, and how many there are besides."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

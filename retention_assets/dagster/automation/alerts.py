@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from retention_assets.dagster.automation.sensors import running_if
+from retention_assets.dagster.automation.sensors import status_if
 from retention_assets.dagster.naming import Names
-from retention_assets.settings.urls import masked
+from retention_assets.settings.urls import mask_secrets
 
 _LOG = logging.getLogger("retention_assets.dagster.automation.alerts")
 _FAILED = "Tells that a run failed, and at which step."
@@ -42,7 +42,7 @@ Notify = Callable[[Notice], object]
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnRuns:
     """By what the runs of an environment are told from those of others in its code location."""
 
     names: Names
@@ -59,10 +59,10 @@ def log_notice(notice: Notice) -> None:
     _LOG.warning("%s\n%s", notice.title, notice.text)
 
 
-def alerts(notify: Notify, is_on: bool, own: Own) -> list[dg.SensorDefinition]:
+def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinition]:
     """The sensors, telling by a notifier."""
 
-    @dg.run_failure_sensor(name=own.names.of("alert_on_failure"), description=_FAILED, default_status=running_if(is_on))
+    @dg.run_failure_sensor(name=own.names.of("alert_on_failure"), description=_FAILED, default_status=status_if(is_on))
     def on_failure(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
         if own.has(context.instance, run):
@@ -73,7 +73,7 @@ def alerts(notify: Notify, is_on: bool, own: Own) -> list[dg.SensorDefinition]:
         run_status=dg.DagsterRunStatus.SUCCESS,
         name=own.names.of("alert_on_trouble"),
         description=_LEFT_SOMETHING,
-        default_status=running_if(is_on),
+        default_status=status_if(is_on),
     )
     def on_trouble(context: dg.RunStatusSensorContext) -> None:
         run = context.dagster_run
@@ -87,7 +87,7 @@ def alerts(notify: Notify, is_on: bool, own: Own) -> list[dg.SensorDefinition]:
 def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
     more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
     # What a store or a database raised may quote the address that it was given. Word by word, for a text is no URL.
-    text = _WORD.sub(lambda word: masked(word[0]), "\n".join([*troubles[:_MOST], *more]))
+    text = _WORD.sub(lambda word: mask_secrets(word[0]), "\n".join([*troubles[:_MOST], *more]))
     return Notice(title, text, run_id)
 
 
@@ -116,7 +116,7 @@ def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.As
     return {key for key in planned if key}
 
 
-def _troubles(instance: dg.DagsterInstance, run_id: str, own: Own) -> Iterator[str]:
+def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterator[str]:
     """Checks that failed, and what the sweep says that it refused or could not delete."""
     wanted = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
     swept: dict[str, str | None] = {}

@@ -11,38 +11,38 @@ from collections.abc import Mapping
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.automation.active_runs import KIND, at_work, making, on_its_way
-from retention_assets.dagster.step import Materials
-from retention_assets.evaluation.changes import Why, as_globs, due, listing_with_tokens
+from retention_assets.dagster.automation.active_runs import KIND, active_runs, is_active, run_request
+from retention_assets.dagster.step import Resources
+from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
 from retention_assets.evaluation.rulebook import foreseen_rulebook, rules_digests
 
 EVALUATING = ("evaluate", "cycle")
 
 
-def evaluating(instance: dg.DagsterInstance, materials: Materials) -> dg.RunRecord | None:
+def evaluation_request(instance: dg.DagsterInstance, materials: Resources) -> dg.RunRecord | None:
     """A run that judges and is queued or at work, if there is one."""
     names = materials.names
-    return on_its_way(instance, map(names.of, EVALUATING)) or making(instance, names.key("candidate_marks"))
+    return is_active(instance, map(names.of, EVALUATING)) or run_request(instance, names.key("candidate_marks"))
 
 
-def evaluation_loop(context: dg.SensorEvaluationContext, materials: Materials) -> dg.SensorResult:
+def evaluation_loop(context: dg.SensorEvaluationContext, materials: Resources) -> dg.SensorResult:
     """Judges the datasets anew whose log, refs, policies or holds are others than when they were last judged, in which time
     alone changes a verdict, or that nobody has looked at for long. A tick that finds none launches nothing.
 
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
     settings, at = materials.retention.settings, now()
-    if run := evaluating(context.instance, materials):
-        return dg.SensorResult(skip_reason=at_work(context, run, at))
-    present = listing_with_tokens(materials.retention)
+    if run := evaluation_request(context.instance, materials):
+        return dg.SensorResult(skip_reason=active_runs(context, run, at))
+    present = list_datasets_with_tokens(materials.retention)
     for name, fault in sorted(present.away.items()):
         context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
     with materials.retention.ledger() as ledger:
         rules = foreseen_rulebook(ledger, settings, at).rules(present.names, at)
-        looks = ledger.looks.all()
+        looks = ledger.evaluations.all()
     what = settings.automation
     skew = settings.clock.max_skew.after(at) - at
-    found = due(present, rules_digests(rules, present.names, at), looks, at, what.everything, skew)
+    found = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, what.everything, skew)
     waiting = f"; {len(present.away):,} stores away" if present.away else ""
     if not found:
         return dg.SensorResult(skip_reason=f"Nothing can have changed among {len(present.names):,} datasets{waiting}.")
@@ -52,6 +52,6 @@ def evaluation_loop(context: dg.SensorEvaluationContext, materials: Materials) -
     return dg.SensorResult(run_requests=[request])
 
 
-def _counted(found: Mapping[str, Why]) -> str:
+def _counted(found: Mapping[str, ChangeReason]) -> str:
     """How many datasets there are to look at, for which reason."""
     return ", ".join(f"{number:,} {why}" for why, number in Counter(found.values()).most_common())

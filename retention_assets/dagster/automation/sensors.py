@@ -16,21 +16,21 @@ import dagster as dg
 import pyarrow as pa
 
 from retention_assets.clock import now
-from retention_assets.dagster.automation.active_runs import KIND, at_work, on_its_way, some
-from retention_assets.dagster.automation.evaluation_sensor import evaluating, evaluation_loop
+from retention_assets.dagster.automation.active_runs import KIND, active_runs, is_active, shorten
+from retention_assets.dagster.automation.evaluation_sensor import evaluation_loop, evaluation_request
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import BY_STORE, is_fit
-from retention_assets.dagster.step import Materials, materials_in
-from retention_assets.environment import Retention
-from retention_assets.evaluation.changes import Listing, listing
+from retention_assets.dagster.partitions import BY_STORE, is_valid_key
+from retention_assets.dagster.step import Resources, resources_in
+from retention_assets.environment import Environment
+from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.rulebook import files_of, foreseen_rulebook, rules_digests
-from retention_assets.evaluation.rules_in_force import Rules
-from retention_assets.policy.book import Outcome, touched
-from retention_assets.policy.datahub import escaped
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.policy.book import LoadOutcome, datasets_touched
+from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.model import Datasets
-from retention_assets.policy.scope import reached
+from retention_assets.policy.scope import rules_reaching
 from retention_assets.settings.model import Settings
 
 # How often a tick looks for datasets and at policy files; for what can have changed and for due marks, where only a person has
@@ -45,7 +45,7 @@ _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 _KEYS = 10_000
 _SWEEPING = ("sweep", "cycle")
 
-Look = Callable[[dg.SensorEvaluationContext, Materials], dg.SensorResult]
+Look = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
 
 
 def sensors(settings: Settings, names: Names) -> list[dg.SensorDefinition]:
@@ -69,33 +69,33 @@ def _sensor(names: Names, look: Look, job: str | None, seconds: int, is_on: bool
         name=names.of(look.__name__),
         minimum_interval_seconds=seconds,
         description=inspect.getdoc(look),
-        default_status=running_if(is_on),
+        default_status=status_if(is_on),
         required_resource_keys={names.materials},
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look(context, materials_in(context.resources, names))
+        return look(context, resources_in(context.resources, names))
 
     return sensor
 
 
-def running_if(is_on: bool) -> dg.DefaultSensorStatus:
+def status_if(is_on: bool) -> dg.DefaultSensorStatus:
     """What a sensor is before anybody has said anything in the UI."""
     return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
 
 
-def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
     retention = materials.retention
     found = _keys(retention)
     # Handed over at once: keys that a tick only requests cost the daemon a query each.
     partitions = materials.names.datasets
     have = set(context.instance.get_dynamic_partitions(partitions))
-    unfit = [key for key in found.names if not is_fit(key)]
+    unfit = [key for key in found.names if not is_valid_key(key)]
     new = [key for key in found.names if key not in have and key not in set(unfit)]
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
     vanished = sorted(key for key in have.difference(found.names) if key.partition("/")[0] not in found.away)
-    news = [f"{len(new):,} new: {some(new)}."] if new else []
+    news = [f"{len(new):,} new: {shorten(new)}."] if new else []
     state = _digest_of([vanished, unfit, sorted(found.away)])
     if state != (context.cursor or _digest_of([[], [], []])):
         news += _state(vanished, unfit, found.away)
@@ -105,20 +105,20 @@ def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.Resourc
     return dg.SensorResult(skip_reason=" ".join(news) or quiet, cursor=state)
 
 
-def _keys(retention: Retention) -> Listing:
+def _keys(retention: Environment) -> Listing:
     """The keys that there should be: names of datasets, or of the stores of the settings."""
     if retention.settings.partition_by == BY_STORE:
         return Listing(tuple(store.name for store in retention.settings.stores), {})
-    return listing(retention)
+    return list_datasets(retention)
 
 
 def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
     """What is as it should not be, or that all is well again."""
     words = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
     if vanished:
-        words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {some(vanished)}.")
+        words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {shorten(vanished)}.")
     if unfit:
-        words.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {some(unfit)}.")
+        words.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {shorten(unfit)}.")
     return words or ["Every partition is a dataset that some store lists, and every store can be asked."]
 
 
@@ -134,7 +134,7 @@ class _Seen:
         return _Seen(digest, self.change + 1 if self.change else int(now().timestamp()))
 
 
-def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """When policy files change, has those datasets judged anew that the change can reach.
 
     Broken files fail the tick, each tick until they are mended; the policies in force stay.
@@ -144,24 +144,26 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == seen.digest:
         return dg.SensorResult(skip_reason="The policy files are as they were.")
-    if run := evaluating(context.instance, materials):
+    if run := evaluation_request(context.instance, materials):
         # It may have loaded the files already; once it is over, the book says what is left to do.
-        return dg.SensorResult(skip_reason=f"The policy files changed; {at_work(context, run, now())}")
-    at, found = now(), listing(retention)
+        return dg.SensorResult(skip_reason=f"The policy files changed; {active_runs(context, run, now())}")
+    at, found = now(), list_datasets(retention)
     with retention.ledger() as ledger:
-        book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.looks.all()
+        book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.evaluations.all()
     decisions = book.decisions
     for decision in decisions:
         if decision.warning:
             context.log.warning(decision.warning)
     seen = seen.next(digest)
     cursor = json.dumps(asdict(seen))
-    written = [decision.name for decision in decisions if decision.outcome is Outcome.WRITTEN]
+    written = [decision.name for decision in decisions if decision.outcome is LoadOutcome.WRITTEN]
     datasets = _reached(
-        touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
+        datasets_touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
     )
     if not datasets:
-        words = f"{some(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+        words = (
+            f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+        )
         return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
     request = dg.RunRequest(
         run_key=f"policies-{seen.change}-{digest[:12]}", run_config={"datasets": datasets}, tags={KIND: "evaluate"}
@@ -169,7 +171,7 @@ def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourcePara
     return dg.SensorResult(run_requests=[request], cursor=cursor)
 
 
-def _with_other_rules(rules: Rules, looks: pa.Table, found: Listing, at: datetime) -> set[str]:
+def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: datetime) -> set[str]:
     """The datasets that were judged by other rules than would reach them now: by other holds, too, and in another order."""
     before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
     return {
@@ -185,9 +187,9 @@ def _reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]
     Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
     is judged again than one too few. For the same reason all of a store is named that could not be listed.
     """
-    chosen = {name for scope in scopes for name in reached(found.names, scope)} | set(others)
+    chosen = {name for scope in scopes for name in rules_reaching(found.names, scope)} | set(others)
     away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
-    return [escaped(name) for name in sorted(chosen)] + [f"{escaped(store)}/*" for store in sorted(away)]
+    return [escape_glob(name) for name in sorted(chosen)] + [f"{escape_glob(store)}/*" for store in sorted(away)]
 
 
 def _may_reach(glob: str, store: str) -> bool:
@@ -207,7 +209,7 @@ class _Asked:
         return digest == self.digest and _AGAIN.before(at) < datetime.fromisoformat(self.at) <= at
 
 
-def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Materials]) -> dg.SensorResult:
+def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way.
 
     What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
@@ -219,13 +221,13 @@ def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[
     if not found:
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
-    if run := on_its_way(context.instance, map(materials.names.of, _SWEEPING)):
-        return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {at_work(context, run, at)}")
+    if run := is_active(context.instance, map(materials.names.of, _SWEEPING)):
+        return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {active_runs(context, run, at)}")
     digest = _digest_of(found)
     if context.cursor and _Asked(**json.loads(context.cursor)).is_fresh(digest, at):
-        words = f"The last sweep has changed nothing on {some([one.dataset for one in found])}: tried again once an hour."
+        words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."
         return dg.SensorResult(skip_reason=words)
-    request = dg.RunRequest(run_config={"datasets": [escaped(one.dataset) for one in found]}, tags={KIND: "sweep"})
+    request = dg.RunRequest(run_config={"datasets": [escape_glob(one.dataset) for one in found]}, tags={KIND: "sweep"})
     return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(_Asked(digest, at.isoformat()))))
 
 

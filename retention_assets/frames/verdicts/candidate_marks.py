@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, flags, keys_of
-from retention_assets.frames.grouping import back_in_order, bounds_of, chosen_by, in_one_piece, slices
+from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.log import LOG
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
-from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, Judged, Watch, next_looks
-from retention_assets.frames.verdicts.selectors import unmet
-from retention_assets.frames.verdicts.table_windows import Own, own_of
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, Spread
+from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, JudgedRows, TimeWatch, reevaluation_times
+from retention_assets.frames.verdicts.selectors import unmet_lines
+from retention_assets.frames.verdicts.table_windows import Own, windows_of
+from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
 from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.protection import protection
-from retention_assets.frames.views.scope import FAR, Scopes
+from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Hold, Policy
@@ -85,7 +85,7 @@ def candidate_marks(
     return _tables(log, datasets, policies, holds, as_of, known, with_looks=False)[0]
 
 
-def verdicts_and_looks(
+def verdicts_and_reevaluation(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
@@ -111,12 +111,12 @@ def _tables(
         return CANDIDATE_MARKS.empty_table(), NEXT_LOOKS.empty_table()
     log = in_one_piece(log)
     bounds = bounds_of(log)
-    chosen = chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
+    chosen = datasets_chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
-    own = own_of(datasets) if any(policy.select.from_table for policy in policies) else {}
+    own = windows_of(datasets) if any(policy.select.from_table for policy in policies) else {}
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    held = chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
+    held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
     parts: list[pa.Table] = []
     looks = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -127,7 +127,7 @@ def _tables(
         judged, rows = _judged(part, about, live, held[mine], as_of, mine_fresh, own, watch=with_looks)
         parts.append(rows)
         if with_looks:
-            looks.append(next_looks(judged))
+            looks.append(reevaluation_times(judged))
     when = pa.concat_tables(looks)
     if len(parts) == 1:
         return parts[0], when
@@ -150,12 +150,14 @@ def _judged(
     own: Own,
     *,
     watch: bool,
-) -> tuple[Judged, pa.Table]:
+) -> tuple[JudgedRows, pa.Table]:
     """What is found of datasets that the same policies are about, and their verdicts. `watch`: with what turns by time."""
     history = History(log, micros(as_of))
-    scopes = Scopes(history)
-    watches = [Watch() for _ in policies]
-    lines = [unmet(policy, scopes, as_of, own, seen if watch else None) for policy, seen in zip(policies, watches, strict=True)]
+    scopes = ScopeTable(history)
+    watches = [TimeWatch() for _ in policies]
+    lines = [
+        unmet_lines(policy, scopes, as_of, own, seen if watch else None) for policy, seen in zip(policies, watches, strict=True)
+    ]
     found = protection(scopes)
     latest, pinned = found.branch, found.tag
     hold = _held(history, holds, held)
@@ -166,15 +168,15 @@ def _judged(
         if policy.limits:
             may = np.ones(len(history), dtype=bool) if policy.latest_view else latest == FAR
             countable[number] = may = may if fresh is None else may & history.column(fresh)
-            over[:, number] = limits.over(policy.limits, history, may & free & (line == 0))
+            over[:, number] = limits.over_limit(policy.limits, history, may & free & (line == 0))
     facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
     flags = np.zeros(len(history), dtype=np.int8)
     for bit, fact in enumerate(facts_of_rows):
         flags |= fact.view(np.int8) << np.int8(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
-    spread = Spread(decisions, policies, holds, history)
-    judged = Judged(
+    spread = VerdictTable(decisions, policies, holds, history)
+    judged = JudgedRows(
         history,
         as_of,
         policies,

@@ -15,7 +15,7 @@ from retention_assets.policy.model import Limits
 _LOW = 0xFFFFFFFF
 
 
-def over(limits: Limits, history: History, may: Bools) -> Bools:
+def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
     """Datasets in which more may be taken than the limits let; `may` are the rows that count."""
     found = np.zeros(len(history.starts), dtype=bool)
     if (most := _most(limits, history)) is not None:
@@ -26,7 +26,7 @@ def over(limits: Limits, history: History, may: Bools) -> Bools:
     return found
 
 
-def crossed(limits: Limits, history: History, may: Bools, rows: Ints, instants: Ints) -> tuple[Ints, Ints]:
+def limit_crossings(limits: Limits, history: History, may: Bools, rows: Ints, instants: Ints) -> tuple[Ints, Ints]:
     """Of rows that come to count at some instants: those with which, or after which, a limit is passed, and when."""
     of = np.searchsorted(history.starts, rows, side="right") - 1
     order = np.lexsort((instants, of))

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import joined
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.model import Policy
 
 
 def new_marks(verdicts: pa.Table, sizes: pa.ChunkedArray, policies: Sequence[Policy], versions: Mapping[str, int]) -> pa.Table:
     """One row per transaction whose verdict is `mark`. A policy of no version can't be named in a mark, and is a fault."""
-    is_mark = pc.equal(joined(verdicts["verdict"]).cast(pa.string()), "mark")
+    is_mark = pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark")
     rows = verdicts.filter(is_mark)
-    names = joined(rows["policy"]).cast(pa.string())
+    names = join_chunks(rows["policy"]).cast(pa.string())
     about = pa.array([policy.name for policy in policies], pa.string())
     place = pc.index_in(names, value_set=about)
     numbers = pa.array([versions[policy.name] for policy in policies], pa.int32())
@@ -38,9 +38,9 @@ def new_marks(verdicts: pa.Table, sizes: pa.ChunkedArray, policies: Sequence[Pol
 
 def _code(rows: pa.Table) -> pa.Array:
     """Why the policy may: the last reason of a mark says more than that it selects."""
-    lists = joined(rows["reasons"])
+    lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
-    codes = joined(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))
+    codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))
     return pc.if_else(pc.equal(codes, Reason.LATEST_VIEW_ALLOWED.name), codes, pa.scalar(Reason.SELECTED.name)).cast(
         pa.string()
     )

@@ -39,7 +39,7 @@ _BITS = 24
 _LOW = (1 << _BITS) - 1
 
 
-def why(verdicts: pa.Table, sizes: pa.ChunkedArray) -> pa.Table:
+def count_reasons(verdicts: pa.Table, sizes: pa.ChunkedArray) -> pa.Table:
     """The reasons of some verdicts; `sizes` are the bytes of the same transactions."""
     size = integers(sizes, 0).astype(np.int64)
     counts, high, low = (np.zeros(_KEYS, dtype=np.int64) for _ in range(3))
@@ -94,7 +94,7 @@ def _examples(batch: pa.RecordBatch, lengths: Counts, witness: pa.Array, there: 
     ]
 
 
-def together(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_reason_counts(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of all parts as one per verdict and reason: in the order of the verdicts, what is most frequent first."""
     sums: dict[tuple[str, str], dict[str, Any]] = {}
     for part in parts:

@@ -5,8 +5,9 @@ hold that spares it ends; what a policy may take grows, and its limits count tha
 
 Each way is an instant per row, asked only where `decide` says that it would change anything, and the least of them is the next
 look. It is never late. It may be early, which costs one look that finds nothing new, in two places: where what begins at an
-instant passes a limit of its policy at the same instant, so that the one undoes the other; and at ends of months (turning_times.py),
-where a transaction waits for several windows and one of them goes back, or a policy comes back below a limit.
+instant passes a limit of its policy at the same instant, so that the one undoes the other; and at ends of months
+(turning_times.py), where a transaction waits for several windows and one of them goes back, or a policy comes back below a
+limit.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, from_micros, joined
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, from_micros, join_chunks
 from retention_assets.frames.log import INSTANT
 from retention_assets.frames.verdicts.decisions import Decision, Facts, decide
-from retention_assets.frames.verdicts.limits import crossed
-from retention_assets.frames.verdicts.selectors import FOREVER, Line
-from retention_assets.frames.verdicts.turning_times import opens, shuts
+from retention_assets.frames.verdicts.limits import limit_crossings
+from retention_assets.frames.verdicts.selectors import FOREVER, SelectorLine
+from retention_assets.frames.verdicts.turning_times import begins_to_hold, ceases_to_hold
 from retention_assets.frames.views.history import History
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
@@ -42,14 +43,14 @@ _UNMET = 1
 
 
 @dataclass
-class Watch:
+class TimeWatch:
     """The lines of one policy, as far as they know the time."""
 
     # Refused at any time.
     fixed: Bools | None = None
-    turning: list[Line] = field(default_factory=list)
+    turning: list[SelectorLine] = field(default_factory=list)
 
-    def __call__(self, line: Line) -> None:
+    def __call__(self, line: SelectorLine) -> None:
         """Take a line in."""
         if line.turn is not None:
             self.turning.append(line)
@@ -62,7 +63,7 @@ class Watch:
         for line in self.turning:
             mine = line.refused[rows]
             assert line.turn is not None
-            found[mine] = np.maximum(found[mine], opens(line.turn, rows[mine], as_of))
+            found[mine] = np.maximum(found[mine], begins_to_hold(line.turn, rows[mine], as_of))
         return found
 
     def left_at(self, rows: Ints, as_of: datetime) -> Ints:
@@ -72,19 +73,19 @@ class Watch:
             assert line.turn is not None
             if line.turn.age.months:
                 mine = np.ones(len(rows), dtype=bool) if line.asked is None else line.asked[rows]
-                found[mine] = np.minimum(found[mine], shuts(line.turn, rows[mine], as_of))
+                found[mine] = np.minimum(found[mine], ceases_to_hold(line.turn, rows[mine], as_of))
         return found
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRows:
     """What was found of datasets that the same policies are about; columns are in chain order."""
 
     history: History
     as_of: datetime
     policies: Sequence[Policy]
     lines: Sequence[Small]
-    watches: Sequence[Watch]
+    watches: Sequence[TimeWatch]
     # Live holds, and which datasets each is about.
     holds: Sequence[Hold]
     held: Bools
@@ -99,7 +100,7 @@ class Judged:
     pinned: Bools
 
 
-def next_looks(judged: Judged) -> pa.Table:
+def reevaluation_times(judged: JudgedRows) -> pa.Table:
     """The next look at each dataset, in the order of the log."""
     history = judged.history
     least = np.full(len(history.starts), FOREVER)
@@ -119,7 +120,7 @@ def next_looks(judged: Judged) -> pa.Table:
     return pa.table([history.names, from_micros(least), _again(judged)], schema=NEXT_LOOKS)
 
 
-def _again(judged: Judged) -> Bools:
+def _again(judged: JudgedRows) -> Bools:
     """Datasets over a limit that counts what is marked now."""
     again = np.zeros(len(judged.history.starts), dtype=bool)
     marks = np.array([decision.verdict == "mark" for decision in judged.decisions], dtype=bool)
@@ -130,7 +131,7 @@ def _again(judged: Judged) -> Bools:
     return again
 
 
-def _turns_of(judged: Judged, number: int, watch: Watch, note: Note) -> None:
+def _turns_of(judged: JudgedRows, number: int, watch: TimeWatch, note: Note) -> None:
     """When a policy begins to select a row, or ceases to, where the row's own verdict depends on it."""
     changes = _changes(judged, lambda facts: replace(facts, unmet=_with(facts.unmet, number, _other(facts.unmet[number]))))
     selected = judged.lines[number] == _SELECTED
@@ -141,7 +142,7 @@ def _turns_of(judged: Judged, number: int, watch: Watch, note: Note) -> None:
         note(going, watch.left_at(going, judged.as_of))
 
 
-def _counts_of(judged: Judged, number: int, watch: Watch, ends: Ints | None, note: Note) -> None:
+def _counts_of(judged: JudgedRows, number: int, watch: TimeWatch, ends: Ints | None, note: Note) -> None:
     """When a policy passes one of its limits, or may come back below it: that changes verdicts of other rows."""
     history, countable, limits = judged.history, judged.countable[number], judged.policies[number].limits
     assert countable is not None
@@ -155,18 +156,18 @@ def _counts_of(judged: Judged, number: int, watch: Watch, ends: Ints | None, not
     loses = _changes(judged, lambda facts: replace(facts, over=_with(facts.over, number, True)))
     matters = np.logical_or.reduceat(loses, history.starts)[_datasets(history, rows)]
     there = matters & (instants != FOREVER)
-    note(*crossed(limits, history, now, rows[there], instants[there]))
+    note(*limit_crossings(limits, history, now, rows[there], instants[there]))
     leaving = np.flatnonzero(now & above)
     note(leaving, watch.left_at(leaving, judged.as_of))
 
 
-def _only_for_time(judged: Judged, number: int, watch: Watch) -> Bools:
+def _only_for_time(judged: JudgedRows, number: int, watch: TimeWatch) -> Bools:
     """Rows that only time keeps a policy from selecting."""
     waiting: Bools = judged.lines[number] != _SELECTED
     return waiting if watch.fixed is None else waiting & ~watch.fixed
 
 
-def _ends_of(judged: Judged, ends: Ints | None, note: Note) -> None:
+def _ends_of(judged: JudgedRows, ends: Ints | None, note: Note) -> None:
     """When tags and holds cease to spare a row, where that matters."""
     untagged = _changes(judged, lambda facts: replace(facts, pinned=False))
     unheld = _changes(judged, lambda facts: replace(facts, held=False))
@@ -178,7 +179,7 @@ def _ends_of(judged: Judged, ends: Ints | None, note: Note) -> None:
         note(rows[mine], instants[mine])
 
 
-def _spared_until(judged: Judged, ends: Ints | None, rows: Ints) -> tuple[Ints, Ints]:
+def _spared_until(judged: JudgedRows, ends: Ints | None, rows: Ints) -> tuple[Ints, Ints]:
     """For some rows when the last tag and the last hold end that spare them; NEVER where there is none."""
     tagged = np.where(judged.pinned[rows], FOREVER, NEVER) if ends is None else ends[rows]
     return tagged, _hold_ends(judged, rows)
@@ -188,7 +189,7 @@ def _datasets(history: History, rows: Ints) -> Ints:
     return np.searchsorted(history.starts, rows, side="right") - 1
 
 
-def _changes(judged: Judged, other: Callable[[Facts], Facts]) -> Bools:
+def _changes(judged: JudgedRows, other: Callable[[Facts], Facts]) -> Bools:
     """Rows whose verdict or credit is another one with other facts."""
     found = [
         _said(decide(other(facts), judged.policies)) != _said(decision)
@@ -214,7 +215,7 @@ def _other(unmet: int) -> int:
 
 def _tag_ends(history: History, as_of: int) -> Ints | None:
     """For each row when the last live tag that pins it ends, NEVER if none pins it; None where no live tag ever ends."""
-    expires = as_micros(pc.list_flatten(joined(history.log["tag_expiries"])))
+    expires = as_micros(pc.list_flatten(join_chunks(history.log["tag_expiries"])))
     live = expires[(expires == NEVER) | (expires > as_of)]
     if not (live != NEVER).any():
         return None
@@ -225,7 +226,7 @@ def _tag_ends(history: History, as_of: int) -> Ints | None:
     return np.where(history.committed & (history.snapshots_after == 0), forest.spread(last), NEVER)
 
 
-def _hold_ends(judged: Judged, rows: Ints) -> Ints:
+def _hold_ends(judged: JudgedRows, rows: Ints) -> Ints:
     """For some rows when the last hold that keeps them ends, NEVER if none does."""
     history = judged.history
     found = np.full(len(rows), int(NEVER))

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, joined
+from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, join_chunks
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.table_windows import Own, own_answer
-from retention_assets.frames.verdicts.where_condition import holds
+from retention_assets.frames.verdicts.table_windows import Own, window_answer
+from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.history import DELETE, OPEN, RECORD, TYPES, History
-from retention_assets.frames.views.scope import Scope, Scopes
+from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.frames.views.superseded import superseded
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.fields import STATUSES
@@ -28,7 +28,7 @@ from retention_assets.policy.model import Beyond, Branches, OlderThan, Policy, S
 FOREVER = np.iinfo(np.int64).max
 
 
-class Turn(NamedTuple):
+class TimeBound(NamedTuple):
     """What time alone changes about a line: it keeps a row as long as the row's time is not before the bound of that age."""
 
     time: Ints
@@ -36,7 +36,7 @@ class Turn(NamedTuple):
     align: str | None = None
 
 
-class Line(NamedTuple):
+class SelectorLine(NamedTuple):
     """One line of a policy: the key, where it keeps a row from being selected, and why.
 
     Under `branches.windows` a line is asked for one group of branches: `asked` is where, `branches` the glob of the window.
@@ -48,7 +48,7 @@ class Line(NamedTuple):
     refused: Bools
     asked: Bools | None = None
     branches: str | None = None
-    turn: Turn | None = None
+    turn: TimeBound | None = None
 
 
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
@@ -59,7 +59,9 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     return micros(bound)
 
 
-def unmet(policy: Policy, scopes: Scopes, as_of: datetime, own: Own, seen: Callable[[Line], None] | None = None) -> Small:
+def unmet_lines(
+    policy: Policy, scopes: ScopeTable, as_of: datetime, own: Own, seen: Callable[[SelectorLine], None] | None = None
+) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does.
 
     `seen` is shown each line on the way.
@@ -73,20 +75,20 @@ def unmet(policy: Policy, scopes: Scopes, as_of: datetime, own: Own, seen: Calla
     return first
 
 
-def lines(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Iterator[Line]:
+def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, own: Own) -> Iterator[SelectorLine]:
     """The lines of a policy that can keep something from being selected, one after the other.
 
     `own` is what the datasets say about their own retention, for policies that take it from there.
     """
     history, select = scopes.history, policy.select
-    yield Line("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
+    yield SelectorLine("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
     scope = scopes.all_in(policy.branches)
     yield from _place(policy.branches, scopes, scope)
     if select.status:
         wanted = [STATUSES.index(status) for status in select.status]
-        yield Line("select.status", Reason.STATUS, ~np.isin(history.status, wanted))
+        yield SelectorLine("select.status", Reason.STATUS, ~np.isin(history.status, wanted))
     if select.types:
-        yield Line("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
+        yield SelectorLine("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
     if select.from_table:
         yield from _own(own, scope, as_of)
@@ -97,46 +99,46 @@ def lines(policy: Policy, scopes: Scopes, as_of: datetime, own: Own) -> Iterator
     if select.in_views_older_than:
         yield from _in_old_views(scope, select.in_views_older_than, as_of)
     if select.superseded:
-        yield Line("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
+        yield SelectorLine("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
         archived = history.time("archived_at") != NEVER
-        yield Line(
+        yield SelectorLine(
             "select.archived_before_purge", Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived
         )
     if select.unreferenced:
-        yield Line("select.unreferenced", Reason.REFERENCED, ~_unreferenced(history))
+        yield SelectorLine("select.unreferenced", Reason.REFERENCED, ~_unreferenced(history))
     if select.where:
-        yield Line("select.where", Reason.CONDITION, ~history.column(holds(select.where, history.log)))
+        yield SelectorLine("select.where", Reason.CONDITION, ~history.column(evaluate(select.where, history.log)))
 
 
-def _place(branches: Branches, scopes: Scopes, scope: Scope) -> Iterator[Line]:
+def _place(branches: Branches, scopes: ScopeTable, scope: ScopeColumns) -> Iterator[SelectorLine]:
     """Where a transaction lies. RECORDs and OBJECTs lie on no branch and are not asked."""
     history = scopes.history
     live = scopes.everywhere.branches > 0
     if branches.reach == "live":
-        yield Line("branches.reach", Reason.UNREACHABLE, ~live & ~history.independent)
+        yield SelectorLine("branches.reach", Reason.UNREACHABLE, ~live & ~history.independent)
     elif branches.reach == "unreachable":
-        yield Line("branches.reach", Reason.REACHABLE, live)
+        yield SelectorLine("branches.reach", Reason.REACHABLE, live)
     if scope is not scopes.everywhere:
-        yield Line("branches.include", Reason.OUT_OF_SCOPE, live & (scope.branches == 0))
+        yield SelectorLine("branches.include", Reason.OUT_OF_SCOPE, live & (scope.branches == 0))
     if branches.only_in:
         alone = (scopes.named(branches.only_in).branches > 0) & (scopes.everywhere.branches == 1)
-        yield Line("branches.only_in", Reason.OTHER_BRANCH, ~alone & ~history.independent)
+        yield SelectorLine("branches.only_in", Reason.OTHER_BRANCH, ~alone & ~history.independent)
     if branches.not_in:
-        yield Line("branches.not_in", Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0)
+        yield SelectorLine("branches.not_in", Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0)
 
 
-def _finished(select: Selection, history: History) -> Iterator[Line]:
+def _finished(select: Selection, history: History) -> Iterator[SelectorLine]:
     """An unfinished record can only go by the time of its opening, so some line has to look at that."""
     line = select.older_than
     by_opening = line is not None and (
         line.of in ("opened", "closed_or_opened") or (line.of == "closed" and select.terminal_only is False)
     )
     if select.terminal_only or not by_opening:
-        yield Line("select.terminal_only", Reason.UNFINISHED, history.independent & (history.status == OPEN))
+        yield SelectorLine("select.terminal_only", Reason.UNFINISHED, history.independent & (history.status == OPEN))
 
 
-def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
+def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[SelectorLine]:
     """Each group of branches judges by its own window; a row goes only if every group that holds it agrees."""
     history = scopes.history
     nowhere = scopes.everywhere.branches == 0
@@ -148,36 +150,38 @@ def _windows(policy: Policy, scopes: Scopes, as_of: datetime) -> Iterator[Line]:
             yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
 
 
-def _own(own: Own, scope: Scope, as_of: datetime) -> Iterator[Line]:
+def _own(own: Own, scope: ScopeColumns, as_of: datetime) -> Iterator[SelectorLine]:
     """Both lines of the window that the dataset carries, on each branch by its own numbers."""
-    history, answer = scope.history, own_answer(own, scope, as_of)
-    yield Line("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
-    yield Line("select.from_table", Reason.NO_TIME, history.closed == NEVER)
+    history, answer = scope.history, window_answer(own, scope, as_of)
+    yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
+    yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
     # Bounds of many ages, as times that one bound of no age at all is held against.
-    turn = Turn(history.closed + (micros(as_of) - answer.bound), Duration())
-    yield Line("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
-    yield Line("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
+    turn = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
+    yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
+    yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
 
 
-def _lines(part: Selection | Window, select: Selection, scope: Scope, history: History, as_of: datetime) -> Iterator[Line]:
+def _lines(
+    part: Selection | Window, select: Selection, scope: ScopeColumns, history: History, as_of: datetime
+) -> Iterator[SelectorLine]:
     """The lines that a window can replace: older_than, beyond, window."""
     at = "" if isinstance(part, Window) else "select."
     if part.older_than:
         age, align = part.older_than.age, part.older_than.align
         bound = cut_off(as_of, age, align)
         time = _time(part.older_than, select, scope, history)
-        yield Line(f"{at}older_than", Reason.NO_TIME, time == NEVER)
-        yield Line(f"{at}older_than", Reason.TOO_YOUNG, time >= bound, turn=Turn(time, age, align))
+        yield SelectorLine(f"{at}older_than", Reason.NO_TIME, time == NEVER)
+        yield SelectorLine(f"{at}older_than", Reason.TOO_YOUNG, time >= bound, turn=TimeBound(time, age, align))
         if part.window == "complete":
             # Out of it strictly before the bound or at it: the one before the bound, a microsecond earlier.
             left = np.where(scope.superseded_at == NEVER, FOREVER, scope.superseded_at - 1)
-            turn = Turn(np.where(scope.held, left, NEVER), age, align)
-            yield Line(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
+            turn = TimeBound(np.where(scope.held, left, NEVER), age, align)
+            yield SelectorLine(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
     if part.beyond:
         yield from _beyond(part.beyond, scope, history, at)
 
 
-def _time(line: OlderThan, select: Selection, scope: Scope, history: History) -> Ints:
+def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: History) -> Ints:
     """The time of each row that an age is measured from; NEVER where it has none."""
     if line.of == "opened":
         return history.time("opened_at")
@@ -192,24 +196,28 @@ def _time(line: OlderThan, select: Selection, scope: Scope, history: History) ->
     return history.closed
 
 
-def _beyond(beyond: Beyond, scope: Scope, history: History, at: str) -> Iterator[Line]:
+def _beyond(beyond: Beyond, scope: ScopeColumns, history: History, at: str) -> Iterator[SelectorLine]:
     """Counts apply to what is in a view of a branch in scope; everything else is beyond them."""
     if beyond.views is not None:
-        yield Line(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
+        yield SelectorLine(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
     if beyond.transactions:
         counted = scope.held & (history.type != DELETE)
-        yield Line(f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions))
+        yield SelectorLine(
+            f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions)
+        )
 
 
-def _in_old_views(scope: Scope, age: Duration, as_of: datetime) -> Iterator[Line]:
+def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterator[SelectorLine]:
     closed = scope.view_closed_at
-    yield Line("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
-    yield Line("select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), turn=Turn(closed, age))
-    yield Line("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
+    yield SelectorLine("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
+    yield SelectorLine(
+        "select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), turn=TimeBound(closed, age)
+    )
+    yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
 
 def _attribute(history: History, key: str) -> pa.Array:
-    return joined(pc.map_lookup(joined(history.log["attributes"]), pa.scalar(key), "first"))
+    return join_chunks(pc.map_lookup(join_chunks(history.log["attributes"]), pa.scalar(key), "first"))
 
 
 def _of_types(history: History, types: tuple[str, ...]) -> Bools:

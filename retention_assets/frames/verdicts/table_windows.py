@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints
 from retention_assets.frames.views.history import Refs, in_chain
-from retention_assets.frames.views.scope import FAR, Scope
+from retention_assets.frames.views.scope import FAR, ScopeColumns
 from retention_assets.policy.durations import micros
-from retention_assets.policy.table_windows import OwnWindow, OwnWindows, own_windows
+from retention_assets.policy.table_windows import TableWindow, TableWindows, table_windows
 
 # By the name of a dataset. One that is not here says nothing that can be read.
-Own = Mapping[str, OwnWindows]
+Own = Mapping[str, TableWindows]
 
 _LATEST = np.iinfo(np.int64).max
 # An age beyond every instant, and far from where microseconds would wrap around.
@@ -29,7 +29,7 @@ _OLDEST_MS = 2**52
 
 
 @dataclass(frozen=True)
-class OwnAnswer:
+class WindowAnswer:
     """What the windows say about each transaction, in chain order."""
 
     # Its dataset says nothing that can be read.
@@ -40,16 +40,16 @@ class OwnAnswer:
     within: Bools
 
 
-def own_of(datasets: pa.Table) -> Own:
+def windows_of(datasets: pa.Table) -> Own:
     """What the datasets of a log say about their own retention."""
-    found: dict[str, OwnWindows] = {}
+    found: dict[str, TableWindows] = {}
     for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True):
-        if (windows := own_windows(dict(pairs or ()))) is not None:
+        if (windows := table_windows(dict(pairs or ()))) is not None:
             found[name] = windows
     return found
 
 
-def own_answer(own: Own, scope: Scope, as_of: datetime) -> OwnAnswer:
+def window_answer(own: Own, scope: ScopeColumns, as_of: datetime) -> WindowAnswer:
     """Judge every transaction by the windows of the branches in scope that hold it; on none of them, by the dataset's age."""
     history, refs = scope.history, scope.refs
     said = [own.get(name) for name in history.names]
@@ -59,18 +59,18 @@ def own_answer(own: Own, scope: Scope, as_of: datetime) -> OwnAnswer:
     bound, count = bounds[refs.dataset], counts[refs.dataset]
     for at, window in _of_branches(said, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
-    return OwnAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), _among_newest(scope, count))
+    return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), _among_newest(scope, count))
 
 
-def _bound(window: OwnWindow, as_of: datetime) -> int:
+def _bound(window: TableWindow, as_of: datetime) -> int:
     return micros(as_of) - min(window.max_age_ms, _OLDEST_MS) * 1000
 
 
-def _count(window: OwnWindow) -> int:
+def _count(window: TableWindow) -> int:
     return min(window.min_snapshots, int(FAR))
 
 
-def _of_branches(said: Sequence[OwnWindows | None], refs: Refs) -> Iterator[tuple[int, OwnWindow]]:
+def _of_branches(said: Sequence[TableWindows | None], refs: Refs) -> Iterator[tuple[int, TableWindow]]:
     """The refs whose branch has a window of its own, by their place."""
     if not any(windows and windows.branches for windows in said):
         return
@@ -83,7 +83,7 @@ def _of_branches(said: Sequence[OwnWindows | None], refs: Refs) -> Iterator[tupl
                 yield place, window
 
 
-def _least_bound(scope: Scope, of_ref: Ints, of_dataset: Ints) -> Ints:
+def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
     """The least bound of the branches that hold each transaction: all of them have to agree that it is old enough."""
     history, refs = scope.history, scope.refs
     forest = history.chains
@@ -100,7 +100,7 @@ def _least_bound(scope: Scope, of_ref: Ints, of_dataset: Ints) -> Ints:
     return np.where(scope.branches > 0, bound, history.per_dataset(of_dataset))
 
 
-def _among_newest(scope: Scope, of_ref: Ints) -> Bools:
+def _among_newest(scope: ScopeColumns, of_ref: Ints) -> Bools:
     """Whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in scope.
 
     Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.

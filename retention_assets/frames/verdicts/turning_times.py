@@ -13,14 +13,14 @@ from functools import lru_cache
 import numpy as np
 
 from retention_assets.frames.arrays import Ints
-from retention_assets.frames.verdicts.selectors import FOREVER, Turn
+from retention_assets.frames.verdicts.selectors import FOREVER, TimeBound
 from retention_assets.policy.durations import LONGEST_YEARS, Duration, micros
 
 _DAY = 86_400_000_000
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 
 
-def opens(turn: Turn, rows: Ints, as_of: datetime) -> Ints:
+def begins_to_hold(turn: TimeBound, rows: Ints, as_of: datetime) -> Ints:
     """For rows that the line keeps now: the first later instant at which it does not; FOREVER if there is none."""
     needed = _needed(turn, rows)
     found = needed
@@ -36,7 +36,7 @@ def opens(turn: Turn, rows: Ints, as_of: datetime) -> Ints:
     return np.where(found > _LAST, FOREVER, found)
 
 
-def shuts(turn: Turn, rows: Ints, as_of: datetime) -> Ints:
+def ceases_to_hold(turn: TimeBound, rows: Ints, as_of: datetime) -> Ints:
     """For rows that the line lets go now: the first later instant at which it keeps them again; FOREVER if there is none."""
     if not turn.age.months:
         return np.full(len(rows), FOREVER)
@@ -50,7 +50,7 @@ def shuts(turn: Turn, rows: Ints, as_of: datetime) -> Ints:
     return np.where(several & (again <= _LAST), again, FOREVER)
 
 
-def _needed(turn: Turn, rows: Ints) -> Ints:
+def _needed(turn: TimeBound, rows: Ints) -> Ints:
     """What `as_of`, moved back by the months of the age, has to reach for the line to let go."""
     time = np.clip(turn.time[rows], _FIRST, _LAST + 1)
     begin = (time // _DAY + 1) * _DAY if turn.align == "day" else time + 1

@@ -52,7 +52,7 @@ class _Lists:
         return offsets, entry
 
 
-class Spread:
+class VerdictTable:
     """The decisions of one batch, prepared once, for slices of its rows in the order of the log."""
 
     def __init__(

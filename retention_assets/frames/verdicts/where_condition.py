@@ -36,7 +36,7 @@ _UNKNOWN = pa.NA.cast(pa.bool_())
 Bits = npt.NDArray[np.bool_]
 
 
-def holds(condition: Condition, rows: pa.Table) -> Bits:
+def evaluate(condition: Condition, rows: pa.Table) -> Bits:
     """For each row, whether the condition is true; false and unknown are the same here."""
     held = np.zeros(rows.num_rows, dtype=np.bool_)
     for start in range(0, rows.num_rows, _TOGETHER):

@@ -17,7 +17,7 @@ PROVENANCE = {"provenance": "retention"}
 BRANCH = "branch"
 
 
-def with_moved_heads(lines: pa.Table) -> pa.Table:
+def move_heads(lines: pa.Table) -> pa.Table:
     """The lines, with each branch on the last of the DELETE transactions that were added at its head."""
     next_of = _added(lines)
     if not next_of:

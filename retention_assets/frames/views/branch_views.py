@@ -17,7 +17,7 @@ from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.frames.views.branch_ends import BRANCH_ENDS, branch_ends
 from retention_assets.frames.views.history import History
 from retention_assets.frames.views.protection import protection, witnesses
-from retention_assets.frames.views.scope import Scopes
+from retention_assets.frames.views.scope import ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
 
@@ -53,7 +53,7 @@ def branch_views_and_ends(log: pa.Table, as_of: datetime) -> tuple[pa.Table, pa.
 
 
 def _views(history: History, branches: Sequence[str]) -> pa.Table:
-    scopes = Scopes(history)
+    scopes = ScopeTable(history)
     scope = scopes.of(np.array(matching(history.branches.names, branches), dtype=bool))
     back = history.in_log_order
     columns = {

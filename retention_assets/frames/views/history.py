@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, joined
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, join_chunks
 from retention_assets.frames.views.forest import Chains, chains
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 
@@ -41,7 +41,7 @@ class History:
 
     def __init__(self, log: pa.Table, as_of: int) -> None:
         self.log = log
-        dataset = joined(log["dataset"])
+        dataset = join_chunks(log["dataset"])
         index = integers(dataset.indices, -1)
         self.starts = np.flatnonzero(np.append(True, index[1:] != index[:-1])) if len(index) else np.array([], dtype=np.int64)
         self.names: list[str] = dataset.dictionary.take(pa.array(index[self.starts])).to_pylist()
@@ -169,12 +169,12 @@ class History:
 
 def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Sequence[str]]:
     """The row, the rank of the name, and the names of what a list column points with; tags only while they live."""
-    lists = joined(log[column])
+    lists = join_chunks(log[column])
     rows = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     encoded = pc.list_flatten(lists).dictionary_encode()
     index = integers(encoded.indices, -1).astype(np.int64)
     if as_of is not None:
-        expires = as_micros(pc.list_flatten(joined(log["tag_expiries"])))
+        expires = as_micros(pc.list_flatten(join_chunks(log["tag_expiries"])))
         live = (expires == NEVER) | (expires > as_of)
         rows, index = rows[live], index[live]
     order = pc.sort_indices(encoded.dictionary).to_numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Ints
-from retention_assets.frames.views.scope import FAR, Scopes, in_latest_view
+from retention_assets.frames.views.scope import FAR, ScopeTable, in_latest_view
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Protection:
     tag: Ints
 
 
-def protection(scopes: Scopes) -> Protection:
+def protection(scopes: ScopeTable) -> Protection:
     """Ask every live branch, whatever a policy looks at, and every live tag."""
     return Protection(scopes.everywhere.latest, in_latest_view(scopes.history, scopes.history.tags))
 
 
-def witnesses(scopes: Scopes, found: Protection) -> pa.DictionaryArray:
+def witnesses(scopes: ScopeTable, found: Protection) -> pa.DictionaryArray:
     """The name of the branch, or else of the tag, that protects each transaction, in the order of the log."""
     names = [*scopes.history.branches.names, *scopes.history.tags.names]
     tag = np.where(found.tag < FAR, found.tag.astype(np.int64) + len(scopes.history.branches.names), -1)

@@ -19,7 +19,7 @@ from retention_assets.policy.model import Branches, Window
 FAR = np.int32(np.iinfo(np.int32).max)
 
 
-class Scope:
+class ScopeColumns:
     """What a set of branches says about each transaction. Columns are in chain order, -1 or NEVER where they say nothing."""
 
     def __init__(self, history: History, chosen: Bools) -> None:
@@ -162,42 +162,42 @@ class Scope:
         return np.maximum(np.maximum(above, own)[self._chain], anywhere[self.refs.dataset])
 
 
-class Scopes:
+class ScopeTable:
     """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it."""
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._known: dict[bytes, Scope] = {}
-        self.everywhere = Scope(history, np.ones(len(history.branches.rank), dtype=bool))
+        self._known: dict[bytes, ScopeColumns] = {}
+        self.everywhere = ScopeColumns(history, np.ones(len(history.branches.rank), dtype=bool))
 
-    def of(self, names: Bools) -> Scope:
+    def of(self, names: Bools) -> ScopeColumns:
         """The scope of the branches whose names are chosen."""
         chosen = names[self.history.branches.rank]
         if chosen.all():
             return self.everywhere
         key = chosen.tobytes()
         if key not in self._known:
-            self._known[key] = Scope(self.history, chosen)
+            self._known[key] = ScopeColumns(self.history, chosen)
         return self._known[key]
 
-    def named(self, name: str) -> Scope:
+    def named(self, name: str) -> ScopeColumns:
         """The scope of one branch name."""
         return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
 
-    def groups(self, branches: Branches) -> list[tuple[Window | None, Scope]]:
+    def groups(self, branches: Branches) -> list[tuple[Window | None, ScopeColumns]]:
         """The branches in scope, grouped by the window that judges them; None is `select` as it is."""
         names = self.history.branches.names
         left = np.array(matching(names, branches.include), dtype=bool)
         if branches.exclude:
             left &= ~np.array(matching(names, branches.exclude), dtype=bool)
-        groups: list[tuple[Window | None, Scope]] = []
+        groups: list[tuple[Window | None, ScopeColumns]] = []
         for window in branches.windows:
             mine = left & np.array(matching(names, (window.match,)), dtype=bool)
             left &= ~mine
             groups.append((window, self.of(mine)))
         return [(None, self.of(left)), *groups]
 
-    def all_in(self, branches: Branches) -> Scope:
+    def all_in(self, branches: Branches) -> ScopeColumns:
         """All branches in scope together."""
         return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
 

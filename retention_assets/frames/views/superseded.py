@@ -12,13 +12,13 @@ of branches.
 import numpy as np
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, flags, integers, joined
+from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
 from retention_assets.frames.views.forest import preorder
 from retention_assets.frames.views.history import History
-from retention_assets.frames.views.scope import FAR, Scope
+from retention_assets.frames.views.scope import FAR, ScopeColumns
 
 
-def superseded(scope: Scope) -> Bools:
+def superseded(scope: ScopeColumns) -> Bools:
     """COMMITTED transactions all of whose files were replaced or deleted later on every branch in scope."""
     history = scope.history
     current = scope.latest < FAR
@@ -30,7 +30,7 @@ def superseded(scope: Scope) -> Bools:
     return result
 
 
-def _owns_a_current_file(scope: Scope, history: History, current: Bools) -> Bools:
+def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) -> Bools:
     rows, file = _pairs(history, current)
     owns = np.zeros(len(history), dtype=bool)
     if not len(rows):
@@ -51,7 +51,7 @@ def _owns_a_current_file(scope: Scope, history: History, current: Bools) -> Bool
 
 def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
     """The (position, file) pairs of the transactions that some latest view in scope holds, each once."""
-    lists = joined(history.log["file_names"])
+    lists = join_chunks(history.log["file_names"])
     row = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     encoded = pc.list_flatten(lists).dictionary_encode()
     file = integers(encoded.indices, -1).astype(np.int64)
@@ -72,7 +72,7 @@ def _view_roots(history: History) -> Ints:
     return np.where(here >= forest.spread(forest.first), here, forest.spread(above))
 
 
-def _heads_in_view(scope: Scope) -> Ints:
+def _heads_in_view(scope: ScopeColumns) -> Ints:
     """How many heads in scope see each position in their latest view."""
     history, forest = scope.history, scope.history.chains
     here = np.bincount(forest.at(scope.refs.position), minlength=len(forest.first))

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 
 # What the first row carries as the hash of the row before it.
 GENESIS = "0" * 64
@@ -25,7 +25,7 @@ GENESIS = "0" * 64
 _HASHED = tuple(column.name for column in AUDIT.columns if column.name != "hash")
 
 
-class Deed(StrEnum):
+class ActType(StrEnum):
     """What was done."""
 
     MARK = "MARK"
@@ -56,7 +56,7 @@ def new_id() -> int:
 class Act:
     """One row of the audit to be. `members` and `digest` are there if it was done to many at once."""
 
-    deed: Deed
+    deed: ActType
     actor: str
     reason: str | None = None
     dataset: str | None = None
@@ -68,12 +68,14 @@ class Act:
     id: int = field(default_factory=new_id)
 
 
-def append(connection: Connection, acts: Sequence[Act]) -> None:
+def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
     """Add rows to the end of the chain. To be the last that a transaction does: from here on other writers wait for it."""
     if not acts:
         return
     head = connection.execute(
-        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, Present().label("at")).where(AUDIT_HEAD.c.id == 1).with_for_update()
+        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, DatabaseTime().label("at"))
+        .where(AUDIT_HEAD.c.id == 1)
+        .with_for_update()
     ).one()
     rows: list[dict[str, Any]] = []
     position, previous = head.position, head.hash

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, func, or_, select
 
-from retention_assets.ledger.audit.chain import GENESIS, Deed, hash_of, rows
+from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
 from retention_assets.ledger.audit.seals import mark_seals, step_seal
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
@@ -27,11 +27,11 @@ from retention_assets.sql.bulk import stream
 _MOST = 1_000
 # How far around its place a row that was moved is looked for.
 _AROUND = 1_000
-_WITH_MEMBERS = frozenset({Deed.MARK, Deed.UNMARK, Deed.SPARE, Deed.BEGIN, Deed.SETTLE})
+_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.BEGIN, ActType.SETTLE})
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """A position of the chain and the hash of the row there."""
 
     position: int
@@ -39,41 +39,41 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditResult:
     """What was found: nothing, or sentences that each name a row."""
 
     rows: int
     members: int
-    head: Head
+    head: ChainHead
     faults: tuple[str, ...]
 
 
-def verify(connection: Connection, known: Head | None = None) -> Verdict:
+def verify(connection: Connection, known: ChainHead | None = None) -> AuditResult:
     """Compute everything again, in one consistent state."""
     chain = _Chain(known)
     found = [*islice(chain.faults(connection), _MOST)]
     members = _Members(chain.acts)
     for part in (members.mark_faults(connection), members.step_faults(connection), members.missing(), _life_faults(connection)):
         found += islice(part, max(0, _MOST - len(found)))
-    return Verdict(chain.count, sum(members.counted.values()), chain.last, tuple(found))
+    return AuditResult(chain.count, sum(members.counted.values()), chain.last, tuple(found))
 
 
 @dataclass
 class _Chain:
     """A walk along the audit, and the acts with members that it came by."""
 
-    known: Head | None
-    last: Head = Head(0, GENESIS)
+    known: ChainHead | None
+    last: ChainHead = ChainHead(0, GENESIS)
     count: int = 0
     acts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def faults(self, connection: Connection) -> Iterator[str]:
         for row in rows(connection):
             yield from self._at(row)
-            self.last, self.count = Head(row["position"], row["hash"]), self.count + 1
+            self.last, self.count = ChainHead(row["position"], row["hash"]), self.count + 1
             if row["digest"] is not None:
                 self.acts[row["act"]] = {name: row[name] for name in ("position", "deed", "members", "digest")}
-        head = Head(*connection.execute(select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
+        head = ChainHead(*connection.execute(select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
         if head.position > self.last.position:
             yield _missing(self.last.position + 1, head.position)
         elif head != self.last:

@@ -30,7 +30,7 @@ _COMMON = ("policy", "policy_version", "reason", "grace")
 
 
 @dataclass(frozen=True)
-class Lot:
+class MarkGroup:
     """What many new marks have in common."""
 
     lot: int
@@ -42,20 +42,20 @@ class Lot:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedMarks:
     """New marks, as rows with the number of their lot; valid for one `marked_at`."""
 
     rows: pa.Table
-    lots: tuple[Lot, ...]
+    lots: tuple[MarkGroup, ...]
     marked_at: datetime
 
 
-def prepare(candidates: pa.Table, first: int, marked_at: datetime) -> Prepared:
+def prepare_marks(candidates: pa.Table, first: int, marked_at: datetime) -> PreparedMarks:
     """Marks numbered from `first`, in the order of the candidates."""
     table = _checked(candidates)
     combinations, lot = lots_of(table, _COMMON)
     lots = tuple(
-        Lot(number, str(policy), int(str(version)), str(reason), str(grace), parse_duration(str(grace)).after(marked_at))
+        MarkGroup(number, str(policy), int(str(version)), str(reason), str(grace), parse_duration(str(grace)).after(marked_at))
         for number, (policy, version, reason, grace) in enumerate(combinations)
     )
     common = [(one.policy, one.policy_version, one.reason, one.grace, marked_at, one.due_at) for one in lots]
@@ -68,7 +68,7 @@ def prepare(candidates: pa.Table, first: int, marked_at: datetime) -> Prepared:
             "lot": pa.array(lot.astype(np.int64)),
         }
     )
-    return Prepared(rows.append_column("seal", pa.array(seals_of(rows, common, lot), pa.string())), lots, marked_at)
+    return PreparedMarks(rows.append_column("seal", pa.array(seals_of(rows, common, lot), pa.string())), lots, marked_at)
 
 
 def _checked(candidates: pa.Table) -> pa.Table:

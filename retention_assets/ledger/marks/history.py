@@ -12,7 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 from sqlalchemy import Connection, Select, select, text
 
-from retention_assets.ledger.database import Database
+from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.bulk import stream
 
@@ -26,7 +26,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True)
-class Event:
+class MarkEvent:
     """A step of a mark: when and by whom it went to a state, with what a sweep did to the bytes, and why."""
 
     at: datetime
@@ -38,7 +38,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class MarkStory:
+class MarkHistory:
     """A mark as it is, and all that happened to it since it was made."""
 
     id: int
@@ -55,11 +55,11 @@ class MarkStory:
     why: str | None
     changed_at: datetime | None
     changed_by: str | None
-    events: tuple[Event, ...] = ()
+    events: tuple[MarkEvent, ...] = ()
 
 
 @dataclass(frozen=True)
-class Times:
+class LedgerTimes:
     """What the clock guard goes by."""
 
     newest_mark_at: datetime | None
@@ -68,14 +68,14 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Story:
+class MarkHistories:
     """The stories of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
-    def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkStory, ...]]:
+    def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkHistory, ...]]:
         """The marks of each transaction that ever had one, oldest first."""
-        names, found = sorted(set(transactions)), dict[str, tuple[MarkStory, ...]]()
+        names, found = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
         with self.database.reading() as connection:
             for at in range(0, len(names), _NAMES):
                 for mark in _marks(connection, dataset, names[at : at + _NAMES]):
@@ -90,18 +90,18 @@ class Story:
             ]
         return pa.Table.from_batches(batches, _MARKED).sort_by("id")["transaction"].unique()
 
-    def times(self) -> Times:
+    def times(self) -> LedgerTimes:
         """The newest mark, the newest time seen, and until when a person has accepted what the clock says."""
         query = select(CLOCK.c.newest_mark_at, CLOCK.c.newest_seen_at, CLOCK.c.accepted_until)
         with self.database.reading() as connection:
-            return Times(*connection.execute(query).one())
+            return LedgerTimes(*connection.execute(query).one())
 
 
 def _named(dataset: str, condition: str) -> Select[tuple[int, str]]:
     return select(MARKS.c.id, MARKS.c.transaction).where(MARKS.c.dataset == dataset, text(condition))
 
 
-def _marks(connection: Connection, dataset: str, names: list[str]) -> Iterator[MarkStory]:
+def _marks(connection: Connection, dataset: str, names: list[str]) -> Iterator[MarkHistory]:
     here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names)
     columns = [MARKS.c[name] for name in _FIELDS]
     # One after the other, each in the very words of its index.
@@ -110,16 +110,16 @@ def _marks(connection: Connection, dataset: str, names: list[str]) -> Iterator[M
     ]
     events = _events(connection, [row.id for row in rows])
     for row in sorted(rows, key=lambda row: row.id):
-        yield MarkStory(**row._mapping, events=tuple(events.get(row.id, ())))
+        yield MarkHistory(**row._mapping, events=tuple(events.get(row.id, ())))
 
 
-def _events(connection: Connection, marks: list[int]) -> dict[int, list[Event]]:
+def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEvent]]:
     """The steps of some marks, each mark's in the order in which they were taken."""
     columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
-    found: dict[int, list[Event]] = {}
+    found: dict[int, list[MarkEvent]] = {}
     for first in range(0, len(marks), _NAMES):
         mine = STEPS.c.mark.in_(marks[first : first + _NAMES])
         query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(mine)
         for mark, *values in connection.execute(query.order_by(AUDIT.c.position)):
-            found.setdefault(mark, []).append(Event(*values))
+            found.setdefault(mark, []).append(MarkEvent(*values))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from retention_assets.ledger.marks.history import MarkStory
+from retention_assets.ledger.marks.history import MarkHistory
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold
@@ -17,7 +17,7 @@ _OPEN = ("MARKED", "SWEEPING")
 
 
 @dataclass(frozen=True)
-class Life:
+class TransactionLife:
     """Everything that is known of one transaction. What only a log knows is none without one."""
 
     transaction: str
@@ -27,12 +27,12 @@ class Life:
     closed_at: datetime | None = None
     bytes: int | None = None
     protected_by: str | None = None
-    marks: tuple[MarkStory, ...] = ()
+    marks: tuple[MarkHistory, ...] = ()
     holds: tuple[str, ...] = ()
     words: str = ""
 
     @property
-    def mark(self) -> MarkStory | None:
+    def mark(self) -> MarkHistory | None:
         """Its newest mark: where it stands."""
         return self.marks[-1] if self.marks else None
 
@@ -54,7 +54,7 @@ class Life:
         }
 
 
-def told(life: Life, holds: Sequence[Hold], as_of: datetime) -> Life:
+def life_of(life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
     """The life with the holds that keep it, and in words."""
     names = tuple(hold.name or "" for hold in holds if _held(hold, life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
@@ -66,7 +66,7 @@ def _held(hold: Hold, transaction: str) -> bool:
     return hold.transactions is None or matches(transaction, hold.transactions)
 
 
-def _sentence(life: Life, as_of: datetime) -> str:
+def _sentence(life: TransactionLife, as_of: datetime) -> str:
     said = [_where(life.mark, as_of) if life.mark else "not marked"]
     if life.mark and life.mark.attempts:
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
@@ -78,7 +78,7 @@ def _sentence(life: Life, as_of: datetime) -> str:
     return "; ".join(said)
 
 
-def _where(mark: MarkStory, as_of: datetime) -> str:
+def _where(mark: MarkHistory, as_of: datetime) -> str:
     policy = f"policy {mark.policy}@{mark.policy_version}"
     since = f"{text_of(mark.changed_at) if mark.changed_at else 'an unknown time'} by {mark.changed_by}"
     if mark.status == "MARKED":
@@ -93,7 +93,7 @@ def _where(mark: MarkStory, as_of: datetime) -> str:
     return f"{_deleted(mark)} at {since}; {policy} marked it"
 
 
-def _deleted(mark: MarkStory) -> str:
+def _deleted(mark: MarkHistory) -> str:
     last = mark.events[-1] if mark.events else None
     if last is not None and last.outcome == "ALREADY_GONE":
         return "found to be gone already"

@@ -32,17 +32,17 @@ from sqlalchemy import (
     values,
 )
 
-from retention_assets.ledger.audit.chain import Act, Deed, new_id
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
-from retention_assets.ledger.database import Database, Writing
-from retention_assets.ledger.evaluations import look
-from retention_assets.ledger.marks.candidates import Prepared, prepare
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.evaluations import record_evaluations
+from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.bulk import STAGED, stream
-from retention_assets.sql.columns import Instant
-from retention_assets.sql.upserts import inserted
+from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.upserts import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -83,7 +83,7 @@ _STAGED = Table(
 )
 _LOTS: tuple[Column[Any], ...] = (
     Column("lot", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
-    Column("grace", Text), Column("due_at", Instant),
+    Column("grace", Text), Column("due_at", InstantColumn),
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ class ToSweep(NamedTuple):
 class Marks:
     """The marks of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
     def mark(
         self,
@@ -128,7 +128,7 @@ class Marks:
         """
         first = self._reserve(len(candidates))
         while True:
-            prepared = prepare(candidates, first, self._marked_at(as_of))
+            prepared = prepare_marks(candidates, first, self._marked_at(as_of))
             work = _Marking(prepared, actor, reason, published, looks)
             done = self.database.write(work, prepared.rows if len(candidates) else None)
             if done is not None:
@@ -203,13 +203,13 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
 class _Marking:
     """The transaction that marks: nothing of it depends on an earlier attempt."""
 
-    prepared: Prepared
+    prepared: PreparedMarks
     actor: str
     reason: str | None
     published: Sequence[Publication]
     looks: pa.Table | None
 
-    def __call__(self, doing: Writing) -> Marked | None:
+    def __call__(self, doing: WriteTransaction) -> Marked | None:
         """What was done, or none where somebody marked as of a later time while this was prepared."""
         marked_at = self.prepared.marked_at
         # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark.
@@ -223,10 +223,10 @@ class _Marking:
             doing.record(self._act(doing, act, new))
         publish(doing, self.published, self.actor)
         if self.looks is not None:
-            look(doing, self.looks)
+            record_evaluations(doing, self.looks)
         return Marked(new, len(self.prepared.rows) - new, marked_at, act if new else None)
 
-    def _insert(self, doing: Writing, act: int) -> int:
+    def _insert(self, doing: WriteTransaction, act: int) -> int:
         """Insert the rows that are not marked or swept; the number of them."""
         fields = [field.name for field in _LOTS]
         common = [tuple(getattr(lot, name) for name in fields) for lot in self.prepared.lots]
@@ -234,7 +234,7 @@ class _Marking:
         columns = {
             **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
             **{name: lots.c[name] for name in fields if name != "lot"},
-            "marked_at": literal(self.prepared.marked_at, Instant()),
+            "marked_at": literal(self.prepared.marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
             "status": literal("MARKED"),
         }
@@ -243,14 +243,14 @@ class _Marking:
         # An outer join, so that SQLite goes once through the rows and looks the lot up, and not once through them per lot.
         joined = _STAGED.outerjoin(lots, _STAGED.c.lot == lots.c.lot)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
-        return inserted(doing.connection, insert(MARKS).from_select(list(columns), new))
+        return insert_counted(doing.connection, insert(MARKS).from_select(list(columns), new))
 
     def _mine(self, act: int) -> ColumnElement[bool]:
         """The marks of this act, by their ids, which have an index."""
         ids = self.prepared.rows["id"]
         return MARKS.c.id.between(ids[0].as_py(), ids[-1].as_py()) & (MARKS.c.act == act)
 
-    def _act(self, doing: Writing, act: int, new: int) -> Act:
+    def _act(self, doing: WriteTransaction, act: int, new: int) -> Act:
         """The one row of the audit for all of them; its members are found again by the ids between first and last."""
         ids, seals = self.prepared.rows["id"], self.prepared.rows["seal"]
         first, last = ids[0].as_py(), ids[-1].as_py()
@@ -259,7 +259,7 @@ class _Marking:
             seals = pa.chunked_array([pa.array(doing.connection.execute(mine).scalars(), pa.string())])
         policies = sorted({f"{lot.policy}@{lot.policy_version}" for lot in self.prepared.lots})
         detail = {"first": first, "last": last, "marked_at": text_of(self.prepared.marked_at), "policies": policies}
-        return Act(Deed.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
+        return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 
 
 def _known(condition: str) -> Exists:

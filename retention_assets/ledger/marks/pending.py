@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import func, select, text
 
-from retention_assets.ledger.database import Database
+from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, PLANNED, PLANS, STEPS
 
 # Well below what either database takes as parameters of one statement.
@@ -19,7 +19,7 @@ _NAMES = 10_000
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingGroup:
     """Open marks that were made at one time, by one policy, and fall due at one time."""
 
     policy: str
@@ -31,7 +31,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Freed:
+class FreedGroup:
     """What the plans of one instant freed of the marks of one policy."""
 
     as_of: datetime
@@ -41,7 +41,7 @@ class Freed:
 
 
 @dataclass(frozen=True)
-class Spared:
+class SparedGroup:
     """Marks that were spared for one reason, and one of them."""
 
     dataset: str
@@ -51,12 +51,12 @@ class Spared:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PendingMarks:
     """The outlook of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingGroup]:
         """The open marks, by when they fall due. Marks made together stay together, so there are few rows."""
         amounts = (func.count().label("marks"), func.coalesce(func.sum(MARKS.c.bytes), 0).label("bytes"))
         alike = (MARKS.c.policy, MARKS.c.marked_at, MARKS.c.due_at, MARKS.c.status)
@@ -64,10 +64,11 @@ class Outlook:
         with self.database.reading() as connection:
             found = connection.execute(query.order_by(MARKS.c.due_at, MARKS.c.policy, MARKS.c.marked_at, MARKS.c.status)).all()
         return [
-            Waiting(row.policy, row.marked_at, row.due_at, row.status == "SWEEPING", row.marks, int(row.bytes)) for row in found
+            PendingGroup(row.policy, row.marked_at, row.due_at, row.status == "SWEEPING", row.marks, int(row.bytes))
+            for row in found
         ]
 
-    def freed(self, since: datetime) -> list[Freed]:
+    def freed(self, since: datetime) -> list[FreedGroup]:
         """What was deleted by plans from some instant on, by the instant of the plan that did it and by policy."""
         # A mark that failed once is in two plans; it went with the newest.
         mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
@@ -77,16 +78,16 @@ class Outlook:
         query = select(gone.c.as_of, MARKS.c.policy, *amounts).join(MARKS, MARKS.c.id == gone.c.mark)
         query = query.group_by(gone.c.as_of, MARKS.c.policy).order_by(gone.c.as_of, MARKS.c.policy)
         with self.database.reading() as connection:
-            return [Freed(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in connection.execute(query)]
+            return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in connection.execute(query)]
 
-    def spared(self, datasets: Sequence[str], by: str) -> list[Spared]:
+    def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
         """The marks of some datasets that somebody's sweep spared, by reason."""
         alike = (MARKS.c.dataset, MARKS.c.why)
         query = select(*alike, func.count().label("marks"), func.min(MARKS.c.transaction).label("transaction"))
         query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike)
-        names, found = sorted(set(datasets)), list[Spared]()
+        names, found = sorted(set(datasets)), list[SparedGroup]()
         with self.database.reading() as connection:
             for at in range(0, len(names), _NAMES):
                 rows = connection.execute(query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(*alike))
-                found += [Spared(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]
+                found += [SparedGroup(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]
         return found

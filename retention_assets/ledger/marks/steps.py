@@ -32,10 +32,10 @@ from sqlalchemy import (
 
 from retention_assets.ledger.audit.chain import Act
 from retention_assets.ledger.audit.seals import digest_of, step_seal
-from retention_assets.ledger.database import Writing
+from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.bulk import append_rows
-from retention_assets.sql.columns import Present
+from retention_assets.sql.columns import DatabaseTime
 
 ARROWS: Mapping[str, Collection[str]] = {
     "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),
@@ -45,7 +45,7 @@ ARROWS: Mapping[str, Collection[str]] = {
 _IDS = 10_000
 
 
-class Step(NamedTuple):
+class MarkStep(NamedTuple):
     """That a mark goes to a state, with what a sweep did to its bytes, and why."""
 
     mark: int
@@ -55,8 +55,13 @@ class Step(NamedTuple):
     why: str | None = None
 
 
-def moved(
-    doing: Writing, act: Act, before: str, after: str, where: ColumnElement[bool], changes: Mapping[str, Any] | None = None
+def move_marks(
+    doing: WriteTransaction,
+    act: Act,
+    before: str,
+    after: str,
+    where: ColumnElement[bool],
+    changes: Mapping[str, Any] | None = None,
 ) -> Sequence[Row[tuple[int, str, int | None, datetime]]]:
     """Move the marks that are in a state and meet a condition; id, dataset, bytes and due_at of those that were moved.
 
@@ -70,18 +75,18 @@ def moved(
         # the statement that moves them: joined with its own rows, the server may look through all marks for a few.
         locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
         doing.connection.execute(select(func.count()).select_from(locked))
-    values = {"status": after, "changed_at": Present(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
+    values = {"status": after, "changed_at": DatabaseTime(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
     statement = update(MARKS).where(mine).values(values)
     return doing.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
 
 
-def record(doing: Writing, act: Act, steps: Iterable[Step]) -> int:
+def record_steps(doing: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
     """Write steps down, and have the act say how many they are and what their digest is."""
     ordered = sorted(steps, key=attrgetter("mark"))
     if not ordered:
         return 0
     seals = [step_seal(*step) for step in ordered]
-    columns = [STEPS.c[name] for name in ("act", *Step._fields, "seal")]
+    columns = [STEPS.c[name] for name in ("act", *MarkStep._fields, "seal")]
     rows = [(act.id, *step, seal) for step, seal in zip(ordered, seals, strict=True)]
     append_rows(doing.connection, STEPS, columns, rows)
     act.members, act.digest = len(ordered), digest_of(seals)

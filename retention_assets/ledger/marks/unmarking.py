@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, Deed
-from retention_assets.ledger.database import Database, Writing
-from retention_assets.ledger.evaluations import look_again
-from retention_assets.ledger.marks.steps import Step, by_id, moved, newest_of, record
-from retention_assets.ledger.reports import Counted, count_unmarked
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.evaluations import request_evaluations
+from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, newest_of, record_steps
+from retention_assets.ledger.reports import ReportCounts, count_unmarked
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
 from retention_assets.policy.durations import text_of
 
@@ -27,7 +27,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Unmarked:
+class UnmarkResult:
     """What was taken back, and what of the same choice was too late to be."""
 
     unmarked: int
@@ -40,21 +40,23 @@ class Unmarked:
 class Unmarking:
     """Taking back the marks of a ledger."""
 
-    database: Database
+    database: LedgerDatabase
 
-    def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> Unmarked:
+    def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> UnmarkResult:
         """Take back the marks of some transactions: of all of them, or, if one is not MARKED, of none."""
         _needs(actor, reason)
         names = sorted(set(transactions))
-        return self.database.write(lambda doing: _each(doing, Act(Deed.UNMARK, actor, reason, dataset), dataset, names, reason))
+        return self.database.write(
+            lambda doing: _each(doing, Act(ActType.UNMARK, actor, reason, dataset), dataset, names, reason)
+        )
 
-    def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> Unmarked:
+    def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> UnmarkResult:
         """Take back every mark of a dataset, of a policy, or of a policy in a dataset."""
         _needs(actor, reason)
         if dataset is None and policy is None:
             raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
         return self.database.write(
-            lambda doing: _whole(doing, Act(Deed.UNMARK, actor, reason, dataset, policy), dataset, policy, reason)
+            lambda doing: _whole(doing, Act(ActType.UNMARK, actor, reason, dataset, policy), dataset, policy, reason)
         )
 
 
@@ -65,13 +67,13 @@ def _needs(actor: str, reason: str) -> None:
         )
 
 
-def _each(doing: Writing, act: Act, dataset: str, transactions: Sequence[str], reason: str) -> Unmarked:
+def _each(doing: WriteTransaction, act: Act, dataset: str, transactions: Sequence[str], reason: str) -> UnmarkResult:
     newest = newest_of(doing.connection, dataset, transactions, locked=True)
     late = [name for name in transactions if name not in newest or newest[name].status != "MARKED"]
     if late:
         more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
         raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
-    return Unmarked(_take_back(doing, act, [*by_id(doing.connection, (row.id for row in newest.values()))], reason), 0, 0)
+    return UnmarkResult(_take_back(doing, act, [*by_id(doing.connection, (row.id for row in newest.values()))], reason), 0, 0)
 
 
 def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
@@ -88,7 +90,7 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
 
 
-def _whole(doing: Writing, act: Act, dataset: str | None, policy: str | None, reason: str) -> Unmarked:
+def _whole(doing: WriteTransaction, act: Act, dataset: str | None, policy: str | None, reason: str) -> UnmarkResult:
     here: ColumnElement[bool] = and_(
         true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
     )
@@ -98,18 +100,18 @@ def _whole(doing: Writing, act: Act, dataset: str | None, policy: str | None, re
         whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
         gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
         raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
-    return Unmarked(unmarked, sweeping, swept)
+    return UnmarkResult(unmarked, sweeping, swept)
 
 
-def _count(doing: Writing, here: ColumnElement[bool], status: str, condition: str) -> int:
+def _count(doing: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
     """How many marks are in a state, by the index that they are in."""
     query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
     return int(doing.connection.execute(query).scalar_one())
 
 
-def _take_back(doing: Writing, act: Act, conditions: Sequence[ColumnElement[bool]], reason: str) -> int:
-    taken = [row for where in conditions for row in moved(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
+def _take_back(doing: WriteTransaction, act: Act, conditions: Sequence[ColumnElement[bool]], reason: str) -> int:
+    taken = [row for where in conditions for row in move_marks(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
     if taken:
-        count_unmarked(doing, ((row.dataset, Counted(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
-        look_again(doing, (row.dataset for row in taken))
-    return record(doing, act, (Step(row.id, "UNMARKED", why=reason) for row in taken))
+        count_unmarked(doing, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        request_evaluations(doing, (row.dataset for row in taken))
+    return record_steps(doing, act, (MarkStep(row.id, "UNMARKED", why=reason) for row in taken))

@@ -8,7 +8,7 @@ import re
 
 from lark import Token, UnexpectedInput, UnexpectedToken
 
-from retention_assets.errors import Expected, nearest, shown
+from retention_assets.errors import InvalidValue, nearest, quote
 from retention_assets.policy.where.kinds import FUNCTIONS, TARGETS, Phrase
 from retention_assets.policy.where.tree import COLUMNS
 
@@ -65,7 +65,7 @@ _PIECE = re.compile(
 )
 
 
-def refusal(text: str, fault: UnexpectedInput) -> Expected:
+def refusal(text: str, fault: UnexpectedInput) -> InvalidValue:
     """The refusal of a text at the place where the grammar stopped."""
     wanted: set[str] = fault.interactive_parser.accepts()  # type: ignore[no-untyped-call]
     read = fault.interactive_parser.parser_state.value_stack
@@ -77,62 +77,62 @@ def refusal(text: str, fault: UnexpectedInput) -> Expected:
     return _unknown(piece, wanted, last)
 
 
-def _misplaced(token: Token, wanted: set[str], last: str) -> Expected:
+def _misplaced(token: Token, wanted: set[str], last: str) -> InvalidValue:
     """A piece of the language, where none like it can stand."""
     if token.type == "$END":
-        return Expected("the condition ends too early", _listed(wanted, last))
+        return InvalidValue("the condition ends too early", _listed(wanted, last))
     if token.type in _TESTS and "OR" in wanted:
-        return Expected(f"{shown(last)} is compared again", "one comparison", "Join them with AND.")
+        return InvalidValue(f"{quote(last)} is compared again", "one comparison", "Join them with AND.")
     if token.type == "NULL" and "COLUMN" in wanted:
-        return Expected("NULL equals nothing, not even NULL", "IS NULL or IS NOT NULL", "Write IS NULL.")
+        return InvalidValue("NULL equals nothing, not even NULL", "IS NULL or IS NOT NULL", "Write IS NULL.")
     if token.type == "NOT" and "COLUMN" in wanted:
         return _astray(token, f"{_listed(wanted, last)}; put NOT … in parentheses")
     return _astray(token, _listed(wanted, last))
 
 
-def _unknown(piece: re.Match[str], wanted: set[str], last: str) -> Expected:
+def _unknown(piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
     """A piece that the language does not have."""
     found = piece.group()
     match piece.lastgroup:
         case "number":
-            return Expected(f"{shown(found)} is not a number", "a number without a unit, such as 1024 or 0.5")
+            return InvalidValue(f"{quote(found)} is not a number", "a number without a unit, such as 1024 or 0.5")
         case "word":
             return _word(found, piece, wanted, last)
         case "name":
             return _no_column(piece["name"].lower()) if "COLUMN" in wanted else _astray(found, _listed(wanted, last))
         case "text" if escape := piece["escape"]:
-            return Expected(f"{shown(escape)} has no one meaning in a text", "\\\\ for a backslash, '' for a quote")
+            return InvalidValue(f"{quote(escape)} has no one meaning in a text", "\\\\ for a backslash, '' for a quote")
         case "text":
             remedy = "Double a quote inside a text: 'it''s'."
-            return Expected(f"the text {shown(found)} has no end", "a closing quote", remedy)
+            return InvalidValue(f"the text {quote(found)} has no end", "a closing quote", remedy)
         case "sign":
-            return Expected(f"{shown(found)} has no meaning here", _NO_MEANING, SIGNS[found])
+            return InvalidValue(f"{quote(found)} has no meaning here", _NO_MEANING, SIGNS[found])
     if found == "`":
-        return Expected(f"the name {shown(piece.string[piece.start() :])} has no end", "a closing backquote")
-    return Expected(f"{shown(found)} has no meaning here", _NO_MEANING)
+        return InvalidValue(f"the name {quote(piece.string[piece.start() :])} has no end", "a closing backquote")
+    return InvalidValue(f"{quote(found)} has no meaning here", _NO_MEANING)
 
 
-def _word(word: str, piece: re.Match[str], wanted: set[str], last: str) -> Expected:
+def _word(word: str, piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
     if not word.isascii():
         odd = next(char for char in word if not char.isascii())
-        return Expected(f"{shown(odd)} has no meaning here", "names of the letters a to z, and texts in single quotes")
+        return InvalidValue(f"{quote(odd)} has no meaning here", "names of the letters a to z, and texts in single quotes")
     if word.lower() in FOREIGN:
-        return Expected(f"{shown(word.upper())} has no place in a condition", "columns, values, comparisons, AND, OR, NOT")
+        return InvalidValue(f"{quote(word.upper())} has no place in a condition", "columns, values, comparisons, AND, OR, NOT")
     if "COLUMN" not in wanted:
         return _astray(word, _listed(wanted, last))
     if piece.string[piece.end() :].lstrip().startswith("("):
         remedy = _meant(nearest(word.lower(), FUNCTIONS))
-        return Expected(f"{shown(word.lower())} is not a function here", ", ".join(FUNCTIONS), remedy)
+        return InvalidValue(f"{quote(word.lower())} is not a function here", ", ".join(FUNCTIONS), remedy)
     return _no_column(word.lower())
 
 
-def _no_column(word: str) -> Expected:
+def _no_column(word: str) -> InvalidValue:
     remedy = _meant(nearest(word, (*COLUMNS, "attributes"))) or "Write attributes['k'] for an attribute, 'x' for a text."
-    return Expected(f"{shown(word)} is not a column", f"{', '.join(COLUMNS)} or attributes['k']", remedy)
+    return InvalidValue(f"{quote(word)} is not a column", f"{', '.join(COLUMNS)} or attributes['k']", remedy)
 
 
-def _astray(piece: str, wanted: str) -> Expected:
-    return Expected(f"{shown(str(piece))} stands where it cannot", wanted)
+def _astray(piece: str, wanted: str) -> InvalidValue:
+    return InvalidValue(f"{quote(str(piece))} stands where it cannot", wanted)
 
 
 def _meant(word: str | None) -> str | None:
@@ -152,4 +152,4 @@ def _listed(wanted: set[str], last: str) -> str:
         names = ["a column, attributes['k'] or a value"]
     *others, final = names
     either = f"{', '.join(others)} or {final}" if others else final
-    return f"{either} after {shown(last)}" if last else either
+    return f"{either} after {quote(last)}" if last else either

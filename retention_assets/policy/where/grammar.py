@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from retention_assets.errors import Expected, shown
+from retention_assets.errors import InvalidValue, quote
 from retention_assets.policy.where import values
 from retention_assets.policy.where.errors import refusal
 from retention_assets.policy.where.kinds import (
@@ -240,7 +240,7 @@ class _Phrases(Transformer[Token, Phrase]):
         phrase, sought = (enclosed(phrase) for phrase in _phrases(rest))
         need_kind(phrase, (Kind.TEXT,), f"in {name.lower()}")
         if not (isinstance(sought.term, Literal) and isinstance(sought.term.value, str)):
-            raise Expected(f"{shown(sought.words)} is not a text in quotes", f"{name.lower()}(…, 'x')")
+            raise InvalidValue(f"{quote(sought.words)} is not a text in quotes", f"{name.lower()}(…, 'x')")
         before, after = AFFIXES[name.lower()]
         pattern = values.pattern(before + values.verbatim(sought.term.value) + after, values.BACKSLASH)
         return applied("like", Kind.TRUTH, [phrase, sought._replace(term=pattern)])

@@ -8,7 +8,7 @@ Does not belong here: in which order words may stand (grammar.py), what a writte
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from retention_assets.errors import Expected, nearest, shown
+from retention_assets.errors import InvalidValue, nearest, quote
 from retention_assets.policy.where.tree import DEEPEST, MOST_NODES, VALUES, Apply, Column, Kind, Literal, Term
 from retention_assets.policy.where.values import instant
 
@@ -102,14 +102,14 @@ def _sized(term: Apply, phrases: Sequence[Phrase]) -> Phrase:
     depth = 1 + max(phrase.depth for phrase in phrases)
     nodes = 1 + sum(phrase.nodes for phrase in phrases)
     if nodes > MOST_NODES:
-        raise Expected("has too many parts", f"at most {MOST_NODES}", "Write several policies, or set an attribute.")
+        raise InvalidValue("has too many parts", f"at most {MOST_NODES}", "Write several policies, or set an attribute.")
     if depth > DEEPEST:
         _too_deep()
     return Phrase(term, depth, nodes, max(phrase.inside for phrase in phrases))
 
 
 def _too_deep() -> NoReturn:
-    raise Expected("is nested too deep", f"at most {DEEPEST} levels")
+    raise InvalidValue("is nested too deep", f"at most {DEEPEST} levels")
 
 
 # --- Whether their kinds fit -----------------------------------------------------------------------------------------
@@ -121,19 +121,19 @@ def need_kind(phrase: Phrase, kinds: Sequence[Kind], where: str) -> None:
         if Kind.TRUTH in kinds and phrase.kind is not Kind.TEXT:
             remedy = "Compare it with a value."
         wanted = " or ".join(kind.value for kind in kinds)
-        raise Expected(f"{shown(phrase.words)} is {phrase.kind.value}", f"{wanted} {where}", remedy)
+        raise InvalidValue(f"{quote(phrase.words)} is {phrase.kind.value}", f"{wanted} {where}", remedy)
 
 
 def need_cast(phrase: Phrase, target: Kind) -> None:
     if target not in CASTS[phrase.kind]:
-        raise Expected(f"{shown(phrase.words)} is {phrase.kind.value}", f"something that can become {target.value}")
+        raise InvalidValue(f"{quote(phrase.words)} is {phrase.kind.value}", f"something that can become {target.value}")
 
 
 def need_plain(phrases: Sequence[Phrase]) -> None:
     """Refuse anything but written values: a column in a list hides a comparison of two columns."""
     for phrase in phrases:
         if not isinstance(phrase.term, Literal):
-            raise Expected(f"{shown(phrase.words)} is not a plain value", "numbers or texts in IN (…)")
+            raise InvalidValue(f"{quote(phrase.words)} is not a plain value", "numbers or texts in IN (…)")
 
 
 def need_known(phrases: Sequence[Phrase]) -> None:
@@ -145,12 +145,12 @@ def need_known(phrases: Sequence[Phrase]) -> None:
             if isinstance(term, Literal) and term.value not in known:
                 meant = nearest(str(term.value).upper(), known)
                 remedy = f"Did you mean {meant}?" if meant else None
-                raise Expected(f"{shown(term.value)} is not a value of the column", " or ".join(known), remedy)
+                raise InvalidValue(f"{quote(term.value)} is not a value of the column", " or ".join(known), remedy)
 
 
 def need_order(phrase: Phrase) -> None:
     if phrase.kind is Kind.TRUTH:
-        raise Expected(f"{shown(phrase.words)} is true or false, which have no order", "numbers, texts or instants")
+        raise InvalidValue(f"{quote(phrase.words)} is true or false, which have no order", "numbers, texts or instants")
 
 
 def alike(phrases: Sequence[Phrase]) -> list[Phrase]:
@@ -170,8 +170,8 @@ def _mismatch(one: Phrase, other: Phrase) -> NoReturn:
     remedy = one.remedy(other.kind) if one.kind is Kind.TEXT else other.remedy(one.kind)
     if Kind.TEXT not in (one.kind, other.kind) and Kind.INSTANT in (one.kind, other.kind):
         remedy = "Write an instant in quotes: '2026-01-01T00:00:00Z'."
-    what = f"{shown(one.words)} is {one.kind.value} and {shown(other.words)} is {other.kind.value}"
-    raise Expected(what, "values of one kind", remedy)
+    what = f"{quote(one.words)} is {one.kind.value} and {quote(other.words)} is {other.kind.value}"
+    raise InvalidValue(what, "values of one kind", remedy)
 
 
 def _as_instant(phrase: Phrase) -> Phrase:

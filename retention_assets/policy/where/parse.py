@@ -5,7 +5,7 @@ Belongs here: the way from text to tree, and what a text may not hold whatever i
 
 import unicodedata
 
-from retention_assets.errors import Expected, shown
+from retention_assets.errors import InvalidValue, quote
 from retention_assets.policy.where.tree import MOST_CHARACTERS, Condition, columns_of
 
 
@@ -16,14 +16,14 @@ def parse_condition(text: str) -> Condition:
 
     text = text.strip()
     if not text:
-        raise Expected("is empty", "a condition, such as bytes > 0", "Leave `where` out to select by the other lines.")
+        raise InvalidValue("is empty", "a condition, such as bytes > 0", "Leave `where` out to select by the other lines.")
     if len(text) > MOST_CHARACTERS:
-        raise Expected(f"is {len(text)} characters long", f"at most {MOST_CHARACTERS}")
+        raise InvalidValue(f"is {len(text)} characters long", f"at most {MOST_CHARACTERS}")
     _need_visible(text)
     condition = Condition(text, read(text))
     if not columns_of(condition):
         remedy = "For every transaction write `select: all`."
-        raise Expected("reads no column", "a condition that depends on the transaction", remedy)
+        raise InvalidValue("reads no column", "a condition that depends on the transaction", remedy)
     return condition
 
 
@@ -32,4 +32,4 @@ def _need_visible(text: str) -> None:
     for char in text:
         hidden = unicodedata.category(char) in ("Cc", "Cs") and char not in " \t\r\n"
         if hidden or unicodedata.bidirectional(char) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
-            raise Expected(f"holds the invisible character {shown(char)}", "characters that one can see")
+            raise InvalidValue(f"holds the invisible character {quote(char)}", "characters that one can see")

@@ -19,12 +19,22 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, or_, select
 
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import Database, WriteFailed
+from retention_assets.sql.databases import ForeignDatabase, WriteFailed
 from retention_assets.stores.aspects.names import row_of
-from retention_assets.stores.aspects.notes import RACED, Note, Row, Urn, Wanted, kept, prepared_of, raced, sorted_out
+from retention_assets.stores.aspects.notes import (
+    RACED,
+    Row,
+    RowNote,
+    UrnRows,
+    WantedRow,
+    classify,
+    prepared_of,
+    reason_for_race,
+    reason_to_keep,
+)
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import Prepared, Swept, Target
+from retention_assets.stores.protocol import PreparedTarget, SweptTarget, Target
 
 _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
@@ -35,30 +45,30 @@ _ROWS = 250
 class Deletion:
     """Deleting rows of one dataset."""
 
-    database: Database
+    database: ForeignDatabase
     table: AspectsTable
     entity: str
     aspect: str
 
-    def prepare(self, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The note of each row that is there; nothing to note of one that is not."""
         rows = {name: row for name in transactions if (row := row_of(name, self.entity)) is not None}
         planned: dict[str, set[int]] = {}
         for urn, version in rows.values():
             planned.setdefault(urn, set()).add(version)
-        notes: dict[Row, Note] = {}
+        notes: dict[Row, RowNote] = {}
         urns = sorted(planned)
         with self.database.reading() as connection:
             for first in range(0, len(urns), _URNS):
                 for urn, found in self._look(connection, urns[first : first + _URNS]).items():
                     newest = max((one for one in found.versions if one not in planned[urn]), default=0)
                     for version in planned[urn] & found.versions.keys():
-                        notes[urn, version] = Note(*found.versions[version], newest)
+                        notes[urn, version] = RowNote(*found.versions[version], newest)
         return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
 
-    def sweep(self, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete what still is what it was, in equal parts at once where the database has many writers."""
-        swept, wanted = sorted_out(targets, self.entity)
+        swept, wanted = classify(targets, self.entity)
         # One lock order for all who delete here.
         wanted.sort(key=lambda one: one.row)
         parts = equal_parts(wanted, 1 if self.table.dialect == "sqlite" else parallelism)
@@ -67,20 +77,20 @@ class Deletion:
         with ThreadPoolExecutor(len(parts)) as threads:
             return swept + [one for part in threads.map(self._part, parts) for one in part]
 
-    def _part(self, wanted: Sequence[Wanted]) -> list[Swept]:
+    def _part(self, wanted: Sequence[WantedRow]) -> list[SweptTarget]:
         """One transaction; if it can't be done because of one row, the others are done without that row."""
-        work: Callable[[Connection, Sequence[Wanted], dict[Row, int]], list[Swept]]
+        work: Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._look_and_delete
         sent: dict[Row, int] = {}
         try:
             return self.database.write(lambda connection: work(connection, wanted, sent))
         except WriteFailed as fault:
             if fault.is_lost or fault.is_transient or len(wanted) == 1:
-                return [Swept(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
+                return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
         half = len(wanted) // 2
         return self._part(wanted[:half]) + self._part(wanted[half:])
 
-    def _delete_at_once(self, connection: Connection, wanted: Sequence[Wanted], sent: dict[Row, int]) -> list[Swept]:
+    def _delete_at_once(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
 
         `sent` are the rows, and their bytes, that an earlier transaction may have deleted without an answer to its commit.
@@ -90,17 +100,17 @@ class Deletion:
         if planned:
             rows = connection.execute(self.table.deletion, {"aspect": self.aspect, **_columns(planned)})
             gone = {(urn, version): size for urn, version, size in rows}
-        deleted = [Swept(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
+        deleted = [SweptTarget(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
         rest = [one for one in wanted if one.row not in gone]
         now = self._look(connection, sorted({one.row[0] for one in rest})) if rest else {}
-        found = deleted + [kept(one, now.get(one.row[0]), sent) or raced(one) for one in rest]
+        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or reason_for_race(one) for one in rest]
         # Only the commit is left: what fails before it deletes nothing.
         sent.update(gone)
         return found
 
-    def _look_and_delete(self, connection: Connection, wanted: Sequence[Wanted], sent: dict[Row, int]) -> list[Swept]:
+    def _look_and_delete(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
         """Elsewhere the rows are locked, then looked at, then deleted as they were seen."""
-        swept: list[Swept] = []
+        swept: list[SweptTarget] = []
         gone: dict[Row, int] = {}
         for first in range(0, len(wanted), _ROWS):
             some = wanted[first : first + _ROWS]
@@ -109,7 +119,7 @@ class Deletion:
                 locked = select(self.table.version).where(self.table.aspect == self.aspect, self._are(some)).with_for_update()
                 connection.execute(locked).all()
             now = self._look(connection, sorted({one.row[0] for one in some}))
-            stays = {one.row: answer for one in some if (answer := kept(one, now.get(one.row[0]), sent))}
+            stays = {one.row: answer for one in some if (answer := reason_to_keep(one, now.get(one.row[0]), sent))}
             goes = [one for one in some if one.row not in stays]
             if goes:
                 mine = self.table
@@ -119,12 +129,12 @@ class Deletion:
                     # Nothing of it is deleted then; one by one it shows which row it was.
                     raise WriteFailed(RACED, is_lost=False, is_transient=False)
             swept += stays.values()
-            swept += [Swept(one.transaction, Outcome.DELETED, one.note.bytes) for one in goes if one.note]
+            swept += [SweptTarget(one.transaction, Outcome.DELETED, one.note.bytes) for one in goes if one.note]
             gone |= {one.row: one.note.bytes for one in goes if one.note}
         sent.update(gone)
         return swept
 
-    def _are(self, wanted: Iterable[Wanted]) -> Any:
+    def _are(self, wanted: Iterable[WantedRow]) -> Any:
         """A row is one of these, as its note has it."""
         mine = self.table
         return or_(
@@ -140,17 +150,17 @@ class Deletion:
             )
         )
 
-    def _look(self, connection: Connection, urns: Sequence[str]) -> dict[str, Urn]:
+    def _look(self, connection: Connection, urns: Sequence[str]) -> dict[str, UrnRows]:
         """All versions of some urns."""
         mine = self.table
         asked = select(mine.urn, mine.version, mine.moment, mine.size).where(mine.aspect == self.aspect, mine.urn.in_(urns))
         found: dict[str, dict[int, tuple[int | str, int]]] = {}
         for urn, version, moment, size in connection.execute(asked):
             found.setdefault(urn, {})[version] = (moment, size)
-        return {urn: Urn(versions) for urn, versions in found.items()}
+        return {urn: UrnRows(versions) for urn, versions in found.items()}
 
 
-def _columns(planned: Sequence[Wanted]) -> dict[str, Any]:
+def _columns(planned: Sequence[WantedRow]) -> dict[str, Any]:
     """What the deletion on PostgreSQL takes: the urns as they are, numbers as the text of an array."""
     notes = [one.note for one in planned if one.note]
     return {

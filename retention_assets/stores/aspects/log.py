@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
-from retention_assets.sql.streams import instants
+from retention_assets.sql.streams import instant_columns
 from retention_assets.stores.aspects.names import PREFIX, Key, transaction_of
 
 ROWS = pa.schema(
@@ -41,7 +41,7 @@ _NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's
 Ints = npt.NDArray[np.int64]
 
 
-def faulty(dataset: str) -> pa.Table:
+def fault_table(dataset: str) -> pa.Table:
     """The one line of a dataset whose urns are none."""
     return _fault(dataset, _NO_URNS)
 
@@ -80,7 +80,7 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
 
 def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as instants. Raises ArrowInvalid if one of them is none."""
-    times = pa.chunked_array([instants(chunk) for chunk in texts.chunks], INSTANT)
+    times = pa.chunked_array([instant_columns(chunk) for chunk in texts.chunks], INSTANT)
     _can_be_shown(times)
     return times
 

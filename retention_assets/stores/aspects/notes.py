@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.aspects.names import row_of
-from retention_assets.stores.protocol import Prepared, Swept, Target
+from retention_assets.stores.protocol import PreparedTarget, SweptTarget, Target
 
 _CURRENT = "It is the current version of its urn, which is never deleted."
 _ANOTHER = "The row is another one than was planned: its time or its size has changed."
@@ -26,7 +26,7 @@ Row = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Note:
+class RowNote:
     """What a row was when its deletion was planned."""
 
     moment: int | str
@@ -39,23 +39,23 @@ class Note:
         return json.dumps({"created": self.moment, "bytes": self.bytes, "newest": self.newest})
 
     @classmethod
-    def read(cls, text: str) -> "Note":
+    def read(cls, text: str) -> "RowNote":
         """From the text of a plan."""
         found = json.loads(text)
         return cls(found["created"], found["bytes"], found["newest"])
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRow:
     """A target whose row can be looked for."""
 
     transaction: str
     row: Row
-    note: Note | None
+    note: RowNote | None
 
 
 @dataclass(frozen=True)
-class Urn:
+class UrnRows:
     """What is there of an urn now: time and size of each of its versions."""
 
     versions: Mapping[int, tuple[int | str, int]]
@@ -66,33 +66,33 @@ class Urn:
         return max(self.versions, default=0)
 
 
-def sorted_out(targets: Sequence[Target], entity: str) -> tuple[list[Swept], list[Wanted]]:
+def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget], list[WantedRow]]:
     """Targets that nothing has to be asked about, and the others."""
-    swept: list[Swept] = []
-    wanted: list[Wanted] = []
+    swept: list[SweptTarget] = []
+    wanted: list[WantedRow] = []
     for target in targets:
         row = row_of(target.transaction, entity)
         if row is None:
-            swept.append(Swept(target.transaction, Outcome.FAILED, error=_NO_ROW))
+            swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=_NO_ROW))
         elif row[1] == 0:
-            swept.append(Swept(target.transaction, Outcome.SPARED, error=_CURRENT))
+            swept.append(SweptTarget(target.transaction, Outcome.SPARED, error=_CURRENT))
         else:
-            wanted.append(Wanted(target.transaction, row, Note.read(target.note) if target.note else None))
+            wanted.append(WantedRow(target.transaction, row, RowNote.read(target.note) if target.note else None))
     return swept, wanted
 
 
-def prepared_of(transaction: str, note: Note | None) -> Prepared:
+def prepared_of(transaction: str, note: RowNote | None) -> PreparedTarget:
     """The note for the plan; nothing to note of a row that is not there."""
-    return Prepared(transaction, note.bytes, note.written()) if note else Prepared(transaction)
+    return PreparedTarget(transaction, note.bytes, note.written()) if note else PreparedTarget(transaction)
 
 
-def kept(one: Wanted, urn: Urn | None, sent: Mapping[Row, int]) -> Swept | None:
+def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int]) -> SweptTarget | None:
     """Why a row is not deleted now, if so. `sent`: the bytes of what a commit may have deleted whose answer was lost."""
     version, note = one.row[1], one.note
     if urn is None or version not in urn.versions:
         if one.row in sent:
-            return Swept(one.transaction, Outcome.DELETED, sent[one.row])
-        return Swept(one.transaction, Outcome.ALREADY_GONE)
+            return SweptTarget(one.transaction, Outcome.DELETED, sent[one.row])
+        return SweptTarget(one.transaction, Outcome.ALREADY_GONE)
     if note is None:
         why = _UNPLANNED
     elif urn.versions[version] != (note.moment, note.bytes):
@@ -103,9 +103,9 @@ def kept(one: Wanted, urn: Urn | None, sent: Mapping[Row, int]) -> Swept | None:
         why = _ROLLED_BACK.format(newest=note.newest)
     else:
         return None
-    return Swept(one.transaction, Outcome.SPARED, error=why)
+    return SweptTarget(one.transaction, Outcome.SPARED, error=why)
 
 
-def raced(one: Wanted) -> Swept:
+def reason_for_race(one: WantedRow) -> SweptTarget:
     """Neither deleted nor kept for a reason that can be seen now: the next sweep looks again."""
-    return Swept(one.transaction, Outcome.FAILED, error=RACED)
+    return SweptTarget(one.transaction, Outcome.FAILED, error=RACED)

@@ -18,32 +18,32 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import Database
+from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.aspects.delete import Deletion
-from retention_assets.stores.aspects.log import ROWS, TEXTS, faulty, lines_of, lines_of_texts
+from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.kinds import AspectsSettings
-from retention_assets.stores.of_settings import OfSettings
-from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+from retention_assets.stores.of_settings import LazyStore
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 
 ROWS_PER_SHARE = 1_000_000
-_ABILITIES = Abilities(log_is_complete=True, guards=True)
+_ABILITIES = Capabilities(log_is_complete=True, guards=True)
 
 
-class AspectsStore(OfSettings[AspectsSettings]):
+class AspectsStore(LazyStore[AspectsSettings]):
     """A store over DataHub's table. Travels as its settings; the table is looked at where it is first asked for."""
 
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)
-        self._database = Database(settings.url, settings.name)
+        self._database = ForeignDatabase(settings.url, settings.name)
         self._opening = threading.Lock()
         self._opened: AspectsTable | None = None
         # How many rows each dataset had when all of them were last counted.
         self._counts: dict[str, int] = {}
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """The log is the table itself, and each deletion looks again."""
         return _ABILITIES
 
@@ -76,7 +76,7 @@ class AspectsStore(OfSettings[AspectsSettings]):
             found.append(self._lines(asked))
         if len(asked) < len(keys):
             there = self._counted()
-            found += [faulty(name) for key, name in keys.items() if not key[0] and name in there]
+            found += [fault_table(name) for key, name in keys.items() if not key[0] and name in there]
         return pa.concat_tables(found)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
@@ -90,7 +90,7 @@ class AspectsStore(OfSettings[AspectsSettings]):
                 said.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
         return {name: _hash(said[name]) for name in datasets if name in said}
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What makes it slow, or makes others wait."""
         try:
             indexes = self._database.indexes(self.settings.table)
@@ -114,17 +114,17 @@ class AspectsStore(OfSettings[AspectsSettings]):
             )
         return found
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
         return self._deletion(dataset).prepare(transactions)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
             return self._deletion(dataset).sweep(targets, parallelism)
         except Refused as fault:
             # The table itself can't be looked at: one more way in which all of them fail.
-            return [Swept(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
+            return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens it again."""

@@ -40,7 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.errors import Refused
-from retention_assets.sql.databases import Database
+from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.aspects.names import PREFIX, Key
 
 KEY = ("urn", "aspect", "version")
@@ -60,7 +60,7 @@ class AspectsTable:
     dialect: str
 
     @classmethod
-    def of(cls, database: Database, name: str) -> "AspectsTable":
+    def of(cls, database: ForeignDatabase, name: str) -> "AspectsTable":
         """The table as it is. Raises Refused where it is not there or not DataHub's."""
         table = database.table(name)
         if missing := [column for column in _NEEDED if column not in table.c]:

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import datasets_in, read_file
-from retention_assets.frames.arrays import Ints, joined
-from retention_assets.stores.files.file_systems import is_local, opened
-from retention_assets.stores.files.listing import LogFile, settled
+from retention_assets.frames.arrays import Ints, join_chunks
+from retention_assets.stores.files.file_systems import is_local, open_file_system
+from retention_assets.stores.files.listing import LogFile, is_settled
 
 # Of a larger file only the ids are kept, and its lines are read for those who ask.
 WHOLE = 64 << 20
@@ -37,7 +37,7 @@ _PER_DATASET = 250
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class ContentSlice:
     """Lines of a file in its order, and where those of each dataset are."""
 
     table: pa.Table
@@ -46,10 +46,10 @@ class Cut:
     bytes: int
 
     @classmethod
-    def of(cls, table: pa.Table) -> "Cut":
+    def of(cls, table: pa.Table) -> "ContentSlice":
         """Find the datasets of some lines."""
         table = table.combine_chunks()
-        encoded = joined(table["dataset"].dictionary_encode().unify_dictionaries())
+        encoded = join_chunks(table["dataset"].dictionary_encode().unify_dictionaries())
         places = np.asarray(encoded.indices, dtype=np.int64)
         order = np.argsort(places, kind="stable")
         ends = np.cumsum(np.bincount(places, minlength=len(encoded.dictionary)))[:-1]
@@ -67,17 +67,17 @@ class _Kept:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._cuts: OrderedDict[tuple[LogFile, bool], Cut] = OrderedDict()
+        self._cuts: OrderedDict[tuple[LogFile, bool], ContentSlice] = OrderedDict()
         self._lock = Lock()
 
-    def cut(self, file: LogFile, whole: bool, make: Callable[[], Cut]) -> Cut:
+    def cut(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
         """A cut that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
         key = file, whole
         with self._lock:
             if (kept := self._cuts.get(key)) is not None:
                 self._cuts.move_to_end(key)
                 return kept
-        stays = settled(file)
+        stays = is_settled(file)
         made = make()
         if stays and made.bytes <= _KEPT_BYTES:
             with self._lock:
@@ -104,7 +104,7 @@ def lines_of(file: LogFile, datasets: Collection[str]) -> pa.Table:
     """The lines of some datasets."""
     if file.size > WHOLE:
         return _read(file, datasets)
-    return _kept.cut(file, True, lambda: Cut.of(_read(file))).lines(datasets)
+    return _kept.cut(file, True, lambda: ContentSlice.of(_read(file))).lines(datasets)
 
 
 def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
@@ -123,7 +123,7 @@ def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
 
 
 def _is_small(file: LogFile) -> bool:
-    fs, _ = opened(file.log)
+    fs, _ = open_file_system(file.log)
     return is_local(fs) and 0 < file.size <= _SMALL and not file.name.endswith((".gz", ".parquet"))
 
 
@@ -143,10 +143,10 @@ def _together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table |
 def ids_of(file: LogFile, dataset: str) -> pa.Array:
     """The ids of a dataset's transactions in a file."""
     if file.size > WHOLE:
-        cut = _kept.cut(file, False, lambda: Cut.of(_ids_alone(_read(file))))
+        cut = _kept.cut(file, False, lambda: ContentSlice.of(_ids_alone(_read(file))))
     else:
-        cut = _kept.cut(file, True, lambda: Cut.of(_read(file)))
-    return joined(cut.table["transaction"].take(cut.rows[dataset]).drop_null()) if dataset in cut.rows else _NO_IDS
+        cut = _kept.cut(file, True, lambda: ContentSlice.of(_read(file)))
+    return join_chunks(cut.table["transaction"].take(cut.rows[dataset]).drop_null()) if dataset in cut.rows else _NO_IDS
 
 
 _NO_IDS = pa.array([], pa.string())
@@ -159,7 +159,7 @@ def _ids_alone(lines: pa.Table) -> pa.Table:
 @contextmanager
 def _here(file: LogFile) -> Iterator[Path]:
     """The file on this machine. What is wrong with it is said of its own place, not of the copy's."""
-    fs, _ = opened(file.log)
+    fs, _ = open_file_system(file.log)
     if is_local(fs):
         yield Path(file.path)
         return

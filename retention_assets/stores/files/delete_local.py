@@ -17,7 +17,7 @@ from retention_assets.stores.files.paths import Folder
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def measured(root: str, folder: Folder) -> int | None:
+def measure(root: str, folder: Folder) -> int | None:
     """The bytes that removing a folder would free, or None if it is not there."""
     seen: Counter[tuple[int, int]] = Counter()
     size = 0
@@ -35,7 +35,7 @@ def measured(root: str, folder: Folder) -> int | None:
     return size
 
 
-def removed(root: str, folder: Folder) -> int | None:
+def remove_folder(root: str, folder: Folder) -> int | None:
     """Remove a folder with all that is in it; the bytes that became free, or None if it was not there.
 
     Raises OSError or Refused at the first thing that stays. What is gone by then is gone; the next call removes the rest.
@@ -53,7 +53,7 @@ def removed(root: str, folder: Folder) -> int | None:
     return freed
 
 
-def check(root: str) -> None:
+def check_folder(root: str) -> None:
     """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
     os.close(_opened_root(root))
 

@@ -25,23 +25,23 @@ _PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnava
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
-def measured(fs: FileSystem, folder: str) -> int | None:
+def measure(fs: FileSystem, folder: str) -> int | None:
     """The bytes of everything below a folder, or None if there is nothing."""
-    places = patiently(lambda: _listed(fs, folder))
+    places = with_patience(lambda: _listed(fs, folder))
     return sum(places.values()) if places else None
 
 
-def empty(fs: FileSystem, root: str) -> bool:
+def is_empty(fs: FileSystem, root: str) -> bool:
     """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
-    return patiently(lambda: not _any_below(fs, root.rstrip("/")))
+    return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
-def removed(fs: FileSystem, folder: str) -> int | None:
+def remove_folder(fs: FileSystem, folder: str) -> int | None:
     """Remove everything below a folder; the bytes that were there, or None if nothing was.
 
     Raises OSError when anything stays. What is gone by then is gone; the next call removes the rest.
     """
-    places = patiently(lambda: _listed(fs, folder))
+    places = with_patience(lambda: _listed(fs, folder))
     if not places:
         return None
     if is_s3(fs):
@@ -51,12 +51,12 @@ def removed(fs: FileSystem, folder: str) -> int | None:
     else:
         # Files before folders, and the deepest folders first.
         for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
-            patiently(partial(_delete_one, fs, place))
-    patiently(lambda: _none_left(fs, folder, len(places)))
+            with_patience(partial(_delete_one, fs, place))
+    with_patience(lambda: _none_left(fs, folder, len(places)))
     return sum(places.values())
 
 
-def patiently(request: Callable[[], Result]) -> Result:
+def with_patience(request: Callable[[], Result]) -> Result:
     """A request that is made again when it fails for a reason that may pass."""
     for wait in WAITS:
         try:
@@ -135,7 +135,7 @@ def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
             text = f"{len(errors)} of {len(keys)} objects stay: {first['Key']}: {first['Code']}: {first.get('Message', '')}"
             raise kind(text.rstrip(": "))
 
-    patiently(delete)
+    with_patience(delete)
 
 
 def _delete_one(fs: FileSystem, place: str) -> None:

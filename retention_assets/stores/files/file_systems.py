@@ -10,10 +10,10 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 
 from retention_assets.settings.urls import has_scheme
 
-__all__ = ["FileSystem", "is_local", "is_s3", "opened"]
+__all__ = ["FileSystem", "is_local", "is_s3", "open_file_system"]
 
 
-def opened(place: str) -> tuple[FileSystem, str]:
+def open_file_system(place: str) -> tuple[FileSystem, str]:
     """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds."""
     if not has_scheme(place):
         return LocalFileSystem(), place

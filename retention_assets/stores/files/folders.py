@@ -8,43 +8,45 @@ from dataclasses import dataclass
 from typing import Self
 
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import masked
+from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote
-from retention_assets.stores.files.file_systems import FileSystem, is_local, opened
-from retention_assets.stores.files.paths import Folder, Layout
+from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.files.paths import Folder, FolderLayout
 
 
 @dataclass(frozen=True)
-class Folders:
+class TransactionFolders:
     """A root and its file system. Lives no longer than one sweep, and may be asked by many threads."""
 
     fs: FileSystem
     root: str
 
     @classmethod
-    def of(cls, layout: Layout) -> Self:
+    def of(cls, layout: FolderLayout) -> Self:
         """Open the file system of a layout. Raises Refused for a root in which nothing is: it cannot tell what is gone."""
         if "::" in layout.root:
             # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
-            raise Refused(f"Data at {masked(layout.root)} cannot be removed. Name the file system itself, without ::.")
-        fs, root = opened(layout.root)
+            raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
+        fs, root = open_file_system(layout.root)
         if is_local(fs):
-            delete_local.check(root)
-        elif delete_remote.empty(fs, root):
-            raise Refused(f"The root {masked(layout.root)} is empty. Is it the right place? Nothing is taken for gone in it.")
+            delete_local.check_folder(root)
+        elif delete_remote.is_empty(fs, root):
+            raise Refused(
+                f"The root {mask_secrets(layout.root)} is empty. Is it the right place? Nothing is taken for gone in it."
+            )
         return cls(fs, root)
 
     def measured(self, folder: Folder) -> int | None:
         """The bytes in a folder, or None if it is not there."""
         if is_local(self.fs):
-            return delete_local.measured(self.root, folder)
-        return delete_remote.measured(self.fs, self._place(folder))
+            return delete_local.measure(self.root, folder)
+        return delete_remote.measure(self.fs, self._place(folder))
 
     def removed(self, folder: Folder) -> int | None:
         """Remove a folder; the bytes that became free, or None if it was not there."""
         if is_local(self.fs):
-            return delete_local.removed(self.root, folder)
-        return delete_remote.removed(self.fs, self._place(folder))
+            return delete_local.remove_folder(self.root, folder)
+        return delete_remote.remove_folder(self.fs, self._place(folder))
 
     def _place(self, folder: Folder) -> str:
         return "/".join((self.root.rstrip("/"), *folder))

@@ -14,8 +14,8 @@ from typing import Any
 from retention_assets.clock import now
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.exchange import is_log
-from retention_assets.settings.urls import has_scheme, masked
-from retention_assets.stores.files.file_systems import FileSystem, is_local, opened
+from retention_assets.settings.urls import has_scheme, mask_secrets
+from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
 
 # Path, size and version. Thousands of them are compared on every call, so they are plain.
 Found = tuple[str, int, str]
@@ -48,23 +48,23 @@ class LogFile:
         """The place as it may stand in a message."""
         if not has_scheme(self.log):
             return self.path
-        log = masked(self.log).rstrip("/")
+        log = mask_secrets(self.log).rstrip("/")
         return log if log.endswith(f"/{self.name}") else f"{log}/{self.name}"
 
 
-def listed(place: str) -> tuple[Found, ...]:
+def list_logs(place: str) -> tuple[Found, ...]:
     """The files of a log as they are now, by path. Raises BadInput if there is none."""
-    fs, path = opened(place)
+    fs, path = open_file_system(place)
     found = _local(path) if is_local(fs) else _remote(fs, path)
     if not found:
         expected = "a log: a file of JSON lines or Parquet, or a folder of them"
-        raise BadInput(Problem("is not there, or holds no log", file=masked(place), expected=expected))
+        raise BadInput(Problem("is not there, or holds no log", file=mask_secrets(place), expected=expected))
     return tuple(sorted(found))
 
 
-def settled(file: LogFile) -> bool:
+def is_settled(file: LogFile) -> bool:
     """Whether what is read from now on is the content of this version, and no later content can have the same version."""
-    fs, _ = opened(file.log)
+    fs, _ = open_file_system(file.log)
     if not is_local(fs):
         # A version that begins so was made of one of these keys.
         return file.version.startswith(tuple(f"{key}=" for key in _EXACT))
@@ -116,8 +116,8 @@ def _version(info: Mapping[str, Any]) -> str:
     said = {key: value for key, value in info.items() if key not in _SAYS_NOTHING and not _is_of_reading(key)}
     if not any(value not in (None, "") for value in said.values()):
         raise Refused(
-            f"The file system of {masked(str(info['name']))} tells nothing by which a changed log would be seen: no time, no "
-            "version. Keep the log on a file system that does."
+            f"The file system of {mask_secrets(str(info['name']))} tells nothing by which a changed log would be seen: no"
+            " time, no version. Keep the log on a file system that does."
         )
     return repr(sorted(said.items(), key=str))
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import joined_lines, reading_order
 from retention_assets.stores.files.content import datasets_of, ids_of, lines_of_all
-from retention_assets.stores.files.listing import Found, LogFile, listed
+from retention_assets.stores.files.listing import Found, LogFile, list_logs
 
 # Of log: some thousand small histories, or a second's work.
 _TOGETHER = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LogAnswer:
     """The files of a log as they were listed. Two of one listing are the same object."""
 
     # The names of all datasets, sorted, each with the files that speak of it, in reading order.
@@ -49,9 +49,9 @@ class FilesLog:
     store: str
     place: str
 
-    def held(self) -> Held:
+    def held(self) -> LogAnswer:
         """What the files speak of, listed anew. Raises BadInput if there is none, or one speaks of another store."""
-        return _held(self, listed(self.place))
+        return _held(self, list_logs(self.place))
 
     def datasets(self) -> list[str]:
         """The names of all datasets, sorted."""
@@ -116,7 +116,7 @@ def _packed(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
 
 # A sweep may serve several stores, and one of them may be written to meanwhile.
 @lru_cache(maxsize=8)
-def _held(log: FilesLog, found: tuple[Found, ...]) -> Held:
+def _held(log: FilesLog, found: tuple[Found, ...]) -> LogAnswer:
     files = sorted((LogFile(log.place, *one) for one in found), key=lambda file: reading_order(file.name))
     problems: list[Problem] = []
     holding: dict[str, list[LogFile]] = {}
@@ -128,7 +128,7 @@ def _held(log: FilesLog, found: tuple[Found, ...]) -> Held:
             holding.setdefault(name, []).append(file)
     if problems:
         raise BadInput(problems)
-    return Held({name: tuple(holding[name]) for name in sorted(holding)})
+    return LogAnswer({name: tuple(holding[name]) for name in sorted(holding)})
 
 
 def _first_foreign(store: str, names: Iterable[str]) -> str | None:

@@ -9,25 +9,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from retention_assets.stores.files.log import Held
-from retention_assets.stores.files.paths import TRANSACTION, Folder, Layout
+from retention_assets.stores.files.log import LogAnswer
+from retention_assets.stores.files.paths import TRANSACTION, Folder, FolderLayout
 
 
 @dataclass(eq=False)
-class Tree:
+class FolderTree:
     """A place below the root: the datasets whose pattern ends here, and what is below it, by the next segment."""
 
     datasets: list[str] = field(default_factory=list)
-    below: dict[str, "Tree"] = field(default_factory=dict)
+    below: dict[str, "FolderTree"] = field(default_factory=dict)
     # Of those below the ones whose segment can be any transaction.
-    anything: list["Tree"] = field(default_factory=list)
+    anything: list["FolderTree"] = field(default_factory=list)
 
     def add(self, dataset: str, pattern: Folder) -> None:
         """A dataset and its pattern."""
         here = self
         for segment in pattern:
             if segment not in here.below:
-                here.below[segment] = Tree()
+                here.below[segment] = FolderTree()
                 if TRANSACTION in segment:
                     here.anything.append(here.below[segment])
             here = here.below[segment]
@@ -45,20 +45,20 @@ class Tree:
             yield from tree.datasets
             here += tree.below.values()
 
-    def _at(self, segment: str) -> list["Tree"]:
+    def _at(self, segment: str) -> list["FolderTree"]:
         if TRANSACTION in segment:
             return list(self.below.values())
         return self.anything + ([self.below[segment]] if segment in self.below else [])
 
 
-def neighbours(held: Held, layout: Layout, dataset: str) -> list[str]:
+def neighbours(held: LogAnswer, layout: FolderLayout, dataset: str) -> list[str]:
     """The datasets whose folders may meet those of this one, sorted, itself among them if the log has it."""
     return sorted(_tree(held, layout).along(layout.pattern(dataset)))
 
 
 @lru_cache(maxsize=8)
-def _tree(held: Held, layout: Layout) -> Tree:
-    tree = Tree()
+def _tree(held: LogAnswer, layout: FolderLayout) -> FolderTree:
+    tree = FolderTree()
     for dataset in held.files:
         tree.add(dataset, layout.pattern(dataset))
     return tree

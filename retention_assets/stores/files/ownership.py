@@ -15,20 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import masked
-from retention_assets.stores.files.file_systems import is_local, opened
-from retention_assets.stores.files.log import FilesLog, Held
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files.file_systems import is_local, open_file_system
+from retention_assets.stores.files.log import FilesLog, LogAnswer
 from retention_assets.stores.files.neighbours import neighbours
-from retention_assets.stores.files.paths import Folder, Layout, folded
+from retention_assets.stores.files.paths import Folder, FolderLayout, fold_case
 
 
 @dataclass(frozen=True)
-class Owners:
+class FolderOwnership:
     """Who owns the folders of some transactions of a dataset, as the log says at the beginning of a sweep."""
 
     log: FilesLog
-    held: Held
-    layout: Layout
+    held: LogAnswer
+    layout: FolderLayout
     dataset: str
     # The datasets whose folders may meet those of this one, itself among them: hardly ever any other.
     near: tuple[str, ...]
@@ -36,7 +36,7 @@ class Owners:
     alike: Mapping[str, frozenset[str]]
 
     @classmethod
-    def of(cls, log: FilesLog, layout: Layout, dataset: str, transactions: Collection[str]) -> Self:
+    def of(cls, log: FilesLog, layout: FolderLayout, dataset: str, transactions: Collection[str]) -> Self:
         """Read from the log. Raises BadInput if it cannot be read."""
         held = log.held()
         alike = _alike(held.transactions(dataset), transactions)
@@ -58,18 +58,20 @@ class Owners:
                 where = "may be the same on some disks as" if self._same(folder, other) else "lies around or in"
                 raise Refused(f"The folder {'/'.join(folder)} {where} that of {whose}. {remedy}")
         if self._around_log(folder):
-            raise Refused(f"The folder {'/'.join(folder)} holds the log {masked(self.log.place)}. Move the log out of it.")
+            raise Refused(
+                f"The folder {'/'.join(folder)} holds the log {mask_secrets(self.log.place)}. Move the log out of it."
+            )
         return folder
 
     def knows(self, transaction: str) -> bool:
         """Whether the log has this transaction, which is one of those that were asked about."""
-        return transaction in self.alike.get(folded(transaction), ())
+        return transaction in self.alike.get(fold_case(transaction), ())
 
     def _same(self, folder: Folder, other: str) -> bool:
         return len(folder) == len(self.layout.pattern(other))
 
     def _around_log(self, folder: Folder) -> bool:
-        (log_fs, log), (fs, root) = opened(self.log.place), opened(self.layout.root)
+        (log_fs, log), (fs, root) = open_file_system(self.log.place), open_file_system(self.layout.root)
         if type(log_fs) is not type(fs):
             return False
         if is_local(fs):
@@ -80,11 +82,11 @@ class Owners:
 def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:
     """The ids that fold to what one of these folds to, by that."""
     # What is no text at all is in no log.
-    names = pa.array(sorted({folded(name.encode(errors="ignore").decode()) for name in wanted}), pa.string())
+    names = pa.array(sorted({fold_case(name.encode(errors="ignore").decode()) for name in wanted}), pa.string())
     found = ids.filter(pc.is_in(_folded(ids), names)).unique().to_pylist()
     alike: dict[str, frozenset[str]] = {}
     for name in found:
-        alike[folded(name)] = alike.get(folded(name), frozenset()) | {name}
+        alike[fold_case(name)] = alike.get(fold_case(name), frozenset()) | {name}
     return alike
 
 
@@ -95,5 +97,5 @@ def _folded(ids: pa.Array) -> pa.Array:
     if not pc.any(special).as_py():
         return lower
     return pc.replace_with_mask(
-        lower, special, pa.array([folded(name) for name in ids.filter(special).to_pylist()], pa.string())
+        lower, special, pa.array([fold_case(name) for name in ids.filter(special).to_pylist()], pa.string())
     )

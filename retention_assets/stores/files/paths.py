@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from retention_assets.errors import Refused, shown
+from retention_assets.errors import Refused, quote
 from retention_assets.stores.kinds import FilesSettings
 
 Folder = tuple[str, ...]
@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """The same text for names that some disks (of macOS, of Windows, behind SMB) take for one."""
     if name.isascii():
         return name.lower()
@@ -29,7 +29,7 @@ def folded(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderLayout:
     """The template `data` of a store: its root, and the segments below it."""
 
     store: str
@@ -48,16 +48,16 @@ class Layout:
         name = self._name(dataset)
         _check("transaction", transaction, transaction)
         if "/" in transaction:
-            raise Refused(f"The transaction {shown(transaction)} holds a /, so its folder would be another's. {_REMEDY}")
+            raise Refused(f"The transaction {quote(transaction)} holds a /, so its folder would be another's. {_REMEDY}")
         found = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
         if not {"", ".", ".."}.isdisjoint(found):
-            raise Refused(f"The folder {shown('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
+            raise Refused(f"The folder {quote('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
         return found
 
     def pattern(self, dataset: str) -> Folder:
         """The segments of all folders of a dataset, folded, with the placeholder where the transaction stands."""
         name = dataset.partition("/")[2]
-        return tuple(folded("/".join(self.segments).replace("{dataset}", name)).split("/"))
+        return tuple(fold_case("/".join(self.segments).replace("{dataset}", name)).split("/"))
 
     def shared(self, folder: Folder, other: str, named: Callable[[str, str], str | None]) -> str | None:
         """The dataset, or the transaction of a dataset, in, around or instead of whose folder this one may lie, or none.
@@ -65,7 +65,7 @@ class Layout:
         `named` gives the id of a transaction of that dataset, and not the one that is asked about, by its folded id.
         """
         inside = None
-        for segment, pattern in zip(map(folded, folder), self.pattern(other), strict=False):
+        for segment, pattern in zip(map(fold_case, folder), self.pattern(other), strict=False):
             before, placeholder, after = pattern.partition(TRANSACTION)
             if placeholder and len(segment) > len(before + after) and segment.startswith(before) and segment.endswith(after):
                 inside = segment[len(before) : len(segment) - len(after)]
@@ -74,13 +74,13 @@ class Layout:
         if inside is None:
             return f"the dataset {other}"
         name = named(other, inside)
-        return None if name is None else f"the transaction {shown(name)} of {other}"
+        return None if name is None else f"the transaction {quote(name)} of {other}"
 
     def _name(self, dataset: str) -> str:
         """The name without its store."""
         store, _, name = dataset.partition("/")
         if store != self.store:
-            raise Refused(f"The dataset {shown(dataset)} is not of the store {self.store}.")
+            raise Refused(f"The dataset {quote(dataset)} is not of the store {self.store}.")
         _check("dataset", dataset, *name.split("/"))
         return name
 
@@ -101,4 +101,4 @@ def _check(what: str, name: str, *segments: str) -> None:
     elif found := _GLOB.search(name):
         fault = f"holds {found[0]}, which file systems take for a pattern"
     if fault:
-        raise Refused(f"The {what} {shown(name)} {fault}. {_REMEDY}")
+        raise Refused(f"The {what} {quote(name)} {fault}. {_REMEDY}")

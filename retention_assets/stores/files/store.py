@@ -14,17 +14,17 @@ from typing import TypeVar
 import pyarrow as pa
 
 from retention_assets.clock import now
-from retention_assets.errors import BadInput, Refused, shown
+from retention_assets.errors import BadInput, Refused, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.folders import Folders
+from retention_assets.stores.files.folders import TransactionFolders
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.files.ownership import Owners
-from retention_assets.stores.files.paths import Folder, Layout
-from retention_assets.stores.files.tombstones import append, appendable, deletes
+from retention_assets.stores.files.ownership import FolderOwnership
+from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.tombstones import append_tombstones, can_append, tombstones_for
 from retention_assets.stores.kinds import FilesSettings
-from retention_assets.stores.pieces import answers
-from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -46,9 +46,9 @@ class FilesStore:
         return self.settings.name
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Prefixes and file lists; DELETE transactions where the log can be added to."""
-        return Abilities(prefixes=True, delete_transactions=appendable(self.settings.log), file_lists=True)
+        return Capabilities(prefixes=True, delete_transactions=can_append(self.settings.log), file_lists=True)
 
     @property
     def log(self) -> FilesLog:
@@ -71,27 +71,30 @@ class FilesStore:
         """A hash of the files that speak of each."""
         return self.log.tokens(datasets)
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""
         return []
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
-        layout = Layout.of(self.settings)
-        [folders] = _each(Folders.of, [layout], 1)
+        layout = FolderLayout.of(self.settings)
+        [folders] = _each(TransactionFolders.of, [layout], 1)
         if isinstance(folders, Exception):
-            return [Prepared(name) for name in transactions]
+            return [PreparedTarget(name) for name in transactions]
         found = _each(lambda name: folders.measured(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
-        return [Prepared(name, size if isinstance(size, int) else None) for name, size in zip(transactions, found, strict=True)]
+        return [
+            PreparedTarget(name, size if isinstance(size, int) else None)
+            for name, size in zip(transactions, found, strict=True)
+        ]
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
-        layout = Layout.of(self.settings)
-        [folders] = _each(Folders.of, [layout], 1)
+        layout = FolderLayout.of(self.settings)
+        [folders] = _each(TransactionFolders.of, [layout], 1)
         if isinstance(folders, Exception):
             return [_failed(target, folders) for target in targets]
         try:
-            owners = Owners.of(self.log, layout, dataset, [target.transaction for target in targets])
+            owners = FolderOwnership.of(self.log, layout, dataset, [target.transaction for target in targets])
         except (BadInput, OSError, Refused) as fault:
             return [_failed(target, fault) for target in targets]
         going, swept = _chosen(owners, targets)
@@ -104,7 +107,7 @@ class FilesStore:
 
         def removed(target: Target) -> int | None:
             if not owners.knows(target.transaction) and folders.measured(going[target]) is not None:
-                raise Refused(f"The log does not know {shown(target.transaction)} in {dataset}: its folder may be another's.")
+                raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
             return folders.removed(going[target])
 
         found = _each(removed, list(going), parallelism)
@@ -115,11 +118,11 @@ class FilesStore:
         log = sound_log(self.read([dataset]))
         if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
             raise Refused(f"The history of {dataset} is not sound, so what is in a latest view cannot go: {fault}")
-        if lines := deletes(log, dataset, transactions, now()):
-            append(self.settings.log, lines)
+        if lines := tombstones_for(log, dataset, transactions, now()):
+            append_tombstones(self.settings.log, lines)
 
 
-def _chosen(owners: Owners, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[Swept]]:
+def _chosen(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[SweptTarget]]:
     """The targets that may go, each with its folder; and what became of the others."""
     going, refused = {}, []
     for target in targets:
@@ -141,20 +144,20 @@ def _each(ask: Callable[[Asked], Answer], asked: Sequence[Asked], at_once: int) 
 
     pool = ThreadPoolExecutor(max(1, at_once))
     try:
-        return answers(pool, attempt, asked, _QUICK)
+        return map_concurrently(pool, attempt, asked, _QUICK)
     finally:
         # Whoever interrupts a sweep does not wait for what has not begun.
         pool.shutdown(cancel_futures=True)
 
 
-def _outcome(target: Target, found: int | Exception | None) -> Swept:
+def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
     if isinstance(found, Exception):
         return _failed(target, found)
     if found is None:
-        return Swept(target.transaction, Outcome.ALREADY_GONE)
-    return Swept(target.transaction, Outcome.DELETED, found)
+        return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
+    return SweptTarget(target.transaction, Outcome.DELETED, found)
 
 
-def _failed(target: Target, fault: Exception) -> Swept:
+def _failed(target: Target, fault: Exception) -> SweptTarget:
     said = isinstance(fault, BadInput | Refused)
-    return Swept(target.transaction, Outcome.FAILED, error=str(fault) if said else f"{type(fault).__name__}: {fault}")
+    return SweptTarget(target.transaction, Outcome.FAILED, error=str(fault) if said else f"{type(fault).__name__}: {fault}")

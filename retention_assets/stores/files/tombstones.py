@@ -19,24 +19,24 @@ from retention_assets.exchange import ADDED, is_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
 from retention_assets.policy.durations import text_of
-from retention_assets.settings.urls import masked
-from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, opened
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
 
 Row = Mapping[str, Any]
 
 _COLUMNS = ["transaction", "parent_ordinal", "type", "status", "closed_at", "heads", "file_names"]
 
 
-def appendable(log: str) -> bool:
+def can_append(log: str) -> bool:
     """Whether a log can be added to: a folder, or one local file of plain JSON lines."""
-    fs, path = opened(log)
+    fs, path = open_file_system(log)
     if is_local(fs):
         return Path(path).is_dir() or (Path(path).is_file() and not path.endswith((".gz", ".parquet")))
     # By its name: a question about what a store can do makes no request.
     return not is_log(log)
 
 
-def deletes(log: Log, dataset: str, targets: Collection[str], at: datetime) -> list[dict[str, Any]]:
+def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetime) -> list[dict[str, Any]]:
     """One DELETE for each branch of a sound log whose latest view holds a target, as lines of the exchange format.
 
     Its id comes from what it is for, so that what is there already is not added again.
@@ -114,13 +114,13 @@ def _owned(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
     return sorted(name for name, transaction in owner.items() if transaction in targets)
 
 
-def append(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
+def append_tombstones(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
     """Add lines to a log so that a reader sees all of a line or nothing. They are on disk when this returns."""
-    fs, path = opened(log)
+    fs, path = open_file_system(log)
     local = is_local(fs)
-    if not appendable(log):
+    if not can_append(log):
         raise Refused(
-            f"The log {masked(log)} cannot be added to, so readers of the latest view would not learn what is gone. "
+            f"The log {mask_secrets(log)} cannot be added to, so readers of the latest view would not learn what is gone. "
             "Keep the log in a folder."
         )
     written = {f"{line['transaction']}.jsonl": f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in lines}

@@ -21,14 +21,14 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import select
 
-from retention_assets.stores.iceberg.fence import identity
+from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.sweep import Unloadable
 
 # A namespace with its parts joined by dots, as a SQL catalog keeps it, and a table, in which a dot may be as well.
 Name = tuple[str, str]
 
 
-def locations(catalog: Catalog) -> dict[Name, str] | None:
+def table_locations(catalog: Catalog) -> dict[Name, str] | None:
     """All metadata locations in one query, where the catalog is a database."""
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -39,14 +39,14 @@ def locations(catalog: Catalog) -> dict[Name, str] | None:
     return {(namespace, table): location for namespace, table, location in rows if location}
 
 
-def beside(table: Table, found: Mapping[Name, str]) -> list[Name]:
+def tables_beside(table: Table, found: Mapping[Name, str]) -> list[Name]:
     """The names whose metadata lies in a folder of this table's metadata, its own name among them."""
-    folders = {_folder(table.metadata_location), identity(f"{table.location().rstrip('/')}/metadata")}
+    folders = {_folder(table.metadata_location), file_identity(f"{table.location().rstrip('/')}/metadata")}
     return [name for name, location in found.items() if _folder(location) in folders]
 
 
 @dataclass
-class Twins:
+class TableAliases:
     """What the datasets of one store were told apart by when it last read them."""
 
     _traits: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -90,8 +90,8 @@ def _uuid(table: Table) -> str:
 
 
 def _place(table: Table) -> str:
-    return identity(table.location()).rstrip("/")
+    return file_identity(table.location()).rstrip("/")
 
 
 def _folder(location: str) -> str:
-    return identity(location).rpartition("/")[0]
+    return file_identity(location).rpartition("/")[0]

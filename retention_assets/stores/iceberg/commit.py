@@ -30,11 +30,11 @@ from pyiceberg.table.update import (
 )
 
 
-class Conflict(Exception):
+class CommitConflict(Exception):
     """Somebody else changed the table first. Nothing was committed."""
 
 
-class Unsure(Exception):
+class CommitUnknown(Exception):
     """The commit failed in a way that does not say whether it was made."""
 
 
@@ -110,13 +110,13 @@ def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
     try:
         table._do_commit(updates=tuple(updates), requirements=tuple(requirements))
     except CommitFailedException as fault:
-        raise Conflict(str(fault)) from fault
+        raise CommitConflict(str(fault)) from fault
     # A catalog that finds what is to be removed already gone calls it a wrong value.
     except ValueError as fault:
-        raise Conflict(str(fault)) from fault
+        raise CommitConflict(str(fault)) from fault
     # Catalogs raise what their drivers raise; a lost answer is not a lost commit, so the caller has to look.
     except Exception as fault:
-        raise Unsure(f"{type(fault).__name__}: {fault}") from fault
+        raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
 
 
 def refs_lost(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[int, str]:
@@ -132,5 +132,5 @@ def refs_lost(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[
         base = FromInputFile.table_metadata(table.io.new_input(log[-1].metadata_file))
     # Neither the file system nor the content is ours to trust.
     except Exception as fault:
-        raise Unsure(f"{type(fault).__name__}: {fault}") from fault
+        raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
     return {snapshot: ref for snapshot, ref in named_by(base).items() if snapshot in snapshot_ids}

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 
-from retention_assets.stores.iceberg.fence import Grounds
+from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.manifests import File
-from retention_assets.stores.iceberg.reachability import Owned
-from retention_assets.stores.pieces import answers
+from retention_assets.stores.iceberg.reachability import OwnedFiles
+from retention_assets.stores.pieces import map_concurrently
 
-_STAGES: tuple[Callable[[Owned], tuple[File, ...]], ...] = (
+_STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
     lambda owned: owned.data,
     lambda owned: owned.manifests + owned.statistics,
     lambda owned: owned.lists,
@@ -25,7 +25,7 @@ _STAGES: tuple[Callable[[Owned], tuple[File, ...]], ...] = (
 
 
 @dataclass
-class Removed:
+class RemovedFiles:
     """What became of one snapshot's files."""
 
     bytes: int = 0
@@ -38,11 +38,13 @@ class _Undeletable(Exception):
     """A file that is there and could not be deleted."""
 
 
-def remove(io: FileIO, grounds: Grounds, owned: Mapping[str, Owned], threads: Executor) -> dict[str, Removed]:
+def delete_files_of(
+    io: FileIO, grounds: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor
+) -> dict[str, RemovedFiles]:
     """Delete what each transaction owns, stage by stage for all of them together."""
-    removed = {transaction: Removed() for transaction in owned}
+    removed = {transaction: RemovedFiles() for transaction in owned}
 
-    def attempt(work: tuple[str, File]) -> tuple[Removed, File, int | str | None]:
+    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | None]:
         transaction, file = work
         try:
             return removed[transaction], file, _delete(io, grounds, file)
@@ -51,7 +53,7 @@ def remove(io: FileIO, grounds: Grounds, owned: Mapping[str, Owned], threads: Ex
 
     for stage in _STAGES:
         work = [(transaction, file) for transaction, files in owned.items() for file in stage(files)]
-        for result, file, freed in answers(threads, attempt, [one for one in work if not removed[one[0]].failed]):
+        for result, file, freed in map_concurrently(threads, attempt, [one for one in work if not removed[one[0]].failed]):
             if isinstance(freed, int):
                 result.bytes += freed
             elif freed is None:
@@ -61,7 +63,7 @@ def remove(io: FileIO, grounds: Grounds, owned: Mapping[str, Owned], threads: Ex
     return removed
 
 
-def _delete(io: FileIO, grounds: Grounds, file: File) -> int | None:
+def _delete(io: FileIO, grounds: TableFence, file: File) -> int | None:
     """Delete one file. The bytes that this freed, none if it was gone already, and None if it must not be deleted."""
     if not grounds.hold(file.location):
         return None

@@ -20,7 +20,7 @@ _LOCAL = "file:"
 _AMBIGUOUS = frozenset("?#")
 
 
-def identity(location: str) -> str:
+def file_identity(location: str) -> str:
     """One text for one file, however its location is spelled: two files with the same identity are never both deleted."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
@@ -31,13 +31,13 @@ def identity(location: str) -> str:
 
 
 @dataclass(frozen=True)
-class Grounds:
+class TableFence:
     """The folders below which a table's files are its own."""
 
     roots: tuple[str, ...]
 
     @classmethod
-    def of(cls, metadata: TableMetadata) -> "Grounds":
+    def of(cls, metadata: TableMetadata) -> "TableFence":
         """The grounds of a table."""
         written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
         return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
@@ -46,7 +46,7 @@ class Grounds:
         """Whether a file may be deleted: it lies below a root, by its name and, on a local disk, in truth."""
         if _AMBIGUOUS & set(location) or ".." in location.split("/"):
             return False
-        file = identity(location)
+        file = file_identity(location)
         root = next((root for root in self.roots if file.startswith(root)), None)
         if root is None or file == root:
             return False
@@ -55,7 +55,7 @@ class Grounds:
 
 def _roots(places: Iterable[str]) -> Iterable[str]:
     for place in places:
-        root = identity(place).rstrip("/") + "/"
+        root = file_identity(place).rstrip("/") + "/"
         # The root of a disk is nobody's own, nor is a place that leads elsewhere.
         if root.partition(":")[2].strip("/") and ".." not in place.split("/") and not _AMBIGUOUS & set(place):
             yield root

@@ -24,7 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from retention_assets.stores.iceberg.fence import identity
+from retention_assets.stores.iceberg.fence import file_identity
 
 _LIST = StructType(
     NestedField(500, "manifest_path", StringType(), required=True),
@@ -87,7 +87,7 @@ def manifest_list(io: FileIO, location: str, known: dict[str, Manifest]) -> Mani
         if manifest is None:
             live = None if added is None or existing is None else added + existing
             entries = None if live is None or deleted is None else live + deleted
-            manifest = known.setdefault(path, Manifest(path, length, identity(path), entries, live))
+            manifest = known.setdefault(path, Manifest(path, length, file_identity(path), entries, live))
         manifests.append(manifest)
     return ManifestList(location, len(data), tuple(manifests))
 
@@ -98,7 +98,7 @@ def live_files(io: FileIO, manifest: Manifest) -> dict[str, File]:
     for status, file in _records(_content(io, manifest.location), _MANIFEST, manifest.location):
         entries += 1
         if status != ManifestEntryStatus.DELETED:
-            found[identity(file[0])] = File(file[0], file[1])
+            found[file_identity(file[0])] = File(file[0], file[1])
     if manifest.entries is not None and entries != manifest.entries:
         why = f"it holds {entries} entries, but the manifest list says {manifest.entries}"
         raise Unreadable(manifest.location, why, missing=False)

@@ -10,15 +10,15 @@ from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from retention_assets.stores.iceberg.notes import Note, notes_of
+from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
 
 
-def notes_of_before(table: Table, snapshot_ids: Set[int]) -> dict[int, Note]:
+def notes_of_before(table: Table, snapshot_ids: Set[int]) -> dict[int, SnapshotNote]:
     """Notes of those expired snapshots whose manifest list is still there, from the table's log of metadata files.
 
     What is not found there is not swept: its files stay until an orphan scan of the table.
     """
-    found: dict[int, Note] = {}
+    found: dict[int, SnapshotNote] = {}
     for entry in reversed(table.metadata.metadata_log):
         if snapshot_ids <= found.keys():
             break
@@ -31,7 +31,7 @@ def notes_of_before(table: Table, snapshot_ids: Set[int]) -> dict[int, Note]:
     return {one: note for one, note in found.items() if is_there(table.io, note)}
 
 
-def is_there(io: FileIO, note: Note) -> bool:
+def is_there(io: FileIO, note: SnapshotNote) -> bool:
     """Whether anything of an expired snapshot is left: its manifest list goes last. What can't be told is looked into."""
     try:
         return io.new_input(note.manifest_list).exists()

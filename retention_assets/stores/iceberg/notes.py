@@ -14,7 +14,7 @@ from retention_assets.stores.iceberg.manifests import File
 
 
 @dataclass(frozen=True)
-class Note:
+class SnapshotNote:
     """The table by its uuid (a name may be given to another table), the manifest list and the statistics of a snapshot."""
 
     table: str
@@ -27,25 +27,25 @@ class Note:
         return json.dumps({"table": self.table, "manifest_list": self.manifest_list, "statistics": statistics})
 
 
-def notes_of(metadata: TableMetadata) -> dict[int, Note]:
+def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
     """A note for each snapshot that is in the metadata."""
     statistics: dict[int, list[File]] = {}
     for one in [*metadata.statistics, *metadata.partition_statistics]:
         statistics.setdefault(one.snapshot_id, []).append(File(one.statistics_path, one.file_size_in_bytes))
     return {
-        snapshot.snapshot_id: Note(
+        snapshot.snapshot_id: SnapshotNote(
             str(metadata.table_uuid), snapshot.manifest_list, tuple(statistics.get(snapshot.snapshot_id, ()))
         )
         for snapshot in metadata.snapshots
     }
 
 
-def note_from(text: str) -> Note:
+def note_from(text: str) -> SnapshotNote:
     """A note from the text of a plan. Raises ValueError if it is none: nothing can be deleted by it."""
     said: Any = json.loads(text)
     match said:
         case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
-            return Note(table, location, tuple(_file(file) for file in files))
+            return SnapshotNote(table, location, tuple(_file(file) for file in files))
     raise ValueError("it does not name a table, a manifest list and statistics")
 
 

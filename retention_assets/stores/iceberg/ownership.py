@@ -9,36 +9,38 @@ from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
 
-from retention_assets.stores.iceberg.fence import identity
+from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import File
-from retention_assets.stores.iceberg.notes import Note, notes_of
-from retention_assets.stores.iceberg.reachability import Owned, Reach
+from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
+from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability
 
 
-def staying(metadata: TableMetadata, going: Iterable[Note]) -> list[str]:
+def staying_manifests(metadata: TableMetadata, going: Iterable[SnapshotNote]) -> list[str]:
     """The manifest lists of all other snapshots, whatever ref they are on, or none."""
     gone = {note.manifest_list for note in going}
     return [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list not in gone]
 
 
-def owned_of(reach: Reach, metadata: TableMetadata, going: Mapping[str, Note], stays: Iterable[str]) -> dict[str, Owned]:
+def files_of_notes(
+    reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Iterable[str]
+) -> dict[str, OwnedFiles]:
     """What each transaction owns, its statistics among it unless a remaining snapshot has the same."""
     owned = reach.owned(list(dict.fromkeys(note.manifest_list for note in going.values())), stays)
     lists = {note.manifest_list for note in going.values()}
     kept = {
-        identity(file.location)
+        file_identity(file.location)
         for note in notes_of(metadata).values()
         if note.manifest_list not in lists
         for file in note.statistics
     }
-    found: dict[str, Owned] = {}
+    found: dict[str, OwnedFiles] = {}
     for name, note in going.items():
         own = _unkept(note.statistics, kept)
-        kept.update(identity(file.location) for file in own)
+        kept.update(file_identity(file.location) for file in own)
         # Two snapshots with one manifest list would be told of the same files; the first has them.
-        found[name] = replace(owned.pop(note.manifest_list, Owned()), statistics=own)
+        found[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
     return found
 
 
 def _unkept(files: Iterable[File], kept: set[str]) -> tuple[File, ...]:
-    return tuple(file for file in files if identity(file.location) not in kept)
+    return tuple(file for file in files if file_identity(file.location) not in kept)

@@ -13,20 +13,20 @@ from retention_assets.stores.iceberg.commit import named_by
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.metadata_history import notes_of_before
-from retention_assets.stores.iceberg.notes import Note, notes_of, snapshot_id
-from retention_assets.stores.iceberg.ownership import owned_of, staying
-from retention_assets.stores.iceberg.reachability import Reach
-from retention_assets.stores.protocol import Prepared
+from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of, snapshot_id
+from retention_assets.stores.iceberg.ownership import files_of_notes, staying_manifests
+from retention_assets.stores.iceberg.reachability import Reachability
+from retention_assets.stores.protocol import PreparedTarget
 
 # Telling the bytes beforehand reads what the sweep reads again; past this it is not worth it.
 _MOST_SNAPSHOTS = 4_000
 _MOST_MANIFESTS = 4_000
 
 
-def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -> list[Prepared]:
+def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -> list[PreparedTarget]:
     """A note for each snapshot, and the bytes that deleting all of them would free, each file counted once."""
     if not collects_garbage(table.metadata):
-        return [Prepared(transaction, 0) for transaction in transactions]
+        return [PreparedTarget(transaction, 0) for transaction in transactions]
     ids = {transaction: snapshot_id(transaction) for transaction in transactions}
     notes, named = notes_of(table.metadata), named_by(table.metadata)
     # Expired already: by a sweep that could not delete everything, or by somebody else.
@@ -35,21 +35,21 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -
     sizes = _sizes(table, going, parallelism)
     # What a ref points at is going to be spared, and what nothing is known of is gone: neither frees anything.
     return [
-        Prepared(name, None if sizes is None else sizes.get(name, 0), notes[one].text() if one in notes else None)
+        PreparedTarget(name, None if sizes is None else sizes.get(name, 0), notes[one].text() if one in notes else None)
         for name, one in ids.items()
     ]
 
 
-def _sizes(table: Table, going: Mapping[str, Note], parallelism: int) -> dict[str, int] | None:
+def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int) -> dict[str, int] | None:
     if len(table.metadata.snapshots) > _MOST_SNAPSHOTS:
         return None
     with ThreadPoolExecutor(parallelism) as threads:
-        reach = Reach(table.io, threads)
+        reach = Reachability(table.io, threads)
         try:
-            lists = staying(table.metadata, going.values())
+            lists = staying_manifests(table.metadata, going.values())
             if len(reach.reached(lists)) > _MOST_MANIFESTS:
                 return None
-            return {name: owned.bytes for name, owned in owned_of(reach, table.metadata, going, lists).items()}
+            return {name: owned.bytes for name, owned in files_of_notes(reach, table.metadata, going, lists).items()}
         except Unreadable:
             # The sweep will refuse, and say so; here nothing is lost but a number.
             return None

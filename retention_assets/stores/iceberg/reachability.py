@@ -15,16 +15,16 @@ from typing import TypeVar
 
 from pyiceberg.io import FileIO
 
-from retention_assets.stores.iceberg.fence import identity
+from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
-from retention_assets.stores.pieces import answers
+from retention_assets.stores.pieces import map_concurrently
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedFiles:
     """What only the snapshots that go reach, given to the first of them that reaches it.
 
     A manifest belongs to the same snapshot as every data file that no earlier one names, so that deleting a snapshot's data,
@@ -44,7 +44,7 @@ class Owned:
 
 
 @dataclass
-class Reach:
+class Reachability:
     """The files of one table, each manifest read once however often one asks."""
 
     io: FileIO
@@ -64,12 +64,12 @@ class Reach:
             # Somebody else expired one of them meanwhile: what it alone named is no longer reached.
             self._read, self._reached = set(), {}
         new = sorted(lists - self._read)
-        for found in answers(self.threads, lambda location: manifest_list(self.io, location, self._known), new):
+        for found in map_concurrently(self.threads, lambda location: manifest_list(self.io, location, self._known), new):
             self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
         self._read = lists
         return self._reached
 
-    def owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, Owned]:
+    def owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
         """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""
         stays = set(staying)
         reached = self.reached(stays)
@@ -77,7 +77,7 @@ class Reach:
         own = {location: _own(found, reached) for location, found in lists.items()}
         live = self._remembered(self._live, _distinct(own.values()), lambda manifest: live_files(self.io, manifest))
         wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
-        taken = self._held_by(reached.values(), wanted) | reached.keys() | {identity(location) for location in stays}
+        taken = self._held_by(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
         return {location: _shared_out(lists[location], own[location], live, taken) for location in going}
 
     def _held_by(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
@@ -87,7 +87,7 @@ class Reach:
         if not self._wanted:
             return set()
         new = [manifest for manifest in manifests if manifest not in self._held and manifest.live != 0]
-        kept = answers(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
+        kept = map_concurrently(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
         self._held.update(zip(new, kept, strict=True))
         return {name for manifest in manifests for name in self._held.get(manifest, ())}
 
@@ -101,7 +101,7 @@ class Reach:
                 return fault
 
         new = [key for key in keys if key not in memory]
-        memory.update(zip(new, answers(self.threads, attempt, new), strict=True))
+        memory.update(zip(new, map_concurrently(self.threads, attempt, new), strict=True))
         return {key: memory[key] for key in keys}
 
 
@@ -120,10 +120,10 @@ def _shared_out(
     manifests: Sequence[Manifest],
     live: Mapping[Manifest, Mapping[str, File] | Unreadable],
     taken: set[str],
-) -> Owned:
+) -> OwnedFiles:
     """What is left for one list; `taken` grows by it."""
     if isinstance(found, Unreadable):
-        return Owned(unreadable=(found,))
+        return OwnedFiles(unreadable=(found,))
     data: list[File] = []
     whole: list[File] = []
     faults: list[Unreadable] = []
@@ -137,6 +137,6 @@ def _shared_out(
         if manifest.identity not in taken:
             whole.append(manifest)
             taken.add(manifest.identity)
-    own = [] if identity(found.location) in taken else [File(found.location, found.bytes)]
-    taken.add(identity(found.location))
-    return Owned(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))
+    own = [] if file_identity(found.location) in taken else [File(found.location, found.bytes)]
+    taken.add(file_identity(found.location))
+    return OwnedFiles(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))

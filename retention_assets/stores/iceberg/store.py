@@ -24,32 +24,32 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
-from retention_assets.settings.urls import masked
-from retention_assets.stores.iceberg.aliases import Twins, beside, locations
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
 from retention_assets.stores.kinds import IcebergSettings
-from retention_assets.stores.of_settings import OfSettings
-from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
+from retention_assets.stores.of_settings import LazyStore
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 
-_ABILITIES = Abilities(log_is_complete=True)
+_ABILITIES = Capabilities(log_is_complete=True)
 _SHARE = 64
 _THREADS = 8
 _Answer = TypeVar("_Answer")
 
 
-class IcebergStore(OfSettings[IcebergSettings]):
+class IcebergStore(LazyStore[IcebergSettings]):
     """A store over a catalog. Travels as its settings; the catalog is opened where it is first asked."""
 
     def __init__(self, settings: IcebergSettings) -> None:
         super().__init__(settings)
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
-        self._twins = Twins()
+        self._twins = TableAliases()
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """The log is the table itself; the rest is left to the engine."""
         return _ABILITIES
 
@@ -68,7 +68,7 @@ class IcebergStore(OfSettings[IcebergSettings]):
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The location of the metadata, which is another one after each commit."""
-        found = self._asked(locations) if datasets else None
+        found = self._asked(table_locations) if datasets else None
         if found is not None:
             keys = {name: self._identifier(name) for name in datasets}
             return {name: found[at] for name, (*above, last) in keys.items() if (at := (".".join(above), last)) in found}
@@ -76,21 +76,21 @@ class IcebergStore(OfSettings[IcebergSettings]):
             tokens = zip(datasets, threads.map(self._token, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""
         return []
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """How to find the files of each snapshot once it is expired, and what deleting them will free."""
         try:
             table = self._loaded(dataset)
         except Unloadable as fault:
             raise Refused(f"{fault}. Nothing of {dataset} is swept before it can be read.") from fault
         if table is None:
-            return [Prepared(transaction) for transaction in transactions]
+            return [PreparedTarget(transaction) for transaction in transactions]
         return prepare_table(table, transactions, _THREADS)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is a twin."""
         if not targets:
             return []
@@ -161,10 +161,10 @@ class IcebergStore(OfSettings[IcebergSettings]):
     def _twin(self, dataset: str, table: Table) -> str | None:
         """Why nothing may be deleted, if another name of the catalog leads to the files of this table."""
         try:
-            found = self._asked(locations) or {}
+            found = self._asked(table_locations) or {}
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
-        near = (self._dataset((*namespace.split("."), name)) for namespace, name in beside(table, found))
+        near = (self._dataset((*namespace.split("."), name)) for namespace, name in tables_beside(table, found))
         return self._twins.of(dataset, table, near, self._loaded_again)
 
     def _lines(self, dataset: str) -> list[Line]:
@@ -214,4 +214,4 @@ def _joined(parts: Identifier) -> str:
 def _said(fault: Exception) -> str:
     """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
     first = str(fault).strip().partition("\n")[0]
-    return masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)
+    return mask_secrets(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)

@@ -17,17 +17,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.commit import Conflict, Unsure, expire, named_by, refs_lost
-from retention_assets.stores.iceberg.delete import Removed, remove
-from retention_assets.stores.iceberg.fence import Grounds
+from retention_assets.stores.iceberg.commit import CommitConflict, CommitUnknown, expire, named_by, refs_lost
+from retention_assets.stores.iceberg.delete import RemovedFiles, delete_files_of
+from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.metadata_history import is_there
-from retention_assets.stores.iceberg.notes import Note, note_from, notes_of, snapshot_id
-from retention_assets.stores.iceberg.ownership import owned_of, staying
-from retention_assets.stores.iceberg.reachability import Owned, Reach
-from retention_assets.stores.pieces import answers
-from retention_assets.stores.protocol import Swept, Target
+from retention_assets.stores.iceberg.notes import SnapshotNote, note_from, notes_of, snapshot_id
+from retention_assets.stores.iceberg.ownership import files_of_notes, staying_manifests
+from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability
+from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.protocol import SweptTarget, Target
 
 GARBAGE_STAYS = "table property gc.enabled is false"
 _COMMITS = 5
@@ -42,13 +42,13 @@ class _Going:
     """A target whose files are to be deleted, and whether this sweep found it in the metadata."""
 
     transaction: str
-    note: Note
+    note: SnapshotNote
     was_there: bool
 
 
 def sweep_table(
     load: Callable[[], Table | None], twin: Callable[[Table], str | None], targets: Sequence[Target], parallelism: int
-) -> list[Swept]:
+) -> list[SweptTarget]:
     """Expire the targets and delete the files that only they reached.
 
     `load` reads the table anew, or says it is gone; `twin` says why nothing may be deleted, if another name leads to its files.
@@ -65,11 +65,11 @@ class _Sweep:
     twin: Callable[[Table], str | None]
     threads: Executor
     going: dict[str, _Going] = field(default_factory=dict)
-    outcomes: dict[str, Swept] = field(default_factory=dict)
+    outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # Manifest lists that are in no metadata and whose files stay.
     kept: list[str] = field(default_factory=list)
 
-    def of(self, targets: Sequence[Target]) -> list[Swept]:
+    def of(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """One outcome for each target."""
         # All of them, since what goes wrong before a target is in `going` has to find it as well.
         names = [target.transaction for target in targets]
@@ -94,7 +94,7 @@ class _Sweep:
 
     def _sweep(self, table: Table, targets: Sequence[Target]) -> None:
         self._take_up(table, targets)
-        reach = Reach(table.io, self.threads)
+        reach = Reachability(table.io, self.threads)
         self._expire(table, reach)
         if not self.going:
             return
@@ -103,8 +103,8 @@ class _Sweep:
         back = notes_of(newest.metadata).keys()
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
-        owned = owned_of(reach, newest.metadata, notes, [*staying(newest.metadata, ()), *self.kept])
-        removed = remove(table.io, Grounds.of(newest.metadata), owned, self.threads)
+        owned = files_of_notes(reach, newest.metadata, notes, [*staying_manifests(newest.metadata, ()), *self.kept])
+        removed = delete_files_of(table.io, TableFence.of(newest.metadata), owned, self.threads)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
 
@@ -120,7 +120,7 @@ class _Sweep:
             else:
                 self._take_up_again(name, target.note, uuid)
         earlier = [one for one in self.going.values() if not one.was_there]
-        there = answers(self.threads, lambda one: is_there(table.io, one.note), earlier)
+        there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
         self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
 
     def _take_up_again(self, name: str, text: str, uuid: str) -> None:
@@ -134,7 +134,7 @@ class _Sweep:
             return
         self.going[name] = _Going(name, note, was_there=False)
 
-    def _expire(self, table: Table, reach: Reach) -> None:
+    def _expire(self, table: Table, reach: Reachability) -> None:
         """Commit. Afterwards, what is still going is in no metadata."""
         refused = ""
         for _ in range(_COMMITS):
@@ -142,14 +142,19 @@ class _Sweep:
             if not ids:
                 return
             notes = {name: one.note for name, one in self.going.items()}
-            owned_of(reach, table.metadata, notes, staying(table.metadata, (self.going[name].note for name in ids.values())))
+            files_of_notes(
+                reach,
+                table.metadata,
+                notes,
+                staying_manifests(table.metadata, (self.going[name].note for name in ids.values())),
+            )
             loaded = table.metadata_location
             try:
                 expire(table, ids)
-            except Conflict as fault:
+            except CommitConflict as fault:
                 refused, table = str(fault), self._loaded()
                 continue
-            except Unsure as fault:
+            except CommitUnknown as fault:
                 table = self._loaded()
                 there = notes_of(table.metadata)
                 left = [name for one, name in ids.items() if one in there]
@@ -167,7 +172,7 @@ class _Sweep:
         """Leave the files of a snapshot that got a ref in the very moment in which it was expired."""
         try:
             lost = refs_lost(table, loaded, ids)
-        except Unsure as fault:
+        except CommitUnknown as fault:
             why = "it is expired, but whether a branch or tag was just made on it can't be looked up, so its files are left"
             self.kept += [self.going[name].note.manifest_list for name in ids.values()]
             self._settle(ids.values(), Outcome.SPARED, f"{why}: {fault}")
@@ -184,7 +189,7 @@ class _Sweep:
             self._settle([name], Outcome.SPARED, f"{named[int(name)]} points at it")
         return {int(name): name for name in self.going if int(name) in there}
 
-    def _conclude(self, one: _Going, owned: Owned, removed: Removed) -> None:
+    def _conclude(self, one: _Going, owned: OwnedFiles, removed: RemovedFiles) -> None:
         name = one.transaction
         # What an earlier sweep deleted together with what it named is no news.
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
@@ -205,7 +210,7 @@ class _Sweep:
         """The first outcome of a target stands: what fails later for all does not touch what is settled."""
         for name in names:
             self.going.pop(name, None)
-            self.outcomes.setdefault(name, Swept(name, outcome, size, error))
+            self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error))
 
 
 def _some(things: Sequence[object]) -> str:

@@ -30,53 +30,53 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Update
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.records.tables import Rows, Tables
-from retention_assets.stores.records.units import Act
+from retention_assets.stores.records.tables import RecordTables, TableRows
+from retention_assets.stores.records.units import RowAction
 
 
-def deletion(tables: Tables) -> Act:
+def delete_rows(tables: RecordTables) -> RowAction:
     """Delete them. What is left of one whose root is gone goes as well, unless a root of that key is there again."""
 
-    def orphans(rows: Rows, ids: Sequence[str]) -> Executable:
+    def orphans(rows: TableRows, ids: Sequence[str]) -> Executable:
         roots = exists(select(literal(1)).select_from(tables.root.table).where(tables.root.key.among(ids)))
         return delete(rows.table).where(rows.key.exactly(ids), ~roots)
 
-    return Act(Outcome.DELETED, lambda rows, ids: delete(rows.table).where(rows.key.exactly(ids)), orphans)
+    return RowAction(Outcome.DELETED, lambda rows, ids: delete(rows.table).where(rows.key.exactly(ids)), orphans)
 
 
-def expiry(at: datetime) -> Act:
+def set_expiry(at: datetime) -> RowAction:
     """Let them expire at an instant. What expires earlier, or then, stays as it is."""
 
-    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
         time = _Time.of(rows)
         return time.becomes(at).where(rows.key.exactly(ids), or_(time.column.is_(None), time.value > time.bound(at)))
 
-    return Act(Outcome.EXPIRING, statement)
+    return RowAction(Outcome.EXPIRING, statement)
 
 
-def taking_back() -> Act:
+def clear_expiry() -> RowAction:
     """Let them never expire, whatever has become of them since."""
 
-    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
         return _Time.of(rows).becomes(None).where(rows.key.exactly(ids))
 
-    return Act(Outcome.EXPIRING, statement, needed=lambda *_: None)
+    return RowAction(Outcome.EXPIRING, statement, needed=lambda *_: None)
 
 
-def postponement(tables: Tables, within: datetime, until: datetime) -> Act:
+def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> RowAction:
     """Have what would expire by an instant expire at a later one. No time becomes earlier by it."""
 
-    def statement(rows: Rows, ids: Sequence[str]) -> Executable:
+    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
         time, mine = _Time.of(rows), rows.key.exactly(ids)
         if rows is tables.root:
             soon = time.value <= time.bound(within)
             return time.becomes(until).where(mine, soon, time.value < time.bound(until))
         return time.becomes(until).where(mine, or_(time.column.is_(None), time.value < time.bound(until)))
 
-    return Act(Outcome.EXPIRING, statement)
+    return RowAction(Outcome.EXPIRING, statement)
 
 
-def expiring_by(tables: Tables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
+def count_expiring_by(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
     """Units of work that would expire by an instant: all, or those that are not done with; `kept` says of each whether it is.
 
     Not done with is what is unfinished, or not archived where its type must be.
@@ -87,7 +87,7 @@ def expiring_by(tables: Tables, within: datetime, archived_types: Collection[str
     return query if all_ else query.where(kept)
 
 
-def expiring(tables: Tables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
+def select_expiring(tables: RecordTables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
     """By type: how many units of work expire in an interval, how many unfinished, how many not archived that must be."""
     time, kind = _Time.of(tables.root), tables.told.get("type", literal(None))
     counts: list[ColumnElement[Any]] = [func.sum(case((which, 1), else_=0)) for which in _kept(tables, archived_types)]
@@ -97,7 +97,7 @@ def expiring(tables: Tables, begin: datetime, end: datetime, archived_types: Col
     return query.group_by(kind).order_by(kind) if "type" in tables.told else query
 
 
-def _kept(tables: Tables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
+def _kept(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
     """Unfinished; and not archived, where there are types that must be. Without a column nobody ever said that it is."""
     found: list[ColumnElement[bool]] = [tables.told["closed_at"].is_(None)]
     if archived_types and "type" in tables.told:
@@ -110,11 +110,11 @@ def _kept(tables: Tables, archived_types: Collection[str]) -> list[ColumnElement
 class _Time:
     """The time at which rows expire, as their database compares and writes it."""
 
-    rows: Rows
+    rows: TableRows
     column: Column[Any]
 
     @classmethod
-    def of(cls, rows: Rows) -> "_Time":
+    def of(cls, rows: TableRows) -> "_Time":
         if rows.expires is None:
             raise ValueError(f"{rows.table.fullname} has no column by which it expires")
         return cls(rows, rows.expires)

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, literal, select
 
 from retention_assets.frames.log import INSTANT, LINES
-from retention_assets.sql.databases import Database
+from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.records.pages import paging_of
-from retention_assets.stores.records.tables import TIMES, Tables
+from retention_assets.stores.records.tables import TIMES, RecordTables
 
 PAGE = 200_000
 # The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
@@ -29,7 +29,7 @@ _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _HASH = "retention_crc32"
 
 
-def lines_of(database: Database, tables: Tables, dataset: str, page: int = PAGE) -> pa.Table:
+def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
     """All units of work as lines, or the one line that says why there are none."""
     try:
         pages = [_lines(rows, dataset) for rows in _pages(database, tables, page)]
@@ -40,7 +40,7 @@ def lines_of(database: Database, tables: Tables, dataset: str, page: int = PAGE)
     return pa.Table.from_batches(pages, LINES)
 
 
-def token_of(database: Database, tables: Tables) -> str:
+def token_of(database: ForeignDatabase, tables: RecordTables) -> str:
     """A text that is another one after any insert, deletion or change of what a log says. One scan of the root table."""
     key = tables.root.key.text
     as_text = tables.dialect in ("postgresql", "sqlite")
@@ -54,7 +54,7 @@ class _NoInstant(Exception):
     """A time that no clock can show."""
 
 
-def _pages(database: Database, tables: Tables, page: int) -> Iterator[pa.RecordBatch]:
+def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
     paging = paging_of(database, tables, page)
     key, told = tables.root.key, [name for name in TIMES if name in tables.told]
     columns = [key.text, *(tables.time(name) for name in told)]

@@ -10,15 +10,15 @@ from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
-from retention_assets.sql.databases import Database
-from retention_assets.stores.records.tables import Tables
+from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.stores.records.tables import RecordTables
 
 
 @dataclass(frozen=True)
-class Paging:
+class KeyPaging:
     """How one goes on from a key. Without a size everything is one page: keys that are numbers and texts have no one order."""
 
-    tables: Tables
+    tables: RecordTables
     size: float
     as_number: bool
 
@@ -29,17 +29,17 @@ class Paging:
         return query if after is None else query.where(self.tables.root.key.beyond(after, self.as_number))
 
 
-def paging_of(database: Database, tables: Tables, size: int) -> Paging:
+def paging_of(database: ForeignDatabase, tables: RecordTables, size: int) -> KeyPaging:
     """As the keys are now. Only SQLite can keep several kinds of them in one column."""
     if tables.dialect != "sqlite":
-        return Paging(tables, size, as_number=False)
+        return KeyPaging(tables, size, as_number=False)
     key = tables.root.key.column
     with database.reading() as connection:
         ends = set(connection.execute(select(func.typeof(func.min(key)), func.typeof(func.max(key)))).one())
-    return Paging(tables, size if ends in ({"integer"}, {"text"}) else float("inf"), as_number=ends == {"integer"})
+    return KeyPaging(tables, size if ends in ({"integer"}, {"text"}) else float("inf"), as_number=ends == {"integer"})
 
 
-def pages(database: Database, tables: Tables, query: Select[Any], size: int) -> Iterator[Sequence[Row[Any]]]:
+def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[Any], size: int) -> Iterator[Sequence[Row[Any]]]:
     """The rows of a query in the order of keys, whose first column is the key as text."""
     paging, after = paging_of(database, tables, size), None
     while True:

@@ -17,32 +17,39 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import Database
+from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.kinds import RecordsSettings
-from retention_assets.stores.of_settings import OfSettings
-from retention_assets.stores.postponing import Expected, PuttingOff
-from retention_assets.stores.protocol import Abilities, Prepared, Swept, Target
-from retention_assets.stores.records.delete import deletion, expiring, expiring_by, expiry, postponement, taking_back
+from retention_assets.stores.of_settings import LazyStore
+from retention_assets.stores.postponing import ExpiryCount, PostponementTerms
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.records.delete import (
+    clear_expiry,
+    count_expiring_by,
+    delete_rows,
+    postpone_expiry,
+    select_expiring,
+    set_expiry,
+)
 from retention_assets.stores.records.log import lines_of, token_of
-from retention_assets.stores.records.pages import pages
-from retention_assets.stores.records.tables import Tables, missing_indexes, tables_of
-from retention_assets.stores.records.units import Act, acted, note_of, present_of
+from retention_assets.stores.records.pages import read_pages
+from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
+from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of
 
 _PIECE = 1_000
 _AT_ONCE = 4
 
 
-class RecordsStore(OfSettings[RecordsSettings]):
+class RecordsStore(LazyStore[RecordsSettings]):
     """A store over tables. Travels as its settings; the tables are looked at where it is first asked."""
 
     def __init__(self, settings: RecordsSettings) -> None:
         super().__init__(settings)
-        self.database = Database(settings.url, settings.name)
+        self.database = ForeignDatabase(settings.url, settings.name)
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """The log is the data itself, and each deletion asks whether it still is what was planned."""
-        return Abilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None)
+        return Capabilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None)
 
     @property
     def dataset(self) -> str:
@@ -50,7 +57,7 @@ class RecordsStore(OfSettings[RecordsSettings]):
         return f"{self.name}/{self.settings.root.table}"
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> RecordTables:
         """The tables, as they were when they were first asked for. Raises Refused if they are not as the settings say."""
         return tables_of(self.database, self.settings)
 
@@ -70,33 +77,33 @@ class RecordsStore(OfSettings[RecordsSettings]):
         """One query over the whole root table."""
         return {self.dataset: token_of(self.database, self.tables)} if self.dataset in datasets else {}
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """The indexes that are missing, each with the statement that makes it."""
         return list(missing_indexes(self.database, self.tables))
 
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[Prepared]:
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What the root says now of each; nothing of those that it does not have."""
         found: dict[str, str] = {}
         if dataset == self.dataset:
             for at in range(0, len(transactions), _PIECE):
                 with self.database.reading() as connection:
                     found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
-        return [Prepared(one, note=found.get(one)) for one in transactions]
+        return [PreparedTarget(one, note=found.get(one)) for one in transactions]
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[Swept]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete units of work, their children before their roots."""
-        return self._acted(dataset, targets, deletion(self.tables), parallelism)
+        return self._acted(dataset, targets, delete_rows(self.tables), parallelism)
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[Swept]:
+    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
         """Give all rows of units of work the time at which the database may expire them, or take it back."""
-        return self._acted(dataset, targets, taking_back() if at is None else expiry(at), parallelism)
+        return self._acted(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism)
 
     @property
-    def putting_off(self) -> PuttingOff:
+    def putting_off(self) -> PostponementTerms:
         """As the settings say."""
         if self.settings.ttl is None:
             raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
-        return PuttingOff(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
+        return PostponementTerms(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
 
     def postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
@@ -104,29 +111,29 @@ class RecordsStore(OfSettings[RecordsSettings]):
         """Units of work that would expire and must not, a thousand at a time."""
         if dataset != self.dataset:
             return
-        query = expiring_by(self.tables, within, archived_types, all_=is_held is not None)
-        for page in pages(self.database, self.tables, query, _PIECE):
+        query = count_expiring_by(self.tables, within, archived_types, all_=is_held is not None)
+        for page in read_pages(self.database, self.tables, query, _PIECE):
             kept = [row for row in page if row.kept or (is_held and is_held(row.key))]
             if kept:
                 yield [Target(row.key, note_of(row)) for row in kept]
 
-    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[Swept]:
+    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
         """Give all rows of units of work a later time."""
-        return self._acted(dataset, targets, postponement(self.tables, within, until), _AT_ONCE)
+        return self._acted(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE)
 
-    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[Expected]:
+    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[ExpiryCount]:
         """What expires in an interval."""
         if dataset != self.dataset:
             return []
         with self.database.reading() as connection:
-            rows = connection.execute(expiring(self.tables, begin, end, archived_types)).all()
-        return [Expected(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
+            rows = connection.execute(select_expiring(self.tables, begin, end, archived_types)).all()
+        return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
         self.database.close()
 
-    def _acted(self, dataset: str, targets: Sequence[Target], act: Act, parallelism: int) -> list[Swept]:
+    def _acted(self, dataset: str, targets: Sequence[Target], act: RowAction, parallelism: int) -> list[SweptTarget]:
         if dataset != self.dataset:
-            return [Swept(one.transaction, Outcome.ALREADY_GONE) for one in targets]
-        return acted(self.database, self.tables, targets, act, parallelism)
+            return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
+        return apply_action(self.database, self.tables, targets, act, parallelism)

@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
-from retention_assets.sql.databases import Database, Place
+from retention_assets.sql.databases import ForeignDatabase, Place
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.records.keys import Key
 
@@ -36,7 +36,7 @@ TOLD = (*TIMES, "type")
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """A table whose rows belong to units of work, by the column that says to which."""
 
     table: Table
@@ -46,12 +46,12 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Tables:
+class RecordTables:
     """The root and its children. `told` are the columns of the root that a log is made of, by what they are there."""
 
     dialect: str
-    root: Rows
-    children: tuple[Rows, ...]
+    root: TableRows
+    children: tuple[TableRows, ...]
     told: Mapping[str, Column[Any]]
     # Rows of one table of children keep rows of another from going: one table has to be done after the other.
     in_turn: bool = False
@@ -76,7 +76,7 @@ def _is_day(column: Column[Any]) -> bool:
     return isinstance(column.type, Date) and not isinstance(column.type, DateTime)
 
 
-def tables_of(database: Database, settings: RecordsSettings) -> Tables:
+def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTables:
     """The tables as they are now. Raises Refused if one of them, or a column, is not there or can't be what is said of it."""
     looking = _Looking(database, settings)
     root = looking.rows(settings.root.table, settings.root.key)
@@ -88,10 +88,10 @@ def tables_of(database: Database, settings: RecordsSettings) -> Tables:
     children = tuple(looking.rows(child.table, child.key) for child in settings.children)
     looking.are_others(root, children)
     looking.goes_alone(root)
-    return Tables(database.dialect, root, children, told, _refer_to_each_other(database, children))
+    return RecordTables(database.dialect, root, children, told, _refer_to_each_other(database, children))
 
 
-def _refer_to_each_other(database: Database, children: Sequence[Rows]) -> bool:
+def _refer_to_each_other(database: ForeignDatabase, children: Sequence[TableRows]) -> bool:
     """Whether one table of children has a foreign key to another, or is there twice, by two keys."""
     places = {database.place(rows.table) for rows in children}
     if len(places) < len(children):
@@ -103,10 +103,10 @@ def _refer_to_each_other(database: Database, children: Sequence[Rows]) -> bool:
 class _Looking:
     """One look at the tables, with whom to name in a refusal."""
 
-    database: Database
+    database: ForeignDatabase
     settings: RecordsSettings
 
-    def rows(self, name: str, key: str) -> Rows:
+    def rows(self, name: str, key: str) -> TableRows:
         """A table by its key."""
         table = self.database.table(name)
         expires = None
@@ -124,7 +124,7 @@ class _Looking:
         owner = self.column(table, key)
         if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
             raise self._wrong(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
-        return Rows(table, Key(owner, self.database.dialect), expires)
+        return TableRows(table, Key(owner, self.database.dialect), expires)
 
     def column(self, table: Table, name: str) -> Column[Any]:
         """A column of a table."""
@@ -135,7 +135,7 @@ class _Looking:
             )
         return table.columns[name]
 
-    def are_others(self, root: Rows, children: Sequence[Rows]) -> None:
+    def are_others(self, root: TableRows, children: Sequence[TableRows]) -> None:
         """Refuse the root among its own children, and a child twice, however the settings spell them.
 
         Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
@@ -156,7 +156,7 @@ class _Looking:
                 )
             seen.add((place, key))
 
-    def goes_alone(self, root: Rows) -> None:
+    def goes_alone(self, root: TableRows) -> None:
         """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
         mine = self.database.place(root.table)
         if any(one.cascades and one.to == mine for one in self.database.references(root.table)):
@@ -178,7 +178,7 @@ class _Looking:
         )
 
 
-def missing_indexes(database: Database, tables: Tables) -> Iterator[str]:
+def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator[str]:
     """A sentence about each column by which rows are looked for and that no index begins with."""
     root = tables.root
     looked = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
@@ -192,7 +192,7 @@ def missing_indexes(database: Database, tables: Tables) -> Iterator[str]:
             )
 
 
-def _create(database: Database, table: Table, column: Column[Any]) -> str:
+def _create(database: ForeignDatabase, table: Table, column: Column[Any]) -> str:
     """The statement for an index, which on PostgreSQL stops no writer while it is made."""
     named = Column(column.name, column.type, quote=True)
     copy = Table(table.name, MetaData(), named, schema=table.schema, quote=True)

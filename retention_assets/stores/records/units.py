@@ -24,12 +24,12 @@ from sqlalchemy import Connection, Executable, Row, select
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import Database, WriteFailed
+from retention_assets.sql.databases import ForeignDatabase, WriteFailed
 from retention_assets.sql.engines import LOCK_SECONDS
-from retention_assets.sql.errors import is_lock_timeout, is_transient, said
+from retention_assets.sql.errors import driver_message, is_lock_timeout, is_transient
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import Swept, Target
-from retention_assets.stores.records.tables import TOLD, Rows, Tables
+from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.records.tables import TOLD, RecordTables, TableRows
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
 _AT_ONCE, _CONNECTIONS = 1_000, 40
@@ -44,10 +44,10 @@ _AS_BEFORE = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout 
 _HELD = "A writer holds its root row at this moment."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
 
-Statement = Callable[[Rows, Sequence[str]], Executable]
+Statement = Callable[[TableRows, Sequence[str]], Executable]
 
 
-class Hindered(Exception):
+class UnitHindered(Exception):
     """A part that was not done. `again`: it may well succeed when it is tried again."""
 
     def __init__(self, why: str, again: bool) -> None:
@@ -61,7 +61,7 @@ def note_of(row: Row[Any]) -> str:
     return json.dumps(said_of, ensure_ascii=False, separators=(",", ":"))
 
 
-def changed(note: str | None, present: str) -> str | None:
+def reason_changed(note: str | None, present: str) -> str | None:
     """How a unit of work differs from what its note says, in a sentence; none if it does not."""
     if note == present:
         return None
@@ -76,7 +76,7 @@ def changed(note: str | None, present: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Act:
+class RowAction:
     """What is done to the rows of units of work in any of their tables, and what then became of them."""
 
     outcome: Outcome
@@ -84,10 +84,12 @@ class Act:
     # What is done to rows of children whose root is gone; nothing if none.
     orphans: Statement | None = None
     # Of a unit of work, and what its root says now, why it is left alone; none if it is not.
-    needed: Callable[[Target, str], str | None] = lambda target, present: changed(target.note, present)
+    needed: Callable[[Target, str], str | None] = lambda target, present: reason_changed(target.note, present)
 
 
-def acted(database: Database, tables: Tables, targets: Sequence[Target], act: Act, parallelism: int) -> list[Swept]:
+def apply_action(
+    database: ForeignDatabase, tables: RecordTables, targets: Sequence[Target], act: RowAction, parallelism: int
+) -> list[SweptTarget]:
     """Act on units of work, in so many parts at once; one outcome for each."""
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
     if tables.dialect == "sqlite" or tables.in_turn:
@@ -99,7 +101,7 @@ def acted(database: Database, tables: Tables, targets: Sequence[Target], act: Ac
         return [one for done in threads.map(acting.part, parts) for one in done]
 
 
-def present_of(connection: Connection, tables: Tables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
+def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
     """What the root says now of each of some units of work that it has. Locked: and that no writer holds."""
     query = select(tables.root.key.text.label("key"), *tables.texts).where(tables.root.key.among(ids))
     if locked and tables.dialect != "sqlite":
@@ -113,18 +115,18 @@ def present_of(connection: Connection, tables: Tables, ids: Sequence[str], locke
 class _Acting:
     """One act on many parts."""
 
-    database: Database
-    tables: Tables
-    act: Act
+    database: ForeignDatabase
+    tables: RecordTables
+    act: RowAction
     # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
     children: Executor | None
 
-    def part(self, targets: Sequence[Target]) -> list[Swept]:
+    def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """The outcomes of one part."""
         chunks = [targets[at : at + _AT_ONCE] for at in range(0, len(targets), _AT_ONCE)]
         return [one for chunk in chunks for one in self._settled(chunk, self.children is not None)]
 
-    def _settled(self, targets: Sequence[Target], at_once: bool, attempt: int = 1) -> list[Swept]:
+    def _settled(self, targets: Sequence[Target], at_once: bool, attempt: int = 1) -> list[SweptTarget]:
         """A part as a whole or, if that can't be, in halves. `at_once`: all tables of children are."""
         sent: set[str] = set()
         try:
@@ -134,7 +136,7 @@ class _Acting:
                 # Halves would find nobody either.
                 return _failed(targets, str(fault))
             return self._apart(targets, str(fault))
-        except Hindered as fault:
+        except UnitHindered as fault:
             if attempt < _ATTEMPTS and (fault.again or at_once):
                 _pause(attempt)
                 return self._settled(targets, False, attempt + 1)
@@ -146,13 +148,13 @@ class _Acting:
         rest = [one for one in targets if one.transaction in held]
         return [one for one in found if one.transaction not in held] + self._settled(rest, False, attempt + 1)
 
-    def _apart(self, targets: Sequence[Target], why: str) -> list[Swept]:
+    def _apart(self, targets: Sequence[Target], why: str) -> list[SweptTarget]:
         if len(targets) == 1:
             return _failed(targets, why)
         half = len(targets) // 2
         return [one for some in (targets[:half], targets[half:]) for one in self._settled(some, False)]
 
-    def _done(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[Swept]:
+    def _done(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[SweptTarget]:
         """One transaction. `sent` are those of which an earlier one may have been committed without an answer."""
         present = present_of(connection, self.tables, [one.transaction for one in targets], locked=True)
         absent = [one.transaction for one in targets if one.transaction not in present]
@@ -169,9 +171,11 @@ class _Acting:
             on_children(self.act.orphans, gone)
         if go:
             connection.execute(self.act.statement(self.tables.root, go))
-        found = [Swept(name, self.act.outcome if why is None else Outcome.SPARED, error=why) for name, why in needed.items()]
-        found += [Swept(name, Outcome.FAILED, error=_HELD) for name in held]
-        found += [Swept(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
+        found = [
+            SweptTarget(name, self.act.outcome if why is None else Outcome.SPARED, error=why) for name, why in needed.items()
+        ]
+        found += [SweptTarget(name, Outcome.FAILED, error=_HELD) for name in held]
+        found += [SweptTarget(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
         if self.act.outcome is Outcome.DELETED:
             sent.update(go)
         return found
@@ -193,7 +197,7 @@ class _Acting:
             opened = [stack.enter_context(one.result()) for one in asked if not one.exception()]
             if faults:
                 # Leaving the stack undoes what the others did. What would fail again says more than what might not.
-                raise min(faults, key=lambda fault: isinstance(fault, Hindered) and fault.again)
+                raise min(faults, key=lambda fault: isinstance(fault, UnitHindered) and fault.again)
             for child in opened:
                 with _hindering():
                     child.commit()
@@ -227,11 +231,11 @@ def _hindering() -> Iterator[None]:
         yield
     except DBAPIError as fault:
         # Who waited in vain for a lock would wait again.
-        raise Hindered(said(fault), is_transient(fault) and not is_lock_timeout(fault)) from fault
+        raise UnitHindered(driver_message(fault), is_transient(fault) and not is_lock_timeout(fault)) from fault
 
 
-def _failed(targets: Sequence[Target], why: str) -> list[Swept]:
-    return [Swept(one.transaction, Outcome.FAILED, error=why) for one in targets]
+def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:
+    return [SweptTarget(one.transaction, Outcome.FAILED, error=why) for one in targets]
 
 
 def _pause(attempt: int) -> None:

@@ -19,10 +19,10 @@ from retention_assets.dagster.automation import evaluation_sensor
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
 from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import verdicts_and_looks
+from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.pipeline.read_tokens import looks_of
+from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.dagster.automation.ticks import run, tick
@@ -85,9 +85,9 @@ class Looped(Lake):
             log = sound_log(pa.concat_tables([store.read(names) for store, names in stores]))
             names = log.datasets["dataset"].to_pylist()
             rules = load_rulebook(ledger, self.settings, "test").rules(names, as_of)
-            verdicts, found = verdicts_and_looks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+            verdicts, found = verdicts_and_reevaluation(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions).cast(CANDIDATES)
-            looks = looks_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
+            looks = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
             ledger.marks.mark(marks, as_of, "test", looks=looks)
 
     def set(self, **automation: Any) -> None:
@@ -185,7 +185,7 @@ def test_a_log_that_could_not_be_read_is_tried_again_after_a_while() -> None:
             "again": pa.array([], pa.bool_()),
         }
     )
-    looks = looks_of(datasets, {"lake/a": "1", "lake/b": "1"}, ["r", "r"], nothing, AS_OF)
+    looks = evaluations_of(datasets, {"lake/a": "1", "lake/b": "1"}, ["r", "r"], nothing, AS_OF)
     assert looks["next_look"].to_pylist() == [AS_OF + HOUR, None]
 
 
@@ -468,7 +468,7 @@ def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
 
     assert turn() == ["*"]
     with lake.opened() as ledger:
-        assert "ods/unit" in ledger.published.datasets("candidate_marks")
+        assert "ods/unit" in ledger.publications.datasets("candidate_marks")
     one = ["ods/unit"] if beside else ["*"]
     do("INSERT INTO unit VALUES ('U1', '2020-01-01 00:00:00', '2020-01-02 00:00:00')")
     assert turn() == one

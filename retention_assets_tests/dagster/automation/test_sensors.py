@@ -15,7 +15,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.automation import evaluation_sensor, sensors
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
-from retention_assets.ledger.audit.chain import Deed
+from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.evaluations import LOOK_ROWS
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.sweeps import Settlement
@@ -485,4 +485,4 @@ def test_a_tick_alone_writes_nothing_into_the_record(lake: Lake, instance: dg.Da
         tick(lake.settings, instance, name)
     with lake.opened() as ledger:
         deeds = [json.loads(line)["deed"] for line in ledger.audit_lines()]
-    assert [deed for deed in deeds if deed != Deed.CLOCK] == []
+    assert [deed for deed in deeds if deed != ActType.CLOCK] == []

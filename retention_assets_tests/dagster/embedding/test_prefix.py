@@ -14,7 +14,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
-from retention_assets.settings.dagster import Catalog
+from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -95,7 +95,7 @@ def test_a_prefix_that_no_job_can_have_is_refused(prefix: Any) -> None:
 
 
 def test_what_is_given_replaces_what_the_settings_say() -> None:
-    settings = Settings(dagster=Catalog(key_prefix=("eu",)))
+    settings = Settings(dagster=DagsterSettings(key_prefix=("eu",)))
     assert names(build_defs(settings))["resources"] == {"eu__materials"}
     assert names(build_defs(settings, key_prefix="us"))["resources"] == {"us__materials"}
 

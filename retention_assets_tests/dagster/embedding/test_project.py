@@ -119,4 +119,4 @@ def test_one_run_goes_through_retention_and_on_to_the_projects_own_asset(
     )
     assert (lake.folder / "warehouse" / "keep" / "transaction_log").is_dir(), "folders are below the prefix"
     with lake.opened() as ledger:
-        assert {one.dataset for one in ledger.published.of("keep/candidate_marks")} == {"lake/a", "lake/b"}
+        assert {one.dataset for one in ledger.publications.of("keep/candidate_marks")} == {"lake/a", "lake/b"}

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from retention_assets.exchange import read_log
 from retention_assets.frames.arrays import NEVER
 from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_looks
-from retention_assets.frames.verdicts.selectors import FOREVER, Turn, cut_off
-from retention_assets.frames.verdicts.turning_times import opens, shuts
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
+from retention_assets.frames.verdicts.selectors import FOREVER, TimeBound, cut_off
+from retention_assets.frames.verdicts.turning_times import begins_to_hold, ceases_to_hold
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
@@ -44,7 +44,7 @@ def said(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: dat
 
 def looks(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> dict[str, datetime | None]:
     """By dataset the next look."""
-    _, found = verdicts_and_looks(log.transactions, log.datasets, policies, holds, as_of)
+    _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of)
     return {row["dataset"]: row["next_look"] for row in found.to_pylist()}
 
 
@@ -139,7 +139,7 @@ def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_agai
     policies = [Policy.model_validate(shape) for shape in shapes]
 
     def judged(known: pa.Table | None) -> tuple[list[str], bool]:
-        marks, found = verdicts_and_looks(log.transactions, log.datasets, policies, [], AS_OF, known)
+        marks, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, [], AS_OF, known)
         return marks["verdict"].to_pylist(), found["again"][0].as_py()
 
     assert judged(None) == (["mark", "mark", "spare", "keep"], True)
@@ -167,13 +167,13 @@ def test_a_line_turns_at_the_next_instant_and_at_none_before(
 ) -> None:
     """Against the bound itself, before, at and between."""
     age = parse_duration(age_text)
-    turn = Turn(np.array([micros(time)]), age, align)
+    turn = TimeBound(np.array([micros(time)]), age, align)
 
     def lets_go(instant: datetime) -> bool:
         return micros(time) < cut_off(instant, age, align)
 
     now, row = lets_go(as_of), np.array([0])
-    (at,) = (shuts if now else opens)(turn, row, as_of)
+    (at,) = (ceases_to_hold if now else begins_to_hold)(turn, row, as_of)
     last = from_micros(int(at)) - TICK if at != FOREVER else as_of + timedelta(days=1500)
     if at != FOREVER:
         assert lets_go(from_micros(int(at))) != now
@@ -185,9 +185,9 @@ def test_a_line_turns_at_the_next_instant_and_at_none_before(
 
 def test_what_never_comes_is_never_looked_for() -> None:
     """A time beyond the calendar, and none at all."""
-    turn = Turn(np.array([FOREVER, micros(parse_instant("9999-12-31T23:00:00Z"))]), Duration(months=1))
-    assert opens(turn, np.array([0, 1]), AS_OF).tolist() == [FOREVER, FOREVER]
-    assert shuts(Turn(np.array([NEVER]), Duration(months=1)), np.array([0]), AS_OF).tolist() == [FOREVER]
+    turn = TimeBound(np.array([FOREVER, micros(parse_instant("9999-12-31T23:00:00Z"))]), Duration(months=1))
+    assert begins_to_hold(turn, np.array([0, 1]), AS_OF).tolist() == [FOREVER, FOREVER]
+    assert ceases_to_hold(TimeBound(np.array([NEVER]), Duration(months=1)), np.array([0]), AS_OF).tolist() == [FOREVER]
 
 
 # --- cases of the calendar ---

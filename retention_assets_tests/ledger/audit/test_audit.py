@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.audit.verify import Head
+from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets_tests.ledger.acts import T0, by_hand, candidates, ids, many, statuses, swept
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
@@ -83,9 +83,9 @@ def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: 
 def test_a_chain_written_anew_is_found_by_who_noted_its_head(written: Ledger) -> None:
     noted = written.verify().head
     assert written.verify(noted).faults == ()
-    (fault,) = written.verify(Head(noted.position, "0" * 64)).faults
+    (fault,) = written.verify(ChainHead(noted.position, "0" * 64)).faults
     assert fault == "Row 6 of the audit is not the one that was noted before: the audit was written anew."
-    (fault,) = written.verify(Head(99, noted.hash)).faults
+    (fault,) = written.verify(ChainHead(99, noted.hash)).faults
     assert fault == "Row 99 of the audit was noted before, and the audit ends with row 6."
 
 

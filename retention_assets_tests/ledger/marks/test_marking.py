@@ -112,8 +112,8 @@ def test_marks_are_published_together_with_what_they_came_with(ledger: Ledger) -
     publication = Publication("candidate_marks", "lake/d", "runs/1", "1")
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation", published=[publication])
     ledger.marks.mark(candidates([]), T0, "evaluation", published=[Publication("candidate_marks", "lake/d", "runs/2", "2")])
-    assert [one.folder for one in ledger.published.of("candidate_marks")] == ["runs/2"]
-    assert ledger.published.folders() == {"runs/2"}
+    assert [one.folder for one in ledger.publications.of("candidate_marks")] == ["runs/2"]
+    assert ledger.publications.folders() == {"runs/2"}
     assert ledger.verify().faults == ()
 
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.pending import Freed, Spared, Waiting
+from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned, swept
@@ -18,10 +18,10 @@ def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
     ledger.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
     lease, plan, _ = planned(ledger)
     ledger.sweeps.begin(lease, plan, ids(ledger, "T1"))
-    assert ledger.outlook.waiting() == [
-        Waiting("p", T0, LATER, True, 1, 10),
-        Waiting("p", T0 + DAY, LATER + DAY, False, 1, 10),
-        Waiting("q", T0, T0 + 9 * DAY, False, 1, 5),
+    assert ledger.pending.waiting() == [
+        PendingGroup("p", T0, LATER, True, 1, 10),
+        PendingGroup("p", T0 + DAY, LATER + DAY, False, 1, 10),
+        PendingGroup("q", T0, T0 + 9 * DAY, False, 1, 5),
     ]
 
 
@@ -29,7 +29,7 @@ def test_marks_of_unknown_size_count_and_weigh_nothing(ledger: Ledger) -> None:
     rows = candidates(["T1", "T2"]).set_column(6, "bytes", [[None, 7]])
     assert rows.schema.names[6] == "bytes"
     ledger.marks.mark(rows, T0, "evaluation")
-    (found,) = ledger.outlook.waiting()
+    (found,) = ledger.pending.waiting()
     assert (found.marks, found.bytes) == (2, 7)
 
 
@@ -44,9 +44,9 @@ def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: L
     again = ledger.sweeps.plan(lease, [second], LATER + DAY)
     ledger.sweeps.begin(lease, again, [second])
     ledger.sweeps.settle(lease, [Settlement(second, Outcome.DELETED, 13)])
-    assert ledger.outlook.freed(T0) == [Freed(LATER, "p", 1, 11), Freed(LATER + DAY, "p", 1, 13)]
-    assert ledger.outlook.freed(LATER + DAY) == [Freed(LATER + DAY, "p", 1, 13)]
-    assert ledger.outlook.freed(LATER + 2 * DAY) == []
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 1, 11), FreedGroup(LATER + DAY, "p", 1, 13)]
+    assert ledger.pending.freed(LATER + DAY) == [FreedGroup(LATER + DAY, "p", 1, 13)]
+    assert ledger.pending.freed(LATER + 2 * DAY) == []
 
 
 def test_what_was_gone_already_freed_nothing(ledger: Ledger) -> None:
@@ -54,14 +54,14 @@ def test_what_was_gone_already_freed_nothing(ledger: Ledger) -> None:
     lease, plan, marks = planned(ledger)
     ledger.sweeps.begin(lease, plan, marks)
     ledger.sweeps.settle(lease, [Settlement(marks[0], Outcome.ALREADY_GONE)])
-    assert ledger.outlook.freed(T0) == []
+    assert ledger.pending.freed(T0) == []
 
 
 def test_what_is_swept_waits_no_more(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     swept(ledger)
-    assert ledger.outlook.waiting() == []
-    assert ledger.outlook.freed(T0) == [Freed(LATER, "p", 2, 20)]
+    assert ledger.pending.waiting() == []
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 2, 20)]
 
 
 def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Ledger) -> None:
@@ -70,8 +70,8 @@ def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Le
     mine = ledger.leases.take("lake/d", "run 1")
     ledger.sweeps.spare(mine, {names["T1"]: "a tag pins it", names["T3"]: "a tag pins it", names["T2"]: "held"})
     ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
-    expected = [Spared("lake/d", "a tag pins it", 2, "T1"), Spared("lake/d", "held", 1, "T2")]
-    assert ledger.outlook.spared(["lake/d"], "run 1") == expected
-    assert ledger.outlook.spared(["lake/d"], "run 2") == []
-    assert ledger.outlook.spared(["lake/other"], "run 1") == []
-    assert ledger.outlook.spared([], "run 1") == []
+    expected = [SparedGroup("lake/d", "a tag pins it", 2, "T1"), SparedGroup("lake/d", "held", 1, "T2")]
+    assert ledger.pending.spared(["lake/d"], "run 1") == expected
+    assert ledger.pending.spared(["lake/d"], "run 2") == []
+    assert ledger.pending.spared(["lake/other"], "run 1") == []
+    assert ledger.pending.spared([], "run 1") == []

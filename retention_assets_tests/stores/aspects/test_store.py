@@ -18,7 +18,7 @@ from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.kinds import AspectsSettings
-from retention_assets.stores.protocol import Swept, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.worlds import STORE, Aspects, Table
 from retention_assets_tests.stores.contract import Contract, Environment
@@ -46,7 +46,7 @@ def table(store_url: str) -> Iterator[Table]:
     table.database.close()
 
 
-def swept(table: Table, targets: list[Target], dataset: str = STATUS, parallelism: int = 1) -> dict[str, Swept]:
+def swept(table: Table, targets: list[Target], dataset: str = STATUS, parallelism: int = 1) -> dict[str, SweptTarget]:
     return {one.transaction: one for one in table.store().sweep(dataset, targets, parallelism)}
 
 
@@ -224,9 +224,9 @@ def test_an_infinite_time_is_in_the_way_of_no_sweep(table: Table) -> None:
 
 def test_a_table_in_another_schema_is_read(server: str) -> None:
     from retention_assets.settings.urls import Url
-    from retention_assets.sql.databases import Database
+    from retention_assets.sql.databases import ForeignDatabase
 
-    Database(Url(server), STORE).write(lambda connection: connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS hub"))
+    ForeignDatabase(Url(server), STORE).write(lambda connection: connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS hub"))
     table = Table(server, "hub.metadata_aspect_v2")
     table.chain(URN, "status", {0: 1, 1: 2})
     assert len(sound_log(table.store().read([STATUS])).transactions) == 2
@@ -244,19 +244,19 @@ def test_a_table_that_is_another_one_is_refused_by_its_columns(table: Table) -> 
 
 
 def test_a_missing_key_is_remarked(table: Table) -> None:
-    assert [remark for remark in table.store().remarks() if "index" in remark] == []
+    assert [remark for remark in table.store().warnings() if "index" in remark] == []
     table.do("CREATE TABLE keyless (urn varchar(500), aspect varchar(200), version bigint, metadata text, createdon timestamp)")
-    [remark] = [remark for remark in table.store(table="keyless").remarks() if "index" in remark]
+    [remark] = [remark for remark in table.store(table="keyless").warnings() if "index" in remark]
     assert "urn, aspect and version" in remark
 
 
 def test_readers_that_make_writers_wait_are_remarked(tmp_path: Path) -> None:
     (tmp_path / "store.db").touch()
     table = Table(f"sqlite:///{tmp_path / 'store.db'}")
-    [remark] = table.store().remarks()
+    [remark] = table.store().warnings()
     assert "not in WAL mode" in remark
     sqlite3.connect(tmp_path / "store.db").execute("PRAGMA journal_mode = WAL").connection.close()
-    assert table.store().remarks() == []
+    assert table.store().warnings() == []
 
 
 def test_a_store_may_be_where_a_ledger_may_not(tmp_path: Path) -> None:

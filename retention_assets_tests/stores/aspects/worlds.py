@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.urls import Url
-from retention_assets.sql.databases import Database
+from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.kinds import AspectsSettings
 from retention_assets_tests.histories import AS_OF, history
@@ -33,7 +33,7 @@ class Table:
     """DataHub's table, as its own installation makes it."""
 
     def __init__(self, url: str, name: str = TABLE) -> None:
-        self.database, self.url, self.name = Database(Url(url), STORE), url, name
+        self.database, self.url, self.name = ForeignDatabase(Url(url), STORE), url, name
         kind, time = _TEXT[self.database.dialect], _TIME[self.database.dialect]
         self.do(
             f"CREATE TABLE {name} (urn varchar(500) NOT NULL, aspect varchar(200) NOT NULL, version bigint NOT NULL,"

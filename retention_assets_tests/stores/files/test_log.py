@@ -20,7 +20,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.exchange import read_file
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import content, listing, log
-from retention_assets.stores.files.paths import Folder, Layout
+from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Target
@@ -195,16 +195,16 @@ def test_what_there_is_no_room_for_is_forgotten_and_read_again(
 def test_what_concerns_other_datasets_is_worked_out_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
 ) -> None:
-    lake, asked, real = LocalFiles(tmp_path), list[str](), Layout.pattern
+    lake, asked, real = LocalFiles(tmp_path), list[str](), FolderLayout.pattern
     for name in (*MANY, "lake/000/a", "lake/001/b/c"):
         lake.put_log(f"{name.replace('/', '-')}.jsonl", line(name) + line(name, "T2"))
     lake.put("lake/999", "T", "other", b"x")
 
-    def pattern(self: Layout, dataset: str) -> Folder:
+    def pattern(self: FolderLayout, dataset: str) -> Folder:
         asked.append(dataset)
         return real(self, dataset)
 
-    monkeypatch.setattr(Layout, "pattern", pattern)
+    monkeypatch.setattr(FolderLayout, "pattern", pattern)
     used(lake.store(), MANY[0])
     assert len(asked) >= len(MANY)
     asked.clear()

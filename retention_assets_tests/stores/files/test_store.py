@@ -25,11 +25,11 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import delete_remote, log
-from retention_assets.stores.files.folders import Folders
-from retention_assets.stores.files.paths import Layout
+from retention_assets.stores.files.folders import TransactionFolders
+from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.kinds import FilesSettings
-from retention_assets.stores.protocol import Store, Swept, Target
+from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.files.worlds import S3, Files, LocalFiles, S3Files, error
@@ -75,7 +75,7 @@ def filled(world: World) -> World:
     return world
 
 
-def swept(store: Store, dataset: str, *transactions: str, seen: bool = False) -> list[Swept]:
+def swept(store: Store, dataset: str, *transactions: str, seen: bool = False) -> list[SweptTarget]:
     found = store.sweep(dataset, [Target(name, in_latest_view=seen) for name in transactions], 2)
     return sorted(found, key=lambda one: transactions.index(one.transaction))
 
@@ -153,7 +153,7 @@ def test_any_other_name_is_a_folder_like_all(world: Files, name: str) -> None:
     world.put("lake/b", "T1", "stays", b"1")
     before = world.everything()
     world.put("lake/b", name, "goes", b"12345")
-    assert swept(world.store(), "lake/b", name) == [Swept(name, Outcome.DELETED, 5)]
+    assert swept(world.store(), "lake/b", name) == [SweptTarget(name, Outcome.DELETED, 5)]
     assert world.everything() == before
 
 
@@ -201,7 +201,7 @@ def test_a_folder_around_or_in_that_of_another_is_refused(
         assert f"that of {why}." in str(found.error)
         assert lake.data() == before
     else:
-        assert found == Swept(one[1], Outcome.DELETED, 1)
+        assert found == SweptTarget(one[1], Outcome.DELETED, 1)
         assert len(lake.data()) == 1
 
 
@@ -323,7 +323,7 @@ def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(world: Files) -
 
 
 def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = Folders.of(Layout.of(lake.settings))
+    folders = TransactionFolders.of(FolderLayout.of(lake.settings))
     (lake.root / "data").rename(lake.root / "disk")
     (lake.root / "data").mkdir()
     for ask in (folders.measured, folders.removed):
@@ -356,7 +356,7 @@ def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
     fs.pipe_file("/quiet/T1/a", b"12345")
     try:
         with pytest.raises(fault, match=said):
-            delete_remote.removed(fs, "/quiet/T1")
+            delete_remote.remove_folder(fs, "/quiet/T1")
         assert fs.cat_file("/quiet/T1/a") == b"12345"
     finally:
         MemoryFileSystem().rm("/quiet", recursive=True)
@@ -383,7 +383,7 @@ def test_folders_above_stay_and_the_folder_itself_goes(lake: LocalFiles) -> None
 def test_an_empty_folder_is_deleted_and_frees_nothing(lake: LocalFiles) -> None:
     for path in sorted((lake.root / "data/a/T1").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    assert swept(lake.store(), "lake/a", "T1") == [Swept("T1", Outcome.DELETED, 0)]
+    assert swept(lake.store(), "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 0)]
     assert not (lake.root / "data/a/T1").exists()
 
 
@@ -402,7 +402,7 @@ def test_what_was_partly_deleted_is_deleted_with_the_bytes_of_the_rest(world: Fi
         assert "stay" in (said := refusal(world.store(), "lake/a", "T2")) or "not permitted" in said or "told to" in said
     left = sum(len(world.data()[place]) for place in world.owned("lake/a", "T2"))
     assert left > 0
-    assert swept(world.store(), "lake/a", "T2") == [Swept("T2", Outcome.DELETED, left)]
+    assert swept(world.store(), "lake/a", "T2") == [SweptTarget("T2", Outcome.DELETED, left)]
 
 
 def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_known(world: Files) -> None:
@@ -491,8 +491,8 @@ def test_a_log_may_be_a_single_file(tmp_path: Path, name: str) -> None:
     store = lake.store()
     assert store.datasets() == ["lake/a"]
     assert store.read(["lake/a"])["transaction"].to_pylist() == ["T1"]
-    assert store.abilities.delete_transactions == (name in ("log.jsonl", "log.txt"))
-    assert swept(store, "lake/a", "T1") == [Swept("T1", Outcome.DELETED, 3)]
+    assert store.capabilities.delete_transactions == (name in ("log.jsonl", "log.txt"))
+    assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
 
 
 def test_any_other_file_system_will_do() -> None:
@@ -511,11 +511,11 @@ def test_any_other_file_system_will_do() -> None:
     store = FilesStore(settings)
     try:
         assert [one.bytes for one in store.prepare("lake/a", ["T1"])] == [3]
-        assert swept(store, "lake/a", "T1") == [Swept("T1", Outcome.DELETED, 3)]
-        assert swept(store, "lake/a", "T1") == [Swept("T1", Outcome.ALREADY_GONE)]
+        assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
+        assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.ALREADY_GONE)]
         assert memory.find("/lake/data") == ["/lake/data/a/T10/xy"]
         assert not memory.exists("/lake/data/a/T1")
-        assert swept(store, "lake/a", "T1", seen=True) == [Swept("T1", Outcome.ALREADY_GONE)]
+        assert swept(store, "lake/a", "T1", seen=True) == [SweptTarget("T1", Outcome.ALREADY_GONE)]
     finally:
         memory.rm("/lake", recursive=True)
 

@@ -31,13 +31,13 @@ from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import aliases, commit
-from retention_assets.stores.iceberg.fence import Grounds, identity
+from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import lines_of
 from retention_assets.stores.iceberg.manifests import Manifest, Unreadable, live_files, manifest_list
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.iceberg.table_properties import own_attributes
 from retention_assets.stores.kinds import IcebergSettings
-from retention_assets.stores.protocol import Store, Swept, Target
+from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.iceberg.tables import (
@@ -78,17 +78,17 @@ def store(warehouse: Warehouse) -> Iterator[IcebergStore]:
     opened.close()
 
 
-def sweep(store: Store, *snapshots: int, dataset: str = DATASET, parallelism: int = 2) -> dict[int, Swept]:
+def sweep(store: Store, *snapshots: int, dataset: str = DATASET, parallelism: int = 2) -> dict[int, SweptTarget]:
     """As the engine does it."""
     prepared = store.prepare(dataset, [str(one) for one in snapshots])
     return swept(store, [Target(one.transaction, one.note) for one in prepared], dataset, parallelism)
 
 
-def swept(store: Store, targets: Sequence[Target], dataset: str = DATASET, parallelism: int = 2) -> dict[int, Swept]:
+def swept(store: Store, targets: Sequence[Target], dataset: str = DATASET, parallelism: int = 2) -> dict[int, SweptTarget]:
     return {int(one.transaction): one for one in store.sweep(dataset, targets, parallelism)}
 
 
-def outcomes(swept: dict[int, Swept]) -> dict[int, Outcome]:
+def outcomes(swept: dict[int, SweptTarget]) -> dict[int, Outcome]:
     return {one: result.outcome for one, result in swept.items()}
 
 
@@ -591,7 +591,7 @@ GROUNDS = (
 @pytest.mark.parametrize(("root", "file", "own"), GROUNDS)
 def test_only_what_lies_below_the_table_is_its_own(warehouse: Warehouse, root: str, file: str, own: bool) -> None:
     metadata = warehouse.table().metadata.model_copy(update={"location": root})
-    assert Grounds.of(metadata).hold(file) is own
+    assert TableFence.of(metadata).hold(file) is own
 
 
 def test_a_link_does_not_lead_out_of_the_table(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -600,14 +600,14 @@ def test_a_link_does_not_lead_out_of_the_table(warehouse: Warehouse, tmp_path: P
     inside = Path(place(table.location()), "data")
     inside.mkdir(exist_ok=True)
     (inside / "link").symlink_to(tmp_path / "other")
-    grounds = Grounds.of(table.metadata)
+    grounds = TableFence.of(table.metadata)
     assert (grounds.hold(f"{table.location()}/data/a"), grounds.hold(f"{table.location()}/data/link/a")) == (True, False)
 
 
 def test_one_file_has_one_identity() -> None:
-    assert len({identity(said) for said in ("file:///w/a", "file:/w/a", "/w/a", "file:///w/./a", "/w//a")}) == 1
-    assert len({identity(said) for said in ("s3://b/a", "s3a://b/a", "s3n://b/a")}) == 1
-    assert identity("s3://b//a") != identity("s3://b/a")
+    assert len({file_identity(said) for said in ("file:///w/a", "file:/w/a", "/w/a", "file:///w/./a", "/w//a")}) == 1
+    assert len({file_identity(said) for said in ("s3://b/a", "s3a://b/a", "s3n://b/a")}) == 1
+    assert file_identity("s3://b//a") != file_identity("s3://b/a")
 
 
 # --- others, at the same time ------------------------------------------------------------------------------------------
@@ -990,7 +990,7 @@ def registered_again(table: Table, name: str) -> int:
     return head(table)
 
 
-def failed_for(swept: dict[int, Swept], said: str) -> bool:
+def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
     """Whether every target failed and says so."""
     return {(one.outcome, said in str(one.error)) for one in swept.values()} == {(Outcome.FAILED, True)}
 

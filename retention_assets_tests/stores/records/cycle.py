@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from retention_assets.environment import Retention
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rulebook import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -21,7 +21,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.report import DayReport, day_report
 from retention_assets.settings.model import Settings, load_settings
-from retention_assets.sweep.dataset_sweep import Result
+from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
 
@@ -67,7 +67,7 @@ class Cycle:
 
     def marks(self, as_of: datetime) -> int:
         """Evaluate everything; how many are new."""
-        stores = Retention(self.settings).stores()
+        stores = Environment(self.settings).stores()
         with self.ledger() as ledger:
             log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores.values()]))
             assert log.datasets["fault"].null_count == len(log.datasets)
@@ -76,15 +76,15 @@ class Cycle:
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
-    def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, Result]:
+    def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""
         with self.ledger() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
-            stores = sweeper.pop("stores", None) or Retention(self.settings).stores()
+            stores = sweeper.pop("stores", None) or Environment(self.settings).stores()
             done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).sweep(ledger.marks.datasets_to_sweep(as_of))
             return {result.dataset: result for result in done}
 
-    def runs(self, as_of: datetime) -> dict[str, Result]:
+    def runs(self, as_of: datetime) -> dict[str, SweepResult]:
         """Mark and sweep."""
         self.marks(as_of)
         return self.sweeps(as_of)

@@ -21,10 +21,10 @@ from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.kinds import RecordsSettings
-from retention_assets.stores.protocol import Swept, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.stores.records.log import lines_of
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.stores.records.units import changed
+from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
 
 DELETED, GONE, FAILED, SPARED = Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED
@@ -42,7 +42,7 @@ def targets(units: Units, *names: str) -> list[Target]:
     return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
 
 
-def swept(units: Units, planned: list[Target], parallelism: int = 4) -> dict[str, Swept]:
+def swept(units: Units, planned: list[Target], parallelism: int = 4) -> dict[str, SweptTarget]:
     return {one.transaction: one for one in units.store().sweep(units.dataset, planned, parallelism)}
 
 
@@ -124,7 +124,7 @@ def test_what_the_column_of_a_child_takes_for_the_same_is_still_of_another(store
 def test_tables_may_have_any_name(store_url: str) -> None:
     units = Units(store_url, 'Unit "of" `work`', ("summary é ключ", "process's objects")).has("a", "b")
     assert units.store().datasets() == ['ods/Unit "of" `work`']
-    assert units.store().remarks() == []
+    assert units.store().warnings() == []
     assert outcomes(units, targets(units, "a")) == {"a": DELETED}
     assert units.whole("b")
     units.store().close()
@@ -248,7 +248,7 @@ def test_a_column_that_holds_no_times_is_refused(units: Units) -> None:
 
 def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_url: str) -> None:
     units = Units(store_url, indexed=False, ttl={"document_ttl": "180d"})
-    remarks = units.store().remarks()
+    remarks = units.store().warnings()
     assert [remark.split(",")[0] for remark in remarks] == [
         "The table summary has no index that begins with unit",
         "The table process_object has no index that begins with unit",
@@ -257,7 +257,7 @@ def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_ur
     with units.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for remark in remarks:
             connection.execute(text(remark.partition("Make one: ")[2].removesuffix(";")))
-    assert units.store().remarks() == []
+    assert units.store().warnings() == []
     units.store().close()
 
 
@@ -327,7 +327,7 @@ def test_another_one_under_the_key_of_one_that_was_gone_is_spared(units: Units) 
 
 
 def test_a_note_that_says_less_than_the_store_now_knows_spares() -> None:
-    assert changed('{"closed_at":"x"}', '{"closed_at":"x","type":"PAYMENT"}') == (
+    assert reason_changed('{"closed_at":"x"}', '{"closed_at":"x","type":"PAYMENT"}') == (
         "It was changed since the sweep was planned: type was empty and is PAYMENT now."
     )
 

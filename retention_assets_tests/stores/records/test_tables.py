@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from retention_assets.errors import Expected, Refused
+from retention_assets.errors import InvalidValue, Refused
 from retention_assets.policy.durations import parse_duration
 from retention_assets.settings.urls import Url
-from retention_assets.sql.databases import Database
-from retention_assets.stores.kinds import RecordsSettings, Ttl
+from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.stores.kinds import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.worlds import Units
@@ -150,7 +150,7 @@ def test_a_time_that_could_not_be_taken_back_is_not_given(expiring: Units, table
 
 
 def test_what_can_be_empty_is_kept_of_each_column(units: Units) -> None:
-    table = Database(units.url, "ods").table("summary")
+    table = ForeignDatabase(units.url, "ods").table("summary")
     assert {column.name: column.nullable for column in table.columns if column.name != "n"} == {
         "unit": False, "content": True, "expires": True,
     }  # fmt: skip
@@ -182,18 +182,18 @@ def test_a_key_of_a_type_that_nobody_knows_is_refused_by_name(server: str, table
 )
 def test_what_is_put_off_is_put_off_beyond_the_days_that_are_looked_at(ttl: str, days: int) -> None:
     with pytest.raises(ValidationError) as found:
-        Ttl.model_validate({"column": "expires", "document_ttl": ttl, "expires_in_max_days": days})
+        TtlSettings.model_validate({"column": "expires", "document_ttl": ttl, "expires_in_max_days": days})
     (error,) = found.value.errors()
     fault = error["ctx"]["error"]
-    assert isinstance(fault, Expected)
+    assert isinstance(fault, InvalidValue)
     assert (fault.key, fault.expected) == ("document_ttl", f"a duration longer than {days}d")
     assert f"is {parse_duration(ttl)} and not longer than expires_in_max_days, which is {days}" in fault.what
     assert f"Write document_ttl: {days + 1}d or longer" in (fault.remedy or "")
     mended = {"column": "expires", "document_ttl": f"{days + 1}d", "expires_in_max_days": days}
-    assert Ttl.model_validate(mended).expires_in_max_days == days
+    assert TtlSettings.model_validate(mended).expires_in_max_days == days
 
 
 @pytest.mark.parametrize(("ttl", "days"), [("25h", 1), ("1mo", 27), ("2mo", 58), ("1y", 364), ("4y", 1459), ("180d", 179)])
 def test_a_moment_longer_than_the_days_that_are_looked_at_is_enough(ttl: str, days: int) -> None:
     asked = {"column": "expires", "document_ttl": ttl, "expires_in_max_days": days}
-    assert Ttl.model_validate(asked).expires_in_max_days == days
+    assert TtlSettings.model_validate(asked).expires_in_max_days == days
