@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retention_assets.commands.output import progress, say
+from retention_assets.datasets import store_of
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def log_if_any(path: Path | None, settings: "Settings", dataset: str) -> "Log | 
     from retention_assets.frames.soundness import sound_log
     from retention_assets.stores.opening import open_store
 
-    found = settings.store(_store_of(dataset))
+    found = settings.store(store_of(dataset))
     if path is not None or found is None:
         return read_log_of(path, settings, dataset) if path is not None else None
     try:
@@ -49,9 +50,9 @@ def _of_store(settings: "Settings", dataset: str) -> "Log":
     from retention_assets.frames.soundness import sound_log
     from retention_assets.stores.opening import open_store
 
-    found = settings.store(_store_of(dataset))
+    found = settings.store(store_of(dataset))
     if found is None:
-        raise _no_log(f"store '{_store_of(dataset)}'")
+        raise _no_log(f"store '{store_of(dataset)}'")
     store = open_store(found)
     with progress(f"reading {dataset}"):
         lines = store.read([dataset])
@@ -77,10 +78,6 @@ def _of_stores(settings: "Settings") -> "Log":
         raise _no_log("a store")
     with progress(f"reading {', '.join(store.name for store in opened)}"):
         return sound_log(pa.concat_tables([store.read(store.datasets()) for store in opened]).combine_chunks())
-
-
-def _store_of(dataset: str) -> str:
-    return dataset.partition("/")[0]
 
 
 def _no_log(about: str) -> BadInput:

@@ -13,6 +13,7 @@ import click
 from retention_assets.commands.options import AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
 from retention_assets.commands.sources import find_settings, instant, ledger_to_read, policies_of
+from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: s
     with ledger_to_read(settings) as ledger:
         if ledger is not None:
             names = [name for name in ledger.marks.datasets_to_sweep(as_of) if matches(name, globs)]
-            stores = Environment(settings).stores({name.partition("/")[0] for name in names})
+            stores = Environment(settings).stores(by_store(names))
             with progress(f"rehearsing the sweep of {len(names):,} datasets"):
                 found = dry_run(ledger, stores, settings, policies_of((), settings), as_of, names)
     if format_ == "json":

@@ -85,7 +85,7 @@ class Check:
 def log_is_sound(run: Step) -> CheckResult:
     """Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or swept."""
     with run.retention.ledger() as ledger:
-        datasets = read_datasets(run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice))
+        datasets = read_datasets(run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets))
     refused = datasets.filter(pc.is_valid(datasets["fault"])).to_pylist()
     faults = (
         Violation(row["dataset"], f"{row['fault']} ({row['fault_transaction']})" if row["fault_transaction"] else row["fault"])
@@ -114,7 +114,7 @@ class JudgedDatasets:
 def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
     """What this run judged, or else the newest there is, without datasets whose log was read anew since."""
     key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
-    sources = {one.folder: one.datasets for one in run.warehouse.sources(ledger, key, run.run, run.choice)}
+    sources = {one.folder: one.datasets for one in run.warehouse.sources(ledger, key, run.run, run.datasets)}
     with ledger.database.reading() as connection:
         newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
     publications = tuple(
@@ -126,7 +126,7 @@ def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
     for one in publications:
         by_folder.setdefault(one.folder, set()).add(one.dataset)
     verdicts = tuple(Source(folder, frozenset(names)) for folder, names in sorted(by_folder.items()))
-    logs = run.warehouse.sources(ledger, log, run.run, run.choice)
+    logs = run.warehouse.sources(ledger, log, run.run, run.datasets)
     return JudgedDatasets(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
 
 
@@ -282,9 +282,9 @@ def report_adds_up(run: Step) -> CheckResult:
 def _of_ledger(run: Step, expected: str, invariant: Invariant) -> CheckResult:
     with run.retention.ledger() as ledger:
         names = None
-        if not run.choice.all:
+        if not run.datasets.selects_all:
             asset = run.sibling("candidate_marks").to_user_string()
-            names = run.choice.of(ledger.publications.datasets(asset))
+            names = run.datasets.select(ledger.publications.datasets(asset))
         with ledger.database.reading() as connection:
             return check_result(expected, invariant(connection, names))
 

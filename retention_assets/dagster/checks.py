@@ -15,7 +15,7 @@ import dagster as dg
 
 from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import choice_of
+from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Resources, Step, resources_in
 
@@ -72,8 +72,8 @@ def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, materia
     config = JudgingConfig()
     run = materials.of_op(context.op_execution_context, asset, config)
     # A check's context answers what an asset's does; the two have no type in common.
-    choice = choice_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
-    return replace(run, choice=choice)
+    datasets = dataset_filter_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
+    return replace(run, datasets=datasets)
 
 
 def _severity(check: Check) -> dg.AssetCheckSeverity:

@@ -14,7 +14,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.operation_forms import OperationContext, OperationForm, instant_of, operation_job
 from retention_assets.dagster.step import Metadata
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rulebook import read_policies
+from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.policy.durations import text_of
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
 

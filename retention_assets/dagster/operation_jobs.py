@@ -26,11 +26,11 @@ from retention_assets.dagster.operation_forms import (
     instant_of,
     operation_job,
 )
-from retention_assets.dagster.partitions import Choice
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata
+from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.evaluation.rulebook import items_of
+from retention_assets.evaluation.rules_in_force import items_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.operations.input import hold_of, newest_close, unknown_stores
 from retention_assets.pipeline.stage import write_text
@@ -133,7 +133,7 @@ def advance_visibility(doing: OperationContext, form: AdvanceForm) -> Metadata:
 
 def _newest_close(doing: OperationContext, dataset: str) -> datetime:
     """When the newest transaction that readers can see was committed, by the store as it is now."""
-    name = dataset.partition("/")[0]
+    name = store_of(dataset)
     store = doing.retention.stores([name]).get(name)
     if store is None:
         raise BadInput(Problem(f"the settings have no store named {name}", key="dataset", value=f"'{dataset}'"))
@@ -207,8 +207,8 @@ def preview(doing: OperationContext, form: JudgingConfig) -> Metadata:
     """
     settings, as_of = doing.retention.settings, form.instant()
     with doing.retention.ledger() as ledger:
-        names = Choice(tuple(form.datasets)).of(ledger.marks.datasets_to_sweep(as_of))
-        stores = doing.retention.stores({name.partition("/")[0] for name in names})
+        names = DatasetFilter(tuple(form.datasets)).select(ledger.marks.datasets_to_sweep(as_of))
+        stores = doing.retention.stores(by_store(names))
         files = load_policies(settings.policies, {store.name for store in settings.stores})
         found = dry_run(ledger, stores, settings, files, as_of, names)
     place = f"{doing.warehouse.folder(doing.names.key('preview'), doing.run_id)}/preview.json"

@@ -13,8 +13,9 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import Choice, choice_of
+from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.pipeline.warehouse import Warehouse
 
@@ -35,7 +36,7 @@ class Step:
     retention: Environment
     pyspark: LazyPySparkResource
     warehouse: Warehouse
-    choice: Choice
+    datasets: DatasetFilter
     as_of: datetime
 
     @property
@@ -70,19 +71,23 @@ class Resources:
 
     def of_asset(self, context: dg.AssetExecutionContext, config: AsOfConfig | DatasetsConfig | None = None) -> Step:
         """A step that materializes an asset: its partitions say which datasets, within what the configuration says."""
-        choice = choice_of(context, _globs(config), self.retention.settings.partition_by)
-        return self._running(context.asset_key, context.op_execution_context, config, choice)
+        datasets = dataset_filter_of(context, _globs(config), self.retention.settings.partition_by)
+        return self._running(context.asset_key, context.op_execution_context, config, datasets)
 
     def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig | DatasetsConfig) -> Step:
         """A step of a job that works through a list."""
-        return self._running(key, context, config, Choice(tuple(_globs(config))))
+        return self._running(key, context, config, DatasetFilter(tuple(_globs(config))))
 
     def _running(
-        self, key: dg.AssetKey, context: dg.OpExecutionContext, config: AsOfConfig | DatasetsConfig | None, choice: Choice
+        self,
+        key: dg.AssetKey,
+        context: dg.OpExecutionContext,
+        config: AsOfConfig | DatasetsConfig | None,
+        datasets: DatasetFilter,
     ) -> Step:
         as_of = config.instant() if isinstance(config, AsOfConfig) else AsOfConfig().instant()
         return Step(
-            key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, choice, as_of
+            key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, datasets, as_of
         )
 
 

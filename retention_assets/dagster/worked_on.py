@@ -11,6 +11,7 @@ import dagster as dg
 
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.datasets import by_store
 from retention_assets.outcomes import Outcome
 
 # With more, the events would take longer than the work; the tables of the materialization and of the ledger have them all.
@@ -26,7 +27,7 @@ def partitions_worked_on(run: Step, metadata: Metadata) -> list[str]:
         with run.retention.ledger() as ledger:
             datasets = [one.dataset for one in ledger.publications.by(run.key.to_user_string(), [run.run.run_id])]
     if run.retention.settings.partition_by == BY_STORE:
-        datasets = sorted({name.partition("/")[0] for name in datasets})
+        datasets = sorted(by_store(datasets))
     keys = [name for name in datasets if is_valid_key(name)]
     return keys if len(keys) <= MOST else []
 

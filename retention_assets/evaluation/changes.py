@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
 from retention_assets.frames.arrays import NEVER, as_micros
 from retention_assets.policy.datahub import escape_glob
@@ -102,16 +103,9 @@ def as_globs(names: Sequence[str], present: Listing) -> list[str]:
     """Some of what is present, as a run takes it: a store of which all is meant by its name, and everything as `*`."""
     if len(names) == len(present.names) and not present.away:
         return ["*"]
-    mine, there = _by_store(names), _by_store(present.names)
+    mine, there = by_store(names), by_store(present.names)
     globs: list[str] = []
     for store, chosen in sorted(mine.items()):
         is_whole = len(chosen) == len(there[store]) > 1
         globs += [f"{escape_glob(store)}/*"] if is_whole else [escape_glob(name) for name in sorted(chosen)]
     return globs
-
-
-def _by_store(names: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.partition("/")[0], []).append(name)
-    return found

@@ -1,19 +1,27 @@
-"""Which rules are in force for some datasets: policies as written, and DataHub entries as policies about what they win.
+"""The rules in force: policy files loaded into the policy book, and what book, holds and realms then say of some datasets.
 
-Belongs here: the join of policies with settings, because only settings know which stores hold aspects, and what the policy book
-says is in force. Everything that judges takes `Rules`.
-Does not belong here: reading files or a ledger.
+Belongs here: the join of files, policy book, holds and realms that are being purged, and DataHub entries as policies about the
+datasets that they win (only settings know which stores hold aspects). Everything that judges takes `RulesInForce`.
+Does not belong here: what loading decides (policy/book.py), and judging (frames).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
+from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
-from retention_assets.policy.book import Stored, item_of
+from retention_assets.ledger import Ledger
+from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
-from retention_assets.policy.language import Policies
+from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.purge import purge_of
+from retention_assets.policy.scope import digests
 from retention_assets.settings.model import Settings
+from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.kinds import AspectsSettings
 
 
@@ -34,7 +42,7 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
     own = list(policies.policies)
     guessed: list[str] = []
     if policies.entries:
-        for store, names in _by_store(datasets).items():
+        for store, names in by_store(datasets).items():
             found = settings.store(store)
             if isinstance(found, AspectsSettings):
                 own += policies_for(policies.entries, names, found.current_counts)
@@ -69,8 +77,99 @@ def _item(stored: Stored) -> Policy | AspectEntry:
     return item
 
 
-def _by_store(datasets: Sequence[str]) -> dict[str, list[str]]:
-    stores: dict[str, list[str]] = {}
-    for name in datasets:
-        stores.setdefault(name.partition("/")[0], []).append(name)
-    return stores
+@dataclass(frozen=True)
+class Rulebook:
+    """The files as they are now, and what loading them into the book decided of each entry."""
+
+    ledger: Ledger
+    settings: Settings
+    files: Policies
+    decisions: tuple[BookDecision, ...]
+    # The book as it will be, where it is only foreseen; otherwise it is asked.
+    book: tuple[Stored, ...] | None = None
+
+    def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
+        """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
+        order = [item.name for item in items_of(self.files)]
+        holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
+        book = self.ledger.book.in_force() if self.book is None else self.book
+        rules = rules_of_book(book, order, holds, datasets, self.settings)
+        realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
+        purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
+        versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
+        return RulesInForce((*purges, *rules.policies), rules.holds, rules.guessed, versions)
+
+    def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
+        """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
+        seen, holds = _stamps(self.settings), self.files.holds
+
+        def present() -> tuple[Hold, ...]:
+            nonlocal seen, holds
+            if (now := _stamps(self.settings)) != seen:
+                holds = read_policies(self.settings).holds
+                seen = now
+            return holds
+
+        return present
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """What a person has to be told about entries whose stored version differs from the files."""
+        return tuple(decision.warning for decision in self.decisions if decision.warning)
+
+
+def items_of(files: Policies) -> list[Policy | AspectEntry]:
+    """What of the files goes into the book, in its order. Holds do not: they are placed and released, not amended."""
+    return [*files.policies, *files.entries]
+
+
+def files_of(settings: Settings) -> list[Path]:
+    """The policy files that are there."""
+    return [file for path in settings.policies if path.exists() for file in yaml_files(path)]
+
+
+def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
+    """The policy files with their sizes and times: another list if any of them was changed, added or removed."""
+    return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
+
+
+def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
+    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps."""
+    files = read_policies(settings)
+    entries = [as_loaded(item) for item in items_of(files)]
+    decisions = ledger.book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
+    return Rulebook(ledger, settings, files, tuple(decisions))
+
+
+def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
+    """What loading the files would come to. Nothing is written: a run loads them, so that book and verdicts change together."""
+    files = read_policies(settings)
+    entries = [as_loaded(item) for item in items_of(files)]
+    newest = ledger.book.newest()
+    decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
+    written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
+    book = {one.name: one for one in (*newest, *written)}
+    return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book.values() if not one.revoked))
+
+
+def read_policies(settings: Settings) -> Policies:
+    """The policy files, as they are now."""
+    return load_policies(settings.policies, {store.name for store in settings.stores})
+
+
+def _aspects(settings: Settings) -> list[str]:
+    return [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
+
+
+def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime) -> list[str]:
+    """For each dataset a text that is another one whenever other rules could reach it: policies, holds, realms being purged.
+
+    Where a policy reaches is left out of its words: a DataHub entry that wins one dataset more is the same to all others.
+    """
+    policies = [(one.datasets, json.dumps([one.name, rules.versions.get(one.name), _words(one)])) for one in rules.policies]
+    holds = [hold for hold in rules.holds if hold.until is None or as_of < hold.until]
+    return digests(datasets, [*policies, *((hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds)])
+
+
+def _words(policy: Policy) -> list[object]:
+    return [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]

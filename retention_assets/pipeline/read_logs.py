@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from retention_assets.dagster.partitions import Choice
+from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
@@ -37,7 +37,7 @@ class ChosenDatasets:
     fault: str | None = None
 
 
-def choose_datasets(stores: Iterable[Store], choice: Choice) -> list[ChosenDatasets]:
+def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[ChosenDatasets]:
     """The datasets that are chosen, store by store."""
     chosen = []
     for store in stores:
@@ -46,7 +46,7 @@ def choose_datasets(stores: Iterable[Store], choice: Choice) -> list[ChosenDatas
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
             chosen.append(ChosenDatasets(store, (), f"{type(fault).__name__}: {fault}"))
         else:
-            chosen.append(ChosenDatasets(store, tuple(choice.of(names))))
+            chosen.append(ChosenDatasets(store, tuple(wanted.select(names))))
     return chosen
 
 

@@ -12,7 +12,7 @@ import dagster as dg
 import pyarrow.fs as pafs
 
 from retention_assets.clock import now
-from retention_assets.dagster.partitions import Choice
+from retention_assets.datasets import DatasetFilter
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import Source, place_of
@@ -41,15 +41,15 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         folder = self.folder(asset, run_id)
         return [Publication(asset.to_user_string(), name, folder, run_id) for name in datasets]
 
-    def sources(self, ledger: Ledger, asset: dg.AssetKey, run: dg.DagsterRun, choice: Choice) -> list[Source]:
+    def sources(self, ledger: Ledger, asset: dg.AssetKey, run: dg.DagsterRun, chosen: DatasetFilter) -> list[Source]:
         """Where an asset's rows are: what this run, or the one that it re-executes, published; or else the newest there are."""
         name = asset.to_user_string()
         runs = (run.run_id, run.root_run_id, run.parent_run_id)
         mine = ledger.publications.by(name, [one for one in runs if one])
-        if mine and len(choice.of(one.dataset for one in mine)) == len(mine):
+        if mine and len(chosen.select(one.dataset for one in mine)) == len(mine):
             return [Source(folder) for folder in sorted({one.folder for one in mine})]
         # What was written down for more datasets than are asked for now is taken for these alone, name by name.
-        folders = _folders_of(mine, choice) or _folders_of(ledger.publications.of(name), choice)
+        folders = _folders_of(mine, chosen) or _folders_of(ledger.publications.of(name), chosen)
         if not folders:
             raise dg.Failure(f"{name} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
@@ -86,10 +86,10 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]  # the resou
         return written is not None and written < now() - _FOREIGN
 
 
-def _folders_of(published: Iterable[Publication], choice: Choice) -> dict[str, set[str]]:
+def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, set[str]]:
     """The folders of the chosen datasets, each with those of them that point at it."""
     folder_of = {one.dataset: one.folder for one in published}
     folders: dict[str, set[str]] = {}
-    for dataset in choice.of(folder_of):
+    for dataset in chosen.select(folder_of):
         folders.setdefault(folder_of[dataset], set()).add(dataset)
     return folders

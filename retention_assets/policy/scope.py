@@ -3,7 +3,7 @@
 Belongs here: telling datasets apart by the rules that could reach them. Attributes are known only once a log is read, so what
 asks for them reaches whatever its globs match. Rules with the same globs are one question, and datasets that the same rules
 reach are one group, so that ten thousand names cost little more than their distinct answers.
-Does not belong here: which rules there are (evaluation/rulebook.py).
+Does not belong here: which rules there are (evaluation/rules_in_force.py).
 """
 
 import hashlib

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rulebook import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger import Ledger

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from retention_assets.evaluation.rulebook import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.copies import copy_open_marks
 from retention_assets.policy.language import Policies

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rulebook import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Store

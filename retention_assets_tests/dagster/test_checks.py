@@ -19,6 +19,7 @@ from retention_assets.dagster.assets import candidate_marks
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.pipeline.stage import run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.ledger.acts import by_hand
@@ -262,15 +263,14 @@ def test_marks_over_a_limit_fail_and_a_refused_log_warns(
     """A kernel that forgot limits; and a dataset whose log is not sound stops nobody."""
     lake.says(OLD.replace("sweep:", "limits: {transactions: 1}, sweep:"))
     lake.branches("main", "S1", "lake/e")
-    from retention_assets.evaluation import rulebook
 
-    in_force = rulebook.Rulebook.rules
+    in_force = Rulebook.rules
 
-    def without_limits(self: rulebook.Rulebook, *about: Any) -> Any:
+    def without_limits(self: Rulebook, *about: Any) -> Any:
         rules = in_force(self, *about)
         return replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
 
-    monkeypatch.setattr(rulebook.Rulebook, "rules", without_limits)
+    monkeypatch.setattr(Rulebook, "rules", without_limits)
     result = run(lake, "evaluate", instance)
     assert not result.success
     assert failed(result) == {"log_is_sound", "limits_are_respected"}

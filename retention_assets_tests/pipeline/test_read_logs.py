@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.dagster.partitions import Choice
+from retention_assets.datasets import DatasetFilter
 from retention_assets.frames.log import LINES
 from retention_assets.pipeline.read_logs import _logs, choose_datasets, read_stores
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
@@ -62,7 +62,7 @@ NAMES = tuple(f"lake/{number:03}" for number in range(100))
 def test_what_cannot_be_read_is_refused_and_the_rest_of_its_share_is_not(
     sick: set[str], spark: "SparkSession", tmp_path: Path
 ) -> None:
-    chosen = choose_datasets([Sick(names=NAMES, sick=frozenset(sick))], Choice())
+    chosen = choose_datasets([Sick(names=NAMES, sick=frozenset(sick))], DatasetFilter())
     read_stores(spark, chosen, str(tmp_path))
     found = {row["dataset"]: row["fault"] for row in read_datasets([Source(str(tmp_path))]).to_pylist()}
     assert found == {name: "cannot be read: OSError: the disk has gone" if name in sick else None for name in NAMES}
@@ -78,7 +78,7 @@ def test_a_dataset_without_a_line_is_there_without_transactions_and_in_its_place
 ) -> None:
     """Left out, it would be published by nobody and looked at by nobody, so the loop would ask for it at every tick."""
     read_stores(
-        spark, choose_datasets([Sick(names=NAMES, sick=frozenset(sick), bare=frozenset(bare))], Choice()), str(tmp_path)
+        spark, choose_datasets([Sick(names=NAMES, sick=frozenset(sick), bare=frozenset(bare))], DatasetFilter()), str(tmp_path)
     )
     table = read_datasets([Source(str(tmp_path))])
     assert table["dataset"].to_pylist() == list(NAMES)
@@ -97,11 +97,11 @@ def test_parts_hold_whole_datasets_also_where_some_are_empty(tmp_path: Path) -> 
 
 
 def test_tokens_are_kept_beside_the_log_for_whom_they_are_asked_of(tmp_path: Path) -> None:
-    write_tokens(choose_datasets([Sick(names=NAMES)], Choice()), str(tmp_path))
+    write_tokens(choose_datasets([Sick(names=NAMES)], DatasetFilter()), str(tmp_path))
     assert read_tokens([Source(str(tmp_path))]) == dict.fromkeys(NAMES, "1")
     assert read_tokens([Source(str(tmp_path), frozenset(NAMES[:2]))]) == dict.fromkeys(NAMES[:2], "1")
 
 
 def test_a_store_that_tells_no_tokens_leaves_none_and_no_fault(tmp_path: Path) -> None:
-    write_tokens(choose_datasets([Sick(names=NAMES, sick=frozenset(NAMES[:1]))], Choice()), str(tmp_path))
+    write_tokens(choose_datasets([Sick(names=NAMES, sick=frozenset(NAMES[:1]))], DatasetFilter()), str(tmp_path))
     assert read_tokens([Source(str(tmp_path)), Source(str(tmp_path / "of an earlier release"))]) == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.evaluation.rulebook import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, FIVE

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.environment import Environment
-from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.postponing import ExpiryCount

@@ -37,7 +37,7 @@ class Views:
 def materialize(run: Step) -> Metadata:
     """Compute the views of the log's datasets, and publish them."""
     with run.retention.ledger() as ledger:
-        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice)
+        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets)
         written = run_stage(run.spark, sources, run.folder, (OUTPUT, ENDS, SUMS), Views(run.as_of), _COLUMNS)
         names = read_datasets(sources)["dataset"].to_pylist()
         ledger.publications.publish(run.warehouse.publications(run.key, run.run.run_id, names), run.actor)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
+from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
@@ -63,7 +63,7 @@ def materialize(run: Step) -> Metadata:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
         for warning in rulebook.drifted:
             run.log.warning(warning)
-        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.choice)
+        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets)
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         rules = rulebook.rules(names, run.as_of)
@@ -98,7 +98,7 @@ def materialize(run: Step) -> Metadata:
 def _purge_done(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
     """A realm that is being purged is over once a look at everything finds nothing of it that is not swept."""
     realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
-    if not realms or not run.choice.all or datasets["fault"].null_count < len(datasets):
+    if not realms or not run.datasets.selects_all or datasets["fault"].null_count < len(datasets):
         return
     attributes = {
         row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()

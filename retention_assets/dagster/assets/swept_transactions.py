@@ -10,7 +10,8 @@ from retention_assets.dagster.progress import report_progress
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.dagster.store_warnings import report_store_warnings
-from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.datasets import by_store
+from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.render.dagster_sweeps import spared_metadata
@@ -30,9 +31,9 @@ def materialize(run: Step) -> Metadata:
     _refuse_after_a_failed_check(run)
     with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
-        datasets = run.choice.of(ledger.marks.datasets_to_sweep(run.as_of))
+        datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
         _refuse_an_unsound_ledger(ledger, datasets)
-        stores = run.retention.stores({name.partition("/")[0] for name in datasets})
+        stores = run.retention.stores(by_store(datasets))
         report_store_warnings(stores.values(), run.log)
         results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
         waiting = ledger.pending.waiting()

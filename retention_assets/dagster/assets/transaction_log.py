@@ -25,14 +25,14 @@ def materialize(run: Step) -> Metadata:
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
-    chosen = choose_datasets(stores.values(), run.choice)
+    chosen = choose_datasets(stores.values(), run.datasets)
     away = {one.store.name: one.fault for one in chosen if one.fault}
     if len(away) == len(stores):
         raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
     found = [name for one in chosen for name in one.datasets]
-    unknown = run.choice.unknown(found)
+    unknown = run.datasets.unknown_keys(found)
     if not found:
-        about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.choice.globs)
+        about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
         raise dg.Failure(f"No store has a dataset of {about}.")
     write_tokens(chosen, run.folder)
     parts = read_stores(run.spark, chosen, run.folder)

@@ -14,7 +14,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.automation.active_runs import KIND, active_runs, is_active, run_request
 from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
-from retention_assets.evaluation.rulebook import foreseen_rulebook, rules_digests
+from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 
 EVALUATING = ("evaluate", "cycle")
 

@@ -21,10 +21,10 @@ from retention_assets.dagster.automation.evaluation_sensor import evaluation_loo
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Resources, resources_in
+from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.evaluation.changes import Listing, list_datasets
-from retention_assets.evaluation.rulebook import files_of, foreseen_rulebook, rules_digests
-from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.evaluation.rules_in_force import RulesInForce, files_of, foreseen_rulebook, rules_digests
 from retention_assets.policy.book import LoadOutcome, datasets_touched
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration
@@ -94,7 +94,7 @@ def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.Resourc
     new = [key for key in found.names if key not in have and key not in set(unfit)]
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
-    vanished = sorted(key for key in have.difference(found.names) if key.partition("/")[0] not in found.away)
+    vanished = sorted(key for key in have.difference(found.names) if store_of(key) not in found.away)
     news = [f"{len(new):,} new: {shorten(new)}."] if new else []
     state = _digest_of([vanished, unfit, sorted(found.away)])
     if state != (context.cursor or _digest_of([[], [], []])):

@@ -17,7 +17,7 @@ import pytest
 
 from retention_assets.dagster.automation import evaluation_sensor
 from retention_assets.definitions import build_defs
-from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
+from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.new_marks import new_marks

@@ -14,7 +14,7 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.dagster.automation import evaluation_sensor, sensors
 from retention_assets.definitions import build_defs
-from retention_assets.evaluation.rulebook import load_rulebook, rules_digests
+from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.evaluations import LOOK_ROWS
 from retention_assets.ledger.marks.candidates import CANDIDATES

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from retention_assets.environment import Environment
-from retention_assets.evaluation.rulebook import load_rulebook
+from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks

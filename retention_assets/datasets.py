@@ -1,0 +1,51 @@
+"""Names of datasets: `store/name`, the store that a name belongs to, and the choice of some names.
+
+Belongs here: what everybody does with such names. What a dataset holds is its store's business.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from retention_assets.policy.globs import matching
+
+
+def store_of(dataset: str) -> str:
+    """The name of the store that a dataset belongs to."""
+    return dataset.partition("/")[0]
+
+
+def by_store(datasets: Iterable[str]) -> dict[str, list[str]]:
+    """Datasets grouped by their store, stores and datasets in the order in which they come."""
+    groups: dict[str, list[str]] = {}
+    for dataset in datasets:
+        groups.setdefault(store_of(dataset), []).append(dataset)
+    return groups
+
+
+@dataclass(frozen=True)
+class DatasetFilter:
+    """Which datasets a run is about: by globs, and by the partition keys of an asset run."""
+
+    globs: Sequence[str] = ("*",)
+    # Partition keys; None where the run has no partitions.
+    keys: frozenset[str] | None = None
+    # A key is a store instead of a dataset.
+    keys_are_stores: bool = False
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self.keys is None and "*" in self.globs
+
+    def select(self, names: Iterable[str]) -> list[str]:
+        """Those of some names, in their order."""
+        mine = [name for name in names if self.keys is None or self._key(name) in self.keys]
+        return [name for name, is_matched in zip(mine, matching(mine, self.globs), strict=True) if is_matched]
+
+    def unknown_keys(self, names: Iterable[str]) -> list[str]:
+        """Partition keys of which no store has anything."""
+        known = {self._key(name) for name in names}
+        return sorted((self.keys or frozenset()) - known)
+
+    def _key(self, name: str) -> str:
+        return store_of(name) if self.keys_are_stores else name
