@@ -756,7 +756,7 @@ def test_does_not_need_much_of_the_stack(text: str) -> None:
 
 def test_the_parser_is_loaded_with_the_first_condition() -> None:
     # Most commands read no condition, and Lark takes longer to build its table than they may take altogether.
-    code = "import sys, retention_assets.policy.model; from retention_assets.policy.where.tree import parse_condition; print('lark' in sys.modules, end=' ');"
+    code = "import sys, retention_assets.policy.model; from retention_assets.policy.where.parse import parse_condition; print('lark' in sys.modules, end=' ');"
     code += "parse_condition('bytes > 0'); print('lark' in sys.modules)"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
