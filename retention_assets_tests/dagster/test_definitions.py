@@ -75,7 +75,7 @@ def test_every_asset_says_what_it_is_and_where_it_is_written() -> None:
         (code,) = metadata.code_references
         assert isinstance(code, dg.LocalFileCodeReference)
         lines = Path(code.file_path).read_text().splitlines()
-        assert lines[(code.line_number or 0) - 1].startswith("@draft"), "the link leads to the asset"
+        assert lines[(code.line_number or 0) - 1].startswith("@retention_asset"), "the link leads to the asset"
 
 
 def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> None:
