@@ -1,8 +1,8 @@
 """The sweep of one dataset under its lease, in the order that design section 7 gives.
 
-Belongs here: that order. Intent is in the ledger before the act, the outcome right after it; before each batch the store and
-people are asked whether what was found still holds.
-Does not belong here: the parts (door, fresh, batches), deleting (stores), what the ledger writes.
+Belongs here: that order. The intent is in the ledger before the act, the outcome right after it; before each batch the store,
+holds and realms are asked whether the re-check still stands.
+Does not belong here: the parts (read, recheck, independent_check, execute) and what the ledger writes.
 """
 
 import threading
@@ -26,17 +26,16 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.sweep.batches import Batch, cut_batches
-from retention_assets.sweep.execute import execute_deletion, execute_expiry
+from retention_assets.sweep.execute import Batch, cut_batches, execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.read import DatasetReading, call_store, is_current, read_fresh
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets.sweep.report_classes import opening_of
 
 _BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
-_MOST_SAID = 5
+_MOST_ERRORS = 5
 # How many pieces a batch is cut into that no policy says how to sweep.
-_AT_ONCE = 8
+_PARALLELISM = 8
 
 
 @dataclass
@@ -47,10 +46,10 @@ class SweepResult:
     planned: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     bytes_freed: int = 0
-    # Why nothing (more) was done, the first errors of what failed, and what the store has to say of what it deleted.
+    # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
     refused: str | None = None
     errors: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 OnProgress = Callable[[SweepResult], None]
@@ -58,164 +57,166 @@ OnProgress = Callable[[SweepResult], None]
 
 @dataclass(frozen=True)
 class SweepContext:
-    """What all datasets of one sweep have in common: the record, the rules, the instant, and who is told and may say stop."""
+    """What all datasets of one sweep have in common."""
 
     ledger: Ledger
     rulebook: Rulebook
-    door: Recheck
-    second_look: IndependentCheck
+    recheck: Recheck
+    independent_check: IndependentCheck
     as_of: datetime
-    tell: OnProgress
+    on_progress: OnProgress
     stop: threading.Event
     wait: Callable[[Duration, threading.Event], None]
 
 
 @dataclass
 class DatasetSweep:
-    """One dataset on its way: the look that was taken at it, and the result so far."""
+    """One dataset on its way: how the store had it when it was read, and the result so far."""
 
-    terms: SweepContext
+    context: SweepContext
     store: Store
     lease: Lease
-    look: DatasetReading
+    reading: DatasetReading
     result: SweepResult
-    # What the door said of the marks at hand, and what people said when it was asked.
+    # What the re-check found of the marks at hand, and which holds and realms it knew.
     checked: RecheckResult = field(default_factory=RecheckResult)
-    said: tuple[object, ...] = ()
+    protections: tuple[object, ...] = ()
     _done: set[int] = field(default_factory=set)
     # What an earlier sweep had begun.
-    _left: frozenset[int] = frozenset()
+    _begun_earlier: frozenset[int] = frozenset()
 
     def sweep(self) -> None:
         """What an earlier sweep left, then everything that is due."""
         dataset = self.lease.dataset
-        if not is_current(self.store, self.look):
-            self._look_again()
-        if self.look.fault:
-            raise Refused(f"nothing of {dataset} is swept: {self.look.fault}")
-        left, due = self._sweepable(self.terms.ledger.sweeps.left(dataset)), self._due()
+        if not is_current(self.store, self.reading):
+            self._read_again()
+        if self.reading.fault:
+            raise Refused(f"nothing of {dataset} is swept: {self.reading.fault}")
+        left, due = self._sweepable(self.context.ledger.sweeps.left(dataset)), self._due()
         if not len(left) and not len(due):
             return
         self._open_report()
         if len(left):
-            self._finish(left)
-        if len(due) and not self.terms.stop.is_set():
-            self._begin(due)
-        self.terms.ledger.reports.finish_done(self.lease.holder, dataset)
+            self._finish_begun(left)
+        if len(due) and not self.context.stop.is_set():
+            self._sweep_due(due)
+        self.context.ledger.reports.finish_done(self.lease.holder, dataset)
 
-    def _finish(self, left: pa.Table) -> None:
+    def _finish_begun(self, left: pa.Table) -> None:
         """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
-        self._left = frozenset(left["id"].to_pylist())
+        self._begun_earlier = frozenset(left["id"].to_pylist())
         spare = partial(self._spare_begun, left)
-        self._check(left, spare)
+        self._recheck(left, spare)
         rows = left.filter(_among(left, self.checked.go))
         self.result.planned += len(rows)
-        expired = self._expired(rows)
+        expired = self._settle_expired(rows)
         self._settle(expired)
         self._done |= {one.mark for one in expired}
         for batch in self._batches(rows.filter(pc.invert(_among(rows, self._done))), left):
-            if self.terms.stop.is_set():
+            if self.context.stop.is_set():
                 return
-            self._current(left, spare)
+            self._recheck_if_changed(left, spare)
             # What waits to expire is given its time once more: whoever began it may not have come to it.
-            self._settle(self._acted(self._still(batch), batch.sweep))
+            self._settle(self._execute(self._justified_targets(batch), batch.sweep))
             self._done |= batch.targets.keys()
 
-    def _expired(self, rows: pa.Table) -> list[Settlement]:
+    def _settle_expired(self, rows: pa.Table) -> list[Settlement]:
         """What the store was to expire, and no longer has."""
-        gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.look.log.transactions["transaction"]))))
-        expires = self._expiring(gone)
+        gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.reading.log.transactions["transaction"]))))
+        expires = self._expiring_marks(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
-    def _expiring(self, marks: pa.Table) -> set[int]:
+    def _expiring_marks(self, marks: pa.Table) -> set[int]:
         """Of some marks those whose rows the store expires by itself, as their policy version says."""
-        return {mark for mark, how in self.terms.door.sweeps_of(marks).items() if how.mode == "ttl"}
+        return {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
 
-    def _begin(self, due: pa.Table) -> None:
+    def _sweep_due(self, due: pa.Table) -> None:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
-        self._check(due, self._spare)
+        self._recheck(due, self._spare)
         plan = self._plan(due)
-        for batch in self._batches(self.terms.ledger.sweeps.planned(plan), due):
-            if self.terms.stop.is_set():
+        for batch in self._batches(self.context.ledger.sweeps.planned(plan), due):
+            if self.context.stop.is_set():
                 return
-            self._current(due, self._spare)
-            targets = self._still(batch)
-            begun = self.terms.ledger.sweeps.begin(self.lease, plan, targets)
-            self._settle(self._acted({mark: targets[mark] for mark in begun}, batch.sweep))
+            self._recheck_if_changed(due, self._spare)
+            targets = self._justified_targets(batch)
+            begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
+            self._settle(self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
             self._done |= batch.targets.keys()
-            self.terms.tell(self.result)
-        self.terms.ledger.sweeps.finish(self.lease, plan)
+            self.context.on_progress(self.result)
+        self.context.ledger.sweeps.finish(self.lease, plan)
 
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
         """The rows in batches, at the pace of their policies."""
-        sweeps = self.terms.door.sweeps_of(marks)
+        sweeps = self.context.recheck.sweeps_of(marks)
         for number, batch in enumerate(cut_batches(rows.to_pylist(), sweeps, self.checked.in_latest_view)):
             if number:
-                self.terms.wait(batch.sweep.every, self.terms.stop)
+                self.context.wait(batch.sweep.every, self.context.stop)
             yield batch
 
-    def _check(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
+    def _recheck(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
-        self.said = self.terms.door.said()
-        self.checked = self.terms.door.check(self.look.log, marks, self.store.capabilities.log_is_complete)
+        self.protections = self.context.recheck.protections()
+        self.checked = self.context.recheck.check(self.reading.log, marks, self.store.capabilities.log_is_complete)
         if self.checked.spared:
             spare(self.checked.spared)
         goes = marks.filter(_among(marks, self.checked.go))
-        if fault := self.terms.second_look.fault(self.look.log, goes, self.store.capabilities.log_is_complete):
+        if fault := self.context.independent_check.fault(self.reading.log, goes, self.store.capabilities.log_is_complete):
             raise Refused(fault)
 
-    def _current(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
+    def _recheck_if_changed(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Check again if the store or people say something new since."""
-        if self.said == self.terms.door.said() and (self.store.capabilities.guards or is_current(self.store, self.look)):
+        if self.protections == self.context.recheck.protections() and (
+            self.store.capabilities.guards or is_current(self.store, self.reading)
+        ):
             return
-        self._look_again()
-        if self.look.fault:
-            raise Refused(f"the sweep of {self.lease.dataset} ends here: {self.look.fault}")
+        self._read_again()
+        if self.reading.fault:
+            raise Refused(f"the sweep of {self.lease.dataset} ends here: {self.reading.fault}")
         # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
-        self._check(marks.filter(pc.invert(_among(marks, self._done))), spare)
+        self._recheck(marks.filter(pc.invert(_among(marks, self._done))), spare)
 
     def _spare(self, needed: Mapping[int, str]) -> None:
-        spared = self.terms.ledger.sweeps.spare(self.lease, needed, self.terms.as_of.date())
+        spared = self.context.ledger.sweeps.spare(self.lease, needed, self.context.as_of.date())
         self.result.outcomes[Outcome.SPARED] += len(spared)
 
     def _spare_begun(self, left: pa.Table, needed: Mapping[int, str]) -> None:
         """What of the marks on which a sweep had begun somebody needs. A time that the store was given is taken back first."""
         mine = left.filter(_among(left, needed))
-        expires = self._expiring(mine)
+        expires = self._expiring_marks(mine)
         spared = [Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items() if mark not in expires]
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
-        self._settle([*spared, *self._taken_back(targets, then)])
+        self._settle([*spared, *self._clear_expiry(targets, then)])
 
-    def _given_time(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
+    def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
         from a sweep before this one: that is taken back before anybody hears of it.
         """
-        answers = execute_expiry(self.store, self.lease.dataset, targets, self.terms.as_of, parallelism)
-        unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._is_left_alone(one)}
-        back = self._taken_back({mark: targets[mark] for mark in unsure}, unsure)
+        answers = execute_expiry(self.store, self.lease.dataset, targets, self.context.as_of, parallelism)
+        unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
+        back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
 
-    def _is_left_alone(self, one: Settlement) -> bool:
+    def _may_have_time(self, one: Settlement) -> bool:
         """What this sweep has begun itself has had no time yet; whose own it may have is not ours to take."""
-        return one.outcome is Outcome.SPARED and one.mark in self._left
+        return one.outcome is Outcome.SPARED and one.mark in self._begun_earlier
 
-    def _taken_back(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
+    def _clear_expiry(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
         """Take times back; what is to be said of each target once that is done.
 
         Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
         """
         said: list[Settlement] = []
-        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _AT_ONCE) if targets else ():
+        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _PARALLELISM) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
-                if len(self.result.errors) < _MOST_SAID:
+                if len(self.result.errors) < _MOST_ERRORS:
                     self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
             else:
                 said.append(one if one.outcome is Outcome.ALREADY_GONE else then[one.mark])
         return said
 
-    def _still(self, batch: Batch) -> dict[int, Target]:
+    def _justified_targets(self, batch: Batch) -> dict[int, Target]:
         """The targets of a batch that may go by what is known now."""
         latest = self.checked.in_latest_view
         return {
@@ -224,13 +225,13 @@ class DatasetSweep:
 
     def _due(self) -> pa.Table:
         """The marks whose grace is over."""
-        return self._sweepable(self.terms.ledger.marks.due(self.lease.dataset, self.terms.as_of))
+        return self._sweepable(self.context.ledger.marks.due(self.lease.dataset, self.context.as_of))
 
     def _sweepable(self, marks: pa.Table) -> pa.Table:
         """Some marks without those whose rows the store should expire and can't."""
         if self.store.capabilities.expiry:
             return marks
-        expires = self._expiring(marks)
+        expires = self._expiring_marks(marks)
         for policy in sorted(set(marks.filter(_among(marks, expires))["policy"].to_pylist())):
             self.result.errors.append(
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
@@ -239,20 +240,20 @@ class DatasetSweep:
             )
         return marks.filter(pc.invert(_among(marks, expires)))
 
-    def _look_again(self) -> None:
-        self.look = read_fresh(self.store, [self.lease.dataset]).looks[0]
+    def _read_again(self) -> None:
+        self.reading = read_fresh(self.store, [self.lease.dataset]).datasets[0]
 
     def _open_report(self) -> None:
         """The day's report, if this is the first sweep of the day that has to do with the dataset."""
-        dataset, day = self.lease.dataset, self.terms.as_of.date()
-        if any(report["due_by"] for report in self.terms.ledger.reports.of(day, dataset)):
+        dataset, day = self.lease.dataset, self.context.as_of.date()
+        if any(report["due_by"] for report in self.context.ledger.reports.of(day, dataset)):
             return
-        log, as_of = self.look.log, self.terms.as_of
-        rules = self.terms.rulebook.rules([dataset], as_of)
+        log, as_of = self.reading.log, self.context.as_of
+        rules = self.context.rulebook.rules([dataset], as_of)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-        marks = self.terms.ledger.marks.table([dataset], ["MARKED", "SWEEPING", "SWEPT"])
+        marks = self.context.ledger.marks.table([dataset], ["MARKED", "SWEEPING", "SWEPT"])
         opening = opening_of(dataset, log, verdicts, marks, rules, as_of)
-        self.terms.ledger.reports.open(day, dataset, opening, as_of, self.lease.holder, len(log.transactions))
+        self.context.ledger.reports.open(day, dataset, opening, as_of, self.lease.holder, len(log.transactions))
 
     def _plan(self, due: pa.Table) -> Plan:
         """Write down what is about to go, with what the store has to know to find it again."""
@@ -260,18 +261,18 @@ class DatasetSweep:
         marks = {row["transaction"]: row["id"] for row in rows}
         prepared = call_store(self.store, lambda: self.store.prepare(self.lease.dataset, list(marks))) if marks else []
         # What an earlier plan wrote down stands where the store knows nothing any more.
-        earlier = self.terms.ledger.sweeps.notes(marks.values())
+        earlier = self.context.ledger.sweeps.notes(marks.values())
         notes = {
             marks[one.transaction]: Planned(one.bytes, one.note or earlier.get(marks[one.transaction])) for one in prepared
         }
-        plan = self.terms.ledger.sweeps.plan(self.lease, notes, self.terms.as_of)
+        plan = self.context.ledger.sweeps.plan(self.lease, notes, self.context.as_of)
         self.result.planned += plan.marks
         return plan
 
-    def _acted(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
+    def _execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
         """The store's word on each target, as the policy has it swept."""
         if sweep.mode == "ttl" and targets:
-            return self._given_time(targets, sweep.parallelism)
+            return self._set_expiry(targets, sweep.parallelism)
         return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:
@@ -281,11 +282,11 @@ class DatasetSweep:
             self.result.outcomes[Outcome.EXPIRING] += waiting
         if not over:
             return
-        self.result.outcomes.update(self.terms.ledger.sweeps.settle(self.lease, over, self.terms.as_of.date()))
+        self.result.outcomes.update(self.context.ledger.sweeps.settle(self.lease, over, self.context.as_of.date()))
         self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
-        for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.remarks, Outcome.DELETED)):
+        for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.warnings, Outcome.DELETED)):
             words = [one.error for one in over if one.outcome is outcome and one.error]
-            said += words[: max(0, _MOST_SAID - len(said))]
+            said += words[: max(0, _MOST_ERRORS - len(said))]
 
 
 def _among(marks: pa.Table, ids: Collection[int]) -> pa.Array:

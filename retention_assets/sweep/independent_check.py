@@ -1,9 +1,9 @@
-"""A second look at marks that the door lets through, before any of them is planned or goes on being deleted.
+"""An independent check of the marks that pass the re-check, before any of them is planned or deleted further.
 
 Belongs here: what the blocking checks of `candidate_marks` ask of a log, asked once more of the log as it is now: latest views,
 walked naively, and the limits of each evaluation that marked. It does not matter who launched the sweep, whether anybody
-checked the marks after they were made, or what became of a check since. It shares no rule with the door, so that a fault there
-is not repeated here.
+checked the marks after they were made, or what became of a check since. It shares no code with the re-check, so
+that a fault there is not repeated here.
 Does not belong here: what justifies a mark (recheck.py). A fault that is found here refuses the dataset: people have to look.
 """
 
@@ -22,26 +22,26 @@ _REMEDY = "Take back what nobody can vouch for (`retention unmark`); the next ev
 
 @dataclass
 class IndependentCheck:
-    """The second look of one sweep: policy versions are read from the book when one turns up that is not known yet."""
+    """The check of one sweep: policy versions are read from the book when one turns up that is not known yet."""
 
     ledger: Ledger
     _policies: dict[tuple[str, int], Policy] = field(default_factory=dict)
     # Versions that were looked for, also those that are no policies of this language.
-    _asked: set[tuple[str, int]] = field(default_factory=set)
+    _looked_up: set[tuple[str, int]] = field(default_factory=set)
 
     def fault(self, log: Log, marks: pa.Table, log_is_complete: bool) -> str | None:
         """Why none of some marks of one dataset may go, if so; in words for people."""
         if not len(marks):
             return None
-        self._know(marks)
+        self._load_policies(marks)
         return self._in_latest_view(log, marks) or self._over_limits(log, marks, log_is_complete)
 
-    def _know(self, marks: pa.Table) -> None:
+    def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
-        if not self._asked >= versions:
+        if not self._looked_up >= versions:
             with self.ledger.database.reading() as connection:
                 self._policies = invariants.policies(connection)
-            self._asked |= versions
+            self._looked_up |= versions
 
     def _in_latest_view(self, log: Log, marks: pa.Table) -> str | None:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}

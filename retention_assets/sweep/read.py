@@ -46,7 +46,7 @@ class StoreReading:
     """Datasets that were read together."""
 
     log: Log
-    looks: tuple[DatasetReading, ...]
+    datasets: tuple[DatasetReading, ...]
 
     @property
     def newest_closed_at(self) -> datetime | None:
@@ -79,17 +79,17 @@ def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
     log = sound_log(call_store(store, lambda: store.read(datasets)))
     transactions = _sliced(log.transactions)
     about = _sliced(log.datasets)
-    looks = []
+    readings = []
     for name in datasets:
         one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
-        looks.append(DatasetReading(name, one, tokens.get(name)))
-    return StoreReading(log, tuple(looks))
+        readings.append(DatasetReading(name, one, tokens.get(name)))
+    return StoreReading(log, tuple(readings))
 
 
-def is_current(store: Store, look: DatasetReading) -> bool:
+def is_current(store: Store, reading: DatasetReading) -> bool:
     """Whether the store still says what was read."""
-    present = call_store(store, lambda: store.tokens([look.dataset]))
-    return look.token is not None and present.get(look.dataset) == look.token
+    present = call_store(store, lambda: store.tokens([reading.dataset]))
+    return reading.token is not None and present.get(reading.dataset) == reading.token
 
 
 def _sliced(table: pa.Table) -> dict[str, pa.Table]:

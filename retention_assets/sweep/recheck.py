@@ -1,10 +1,10 @@
-"""The re-check at the door of the sweep: which marks are still justified by the log as it is now.
+"""The re-check right before the sweep: which marks are still justified by the log as it is now.
 
 Belongs here: holding marks against a fresh log, each under the very version of the policy that made it. Amending or revoking a
 policy leaves its marks alone, so what is in force today does not matter here; what protects today does.
 Does not belong here: who is protected (frames answer that, here as when marking), and writing anything down.
 
-Limits do not count at the door: they bound what one evaluation marks. Whether these marks were within them is second_look.py's.
+Limits do not count here: they bound what one evaluation marks. Whether these marks were within them is independent_check.py's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ _NOT_PURGING = "Its realm is not being purged any more."
 
 @dataclass(frozen=True)
 class RecheckResult:
-    """What the door says of some marks: those that may go, and of the others why not."""
+    """Of some marks those that may go, and of the others why not."""
 
     go: frozenset[int] = frozenset()
     # Those of them that are in a latest view, where their policy may select.
@@ -70,8 +70,8 @@ class Recheck:
     file_holds: Callable[[], Sequence[Hold]]
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
 
-    def said(self) -> tuple[object, ...]:
-        """What people say that can keep a mark from being swept. As long as it is the same, what was checked stands."""
+    def protections(self) -> tuple[object, ...]:
+        """Holds and purging realms: as long as they and the log are the same, what was checked stands."""
         realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         return (*self._holds(), *realms)
 

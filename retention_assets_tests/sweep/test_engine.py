@@ -452,7 +452,7 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
     def tell(result: SweepResult) -> None:
         told.append((result.outcomes[Outcome.DELETED], result.planned))
 
-    lake.sweeps(tell=tell)
+    lake.sweeps(on_progress=tell)
     assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 

@@ -39,7 +39,7 @@ def materialize(run: Step) -> Metadata:
         waiting = ledger.pending.waiting()
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
-        for words in (one.refused, *one.errors, *one.remarks):
+        for words in (one.refused, *one.errors, *one.warnings):
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
     return {
