@@ -6,6 +6,7 @@ their combination, each combination is decided once, in plain Python that reads 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
 from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, JudgedRows, TimeWatch, reevaluation_times
 from retention_assets.frames.verdicts.selectors import unmet_lines
-from retention_assets.frames.verdicts.table_windows import Own, windows_of
+from retention_assets.frames.verdicts.table_windows import Windows, windows_of
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
 from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.protection import protection
@@ -82,7 +83,7 @@ def candidate_marks(
     `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
     not count towards limits.
     """
-    return _tables(log, datasets, policies, holds, as_of, known, with_looks=False)[0]
+    return _evaluate(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
 
 def verdicts_and_reevaluation(
@@ -93,11 +94,35 @@ def verdicts_and_reevaluation(
     as_of: datetime,
     known: pa.Table | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """The same, and for each dataset with a transaction when to look again (`NEXT_LOOKS`)."""
-    return _tables(log, datasets, policies, holds, as_of, known, with_looks=True)
+    """The same, and for each dataset with a transaction when to evaluate it again (`NEXT_LOOKS`)."""
+    return _evaluate(log, datasets, policies, holds, as_of, known, watch=True)
 
 
-def _tables(
+@dataclass(frozen=True)
+class _Evaluation:
+    """What is the same for all datasets of one evaluation."""
+
+    as_of: datetime
+    # Only those that have not ended.
+    holds: Sequence[Hold]
+    windows: Windows
+    # Also find out when time alone turns a verdict.
+    watch: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Whole datasets that the same policies are about."""
+
+    log: pa.Table
+    policies: Sequence[Policy]
+    # Datasets x holds: which hold is about which dataset.
+    held: Bools
+    # Rows that are not marked or swept yet, where a limit has to know.
+    fresh: Bools | None
+
+
+def _evaluate(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
@@ -105,7 +130,7 @@ def _tables(
     as_of: datetime,
     known: pa.Table | None,
     *,
-    with_looks: bool,
+    watch: bool,
 ) -> tuple[pa.Table, pa.Table]:
     if not len(log):
         return CANDIDATE_MARKS.empty_table(), NEXT_LOOKS.empty_table()
@@ -114,21 +139,22 @@ def _tables(
     chosen = datasets_chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
-    own = windows_of(datasets) if any(policy.select.from_table for policy in policies) else {}
+    windows = windows_of(datasets) if any(policy.select.from_table for policy in policies) else {}
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
+    evaluation = _Evaluation(as_of, live, windows, watch)
     parts: list[pa.Table] = []
-    looks = [NEXT_LOOKS.empty_table()]
+    times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
         mine = np.flatnonzero(member.reshape(-1) == number)
         part = log if len(groups) == 1 else slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        judged, rows = _judged(part, about, live, held[mine], as_of, mine_fresh, own, watch=with_looks)
+        judged, rows = _judge(_Group(part, about, held[mine], mine_fresh), evaluation)
         parts.append(rows)
-        if with_looks:
-            looks.append(reevaluation_times(judged))
-    when = pa.concat_tables(looks)
+        if watch:
+            times.append(reevaluation_times(judged))
+    when = pa.concat_tables(times)
     if len(parts) == 1:
         return parts[0], when
     together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
@@ -140,34 +166,26 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
     return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
 
 
-def _judged(
-    log: pa.Table,
-    policies: Sequence[Policy],
-    holds: Sequence[Hold],
-    held: Bools,
-    as_of: datetime,
-    fresh: Bools | None,
-    own: Own,
-    *,
-    watch: bool,
-) -> tuple[JudgedRows, pa.Table]:
-    """What is found of datasets that the same policies are about, and their verdicts. `watch`: with what turns by time."""
-    history = History(log, micros(as_of))
+def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table]:
+    """What is found of a group's rows, and their verdicts."""
+    policies, holds = group.policies, evaluation.holds
+    history = History(group.log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
     watches = [TimeWatch() for _ in policies]
     lines = [
-        unmet_lines(policy, scopes, as_of, own, seen if watch else None) for policy, seen in zip(policies, watches, strict=True)
+        unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen if evaluation.watch else None)
+        for policy, seen in zip(policies, watches, strict=True)
     ]
     found = protection(scopes)
     latest, pinned = found.branch, found.tag
-    hold = _held(history, holds, held)
+    hold = _held(history, holds, group.held)
     free = (pinned == FAR) & (hold < 0)
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     countable: list[Bools | None] = [None] * len(policies)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
             may = np.ones(len(history), dtype=bool) if policy.latest_view else latest == FAR
-            countable[number] = may = may if fresh is None else may & history.column(fresh)
+            countable[number] = may = may if group.fresh is None else may & history.column(group.fresh)
             over[:, number] = limits.over_limit(policy.limits, history, may & free & (line == 0))
     facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
     flags = np.zeros(len(history), dtype=np.int8)
@@ -175,29 +193,18 @@ def _judged(
         flags |= fact.view(np.int8) << np.int8(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
-    spread = VerdictTable(decisions, policies, holds, history)
+    table = VerdictTable(decisions, policies, holds, history)
     judged = JudgedRows(
-        history,
-        as_of,
-        policies,
-        lines,
-        watches,
-        holds,
-        held,
-        facts,
-        decisions,
-        combination,
-        over,
-        countable,
-        free,
-        pinned < FAR,
-    )
+        history=history, as_of=evaluation.as_of, policies=policies, lines=lines, watches=watches, holds=holds, held=group.held,
+        facts=facts, decisions=decisions, combination=combination, over=over, countable=countable, free=free,
+        pinned=pinned < FAR,
+    )  # fmt: skip
     combination = history.in_log_order(combination)
     witnesses: list[npt.NDArray[Any]] = [history.in_log_order(column) for column in (latest, pinned, hold)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
-        parts.append(spread.rows(log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
+        parts.append(table.rows(group.log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
     return judged, pa.concat_tables(parts)
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, join_chunks
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.table_windows import Own, window_answer
+from retention_assets.frames.verdicts.table_windows import Windows, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.history import DELETE, OPEN, RECORD, TYPES, History
 from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
@@ -60,7 +60,7 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
 
 
 def unmet_lines(
-    policy: Policy, scopes: ScopeTable, as_of: datetime, own: Own, seen: Callable[[SelectorLine], None] | None = None
+    policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows, seen: Callable[[SelectorLine], None] | None = None
 ) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does.
 
@@ -68,17 +68,17 @@ def unmet_lines(
     """
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
-    for line in lines(policy, scopes, as_of, own):
+    for line in lines(policy, scopes, as_of, windows):
         if seen is not None:
             seen(line)
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
 
-def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, own: Own) -> Iterator[SelectorLine]:
+def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows) -> Iterator[SelectorLine]:
     """The lines of a policy that can keep something from being selected, one after the other.
 
-    `own` is what the datasets say about their own retention, for policies that take it from there.
+    `windows` is what the datasets say about their own retention, for policies that take it from there.
     """
     history, select = scopes.history, policy.select
     yield SelectorLine("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
@@ -91,7 +91,7 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, own: Own) -> Iter
         yield SelectorLine("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
     if select.from_table:
-        yield from _own(own, scope, as_of)
+        yield from _from_table(windows, scope, as_of)
     elif not policy.branches.windows:
         yield from _lines(select, select, scope, history, as_of)
     else:
@@ -150,9 +150,9 @@ def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[Se
             yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
 
 
-def _own(own: Own, scope: ScopeColumns, as_of: datetime) -> Iterator[SelectorLine]:
+def _from_table(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Iterator[SelectorLine]:
     """Both lines of the window that the dataset carries, on each branch by its own numbers."""
-    history, answer = scope.history, window_answer(own, scope, as_of)
+    history, answer = scope.history, window_answer(windows, scope, as_of)
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
     # Bounds of many ages, as times that one bound of no age at all is held against.

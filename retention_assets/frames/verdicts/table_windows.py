@@ -2,7 +2,7 @@
 
 Belongs here: each branch judging by its own window, all branches of all datasets at once. A window is a number at a head, and a
 fold leads it to every transaction that the branch holds, so thousands of datasets with as many different windows cost what
-one costs. Reading a window from attributes is policy/own_windows.py's.
+one costs. Reading a window from attributes is policy/table_windows.py's.
 
 Ages are exact, to the microsecond of `as_of`: no duration of whole seconds comes between.
 """
@@ -21,7 +21,7 @@ from retention_assets.policy.durations import micros
 from retention_assets.policy.table_windows import TableWindow, TableWindows, table_windows
 
 # By the name of a dataset. One that is not here says nothing that can be read.
-Own = Mapping[str, TableWindows]
+Windows = Mapping[str, TableWindows]
 
 _LATEST = np.iinfo(np.int64).max
 # An age beyond every instant, and far from where microseconds would wrap around.
@@ -40,7 +40,7 @@ class WindowAnswer:
     within: Bools
 
 
-def windows_of(datasets: pa.Table) -> Own:
+def windows_of(datasets: pa.Table) -> Windows:
     """What the datasets of a log say about their own retention."""
     found: dict[str, TableWindows] = {}
     for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True):
@@ -49,15 +49,15 @@ def windows_of(datasets: pa.Table) -> Own:
     return found
 
 
-def window_answer(own: Own, scope: ScopeColumns, as_of: datetime) -> WindowAnswer:
+def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> WindowAnswer:
     """Judge every transaction by the windows of the branches in scope that hold it; on none of them, by the dataset's age."""
     history, refs = scope.history, scope.refs
-    said = [own.get(name) for name in history.names]
-    silent = np.array([windows is None for windows in said], dtype=bool)
-    bounds = np.array([_bound(windows.dataset, as_of) if windows else 0 for windows in said], dtype=np.int64)
-    counts = np.array([_count(windows.dataset) if windows else 0 for windows in said], dtype=np.int64)
+    mine = [windows.get(name) for name in history.names]
+    silent = np.array([one is None for one in mine], dtype=bool)
+    bounds = np.array([_bound(one.dataset, as_of) if one else 0 for one in mine], dtype=np.int64)
+    counts = np.array([_count(one.dataset) if one else 0 for one in mine], dtype=np.int64)
     bound, count = bounds[refs.dataset], counts[refs.dataset]
-    for at, window in _of_branches(said, refs):
+    for at, window in _of_branches(mine, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
     return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), _among_newest(scope, count))
 
