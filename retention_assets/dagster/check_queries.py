@@ -1,4 +1,4 @@
-"""The checks themselves: each a question to a step of a run, and what it found.
+"""What the asset checks ask: each a query of a step of a run, and its result.
 
 Belongs here: which checks there are and of which asset, and joining what they compare: the folders of the run, the ledger, the
 naive latest views. A check that is asked outside the run that made something looks at all that is published.
@@ -46,9 +46,14 @@ class CheckResult:
     def actual(self) -> str:
         """What is the case, in a sentence."""
         if self.passed:
-            return "It is so."
+            return "No violation."
         first = "; ".join(f"{one.dataset}: {one.what}" if one.dataset else one.what for one in self.shown[:3])
-        return f"{self.violations} violations in {self.datasets} datasets. {first}{' …' if self.datasets > 3 else ''}"
+        more = " …" if self.datasets > 3 else ""
+        return f"{_counted(self.violations, 'violation')} in {_counted(self.datasets, 'dataset')}. {first}{more}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
@@ -65,18 +70,18 @@ def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
 class Check:
     """A check of an asset. One that is not blocking warns and stops nothing."""
 
-    look: Callable[[Step], CheckResult]
+    query: Callable[[Step], CheckResult]
     blocking: bool = True
 
     @property
     def name(self) -> str:
         """By which people and other tools know it."""
-        return self.look.__name__
+        return self.query.__name__
 
     @property
     def description(self) -> str:
         """What it would mean if it failed."""
-        return " ".join((self.look.__doc__ or "").split())
+        return " ".join((self.query.__doc__ or "").split())
 
 
 # --- what was read ----------------------------------------------------------------------------------------------------
@@ -85,7 +90,7 @@ class Check:
 def log_is_sound(run: Step) -> CheckResult:
     """Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or swept."""
     with run.retention.ledger() as ledger:
-        datasets = read_datasets(run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets))
+        datasets = read_datasets(run.sources(ledger, "transaction_log"))
     refused = datasets.filter(pc.is_valid(datasets["fault"])).to_pylist()
     faults = (
         Violation(row["dataset"], f"{row['fault']} ({row['fault_transaction']})" if row["fault_transaction"] else row["fault"])
@@ -114,7 +119,7 @@ class JudgedDatasets:
 def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
     """What this run judged, or else the newest there is, without datasets whose log was read anew since."""
     key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
-    sources = {one.folder: one.datasets for one in run.warehouse.sources(ledger, key, run.run, run.datasets)}
+    sources = {one.folder: one.datasets for one in run.sources(ledger, "candidate_marks")}
     with ledger.database.reading() as connection:
         newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
     publications = tuple(
@@ -126,7 +131,7 @@ def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
     for one in publications:
         by_folder.setdefault(one.folder, set()).add(one.dataset)
     verdicts = tuple(Source(folder, frozenset(names)) for folder, names in sorted(by_folder.items()))
-    logs = run.warehouse.sources(ledger, log, run.run, run.datasets)
+    logs = run.sources(ledger, "transaction_log")
     return JudgedDatasets(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
 
 

@@ -27,14 +27,14 @@ def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
     return [_asset_check(names, names.key(asset), check) for asset, checks in CHECKS.items() for check in checks]
 
 
-def evaluations(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
+def evaluate_checks(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the asset that a step of a job made, evaluated; then a Failure if one failed that nothing may follow.
 
     To be yielded: what a step only logs is lost when it fails.
     """
     failed = []
     for check in CHECKS.get(run.key.path[-1], ()):
-        found = check.look(run)
+        found = check.query(run)
         yield dg.AssetCheckEvaluation(
             asset_key=run.key,
             check_name=check.name,
@@ -56,10 +56,10 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         name=check.name,
         description=check.description,
         blocking=check.blocking,
-        required_resource_keys={names.materials},
+        required_resource_keys={names.resources},
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        found = check.look(_running(context, asset, resources_in(context.op_execution_context.resources, names)))
+        found = check.query(_running(context, asset, resources_in(context.op_execution_context.resources, names)))
         return dg.AssetCheckResult(
             passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
         )
@@ -67,10 +67,10 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
     return asset_check
 
 
-def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, materials: Resources) -> Step:
+def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, resources: Resources) -> Step:
     """The run as the asset's own step has it. Launched alone a check has no partition, and looks at all that is published."""
     config = JudgingConfig()
-    run = materials.of_op(context.op_execution_context, asset, config)
+    run = resources.of_op(context.op_execution_context, asset, config)
     # A check's context answers what an asset's does; the two have no type in common.
     datasets = dataset_filter_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
     return replace(run, datasets=datasets)

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 
 from retention_assets.dagster.automation.alerts import Notify, log_notice
-from retention_assets.definitions import embedded_defs
+from retention_assets.dagster.build import embedded_defs
 from retention_assets.errors import BadInput, Problem
 from retention_assets.settings.model import FILE, Settings, load_settings, settings_of
 from retention_assets.settings.yaml import Document

@@ -13,8 +13,8 @@ from typing import Any
 
 import dagster as dg
 
+from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
-from retention_assets.definitions import build_defs
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import Settings
 

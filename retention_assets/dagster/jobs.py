@@ -3,40 +3,34 @@
 Belongs here: `evaluate`, `sweep`, `cycle` and `report`. A selection of partitions costs Dagster events for each of them and
 can't say "these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its
 asset, whose checks are then evaluated; no step follows one whose blocking check failed.
-Does not belong here: what a step does (assets), and what a check looks at (findings).
+Does not belong here: what a step does (assets), and what a check looks at (check_queries.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.assets import (
-    branch_views,
-    candidate_marks,
-    purge_report,
-    retention_policies,
-    swept_transactions,
-    transaction_log,
-)
-from retention_assets.dagster.checks import evaluations
+from retention_assets.dagster.asset_factory import RetentionAsset
+from retention_assets.dagster.assets.branch_views import branch_views
+from retention_assets.dagster.assets.candidate_marks import candidate_marks
+from retention_assets.dagster.assets.purge_report import purge_report
+from retention_assets.dagster.assets.retention_policies import retention_policies
+from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.assets.transaction_log import transaction_log
+from retention_assets.dagster.checks import evaluate_checks
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
 from retention_assets.dagster.step import Metadata, Step, resources_in
-from retention_assets.dagster.worked_on import partitions_worked_on
+from retention_assets.datasets import by_store
+from retention_assets.outcomes import Outcome
 
-StepFunction = Callable[[Step], Metadata]
-
-_JUDGING: dict[str, StepFunction] = {
-    "retention_policies": retention_policies.materialize,
-    "transaction_log": transaction_log.materialize,
-    "branch_views": branch_views.materialize,
-    "candidate_marks": candidate_marks.materialize,
-}
-_SWEEPING: dict[str, StepFunction] = {
-    "swept_transactions": swept_transactions.materialize,
-    "purge_report": purge_report.materialize,
-}
+_JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
+_SWEEPING = (swept_transactions, purge_report)
+# With more partitions, the events would take longer than the work; the tables of the materialization have them all.
+_MOST_PARTITIONS = 1_000
+_OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 
 
 def jobs(names: Names) -> list[dg.JobDefinition]:
@@ -54,7 +48,7 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
             names,
             "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
         ),
-        _job("cycle", {**_JUDGING, **_SWEEPING}, names, "All of it: read, judge, mark, sweep what is due, report."),
+        _job("cycle", (*_JUDGING, *_SWEEPING), names, "All of it: read, judge, mark, sweep what is due, report."),
         _report(names),
     ]
 
@@ -62,10 +56,10 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
 def _report(names: Names) -> dg.JobDefinition:
     """The last step alone. Nothing is asked but the day: a report is about all datasets."""
 
-    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys={names.materials})
+    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys={names.resources})
     def op(context: dg.OpExecutionContext, config: AsOfConfig) -> Iterator[Any]:
-        running = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
-        yield from _done(running, purge_report.materialize)
+        step = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
+        yield from _materialize(step, purge_report)
 
     @dg.graph(
         name=names.of("report"), description="Put the report of a day together: what was to go, and what became of it so far."
@@ -80,8 +74,8 @@ def _report(names: Names) -> dg.JobDefinition:
     return graph.to_job(config=of_day, executor_def=dg.in_process_executor)
 
 
-def _job(name: str, steps: dict[str, StepFunction], names: Names, description: str) -> dg.JobDefinition:
-    ops = [_op(names, name, step, work, is_first=not number) for number, (step, work) in enumerate(steps.items())]
+def _job(name: str, assets: Sequence[RetentionAsset], names: Names, description: str) -> dg.JobDefinition:
+    ops = [_op(names, name, asset, is_first=not number) for number, asset in enumerate(assets)]
 
     @dg.graph(name=names.of(name), description=description)
     def graph() -> None:
@@ -98,26 +92,46 @@ def _job(name: str, steps: dict[str, StepFunction], names: Names, description: s
     return graph.to_job(config=everywhere, executor_def=dg.in_process_executor)
 
 
-def _op(names: Names, job: str, step: str, work: StepFunction, is_first: bool) -> dg.OpDefinition:
+def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpDefinition:
     @dg.op(
-        name=names.of(f"{job}_{step}"),
+        name=names.of(f"{job}_{asset.name}"),
         ins={} if is_first else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
-        required_resource_keys={names.materials},
-        pool=names.sweeps if step == "swept_transactions" else None,
+        required_resource_keys={names.resources},
+        pool=names.sweeps if asset.sweeps else None,
     )
     def op(context: dg.OpExecutionContext, config: JudgingConfig) -> Iterator[Any]:
-        yield from _done(resources_in(context.resources, names).of_op(context, names.key(step), config), work)
+        yield from _materialize(resources_in(context.resources, names).of_op(context, names.key(asset.name), config), asset)
 
     return op
 
 
-def _done(running: Step, work: StepFunction) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """A step, with what it made and what the checks of that say. What it made altogether stands last, with all that there is to
-    see; before it a line for each partition, so that its page tells when it was last worked on.
+def _materialize(step: Step, asset: RetentionAsset) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """What a step made, and its checks. A line for each partition that it worked on stands first, so that the partition's page
+    is right; the materialization as a whole stands last, with all metadata.
     """
-    metadata = work(running)
-    for key in partitions_worked_on(running, metadata):
-        yield dg.AssetMaterialization(asset_key=running.key, partition=key)
-    yield dg.AssetMaterialization(asset_key=running.key, metadata=metadata)
-    yield from evaluations(running)
+    metadata = asset.work(step)
+    for key in partitions_worked_on(step, metadata):
+        yield dg.AssetMaterialization(asset_key=step.key, partition=key)
+    yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
+    yield from evaluate_checks(step)
+
+
+def partitions_worked_on(step: Step, metadata: Metadata) -> list[str]:
+    """The partition keys of the datasets that a step published, or swept something of; none where there are too many.
+
+    An event costs about 10 ms, so only what something happened to has one.
+    """
+    if step.key == step.sibling("swept_transactions"):
+        datasets = _swept_datasets(metadata["by_dataset"])
+    else:
+        with step.retention.ledger() as ledger:
+            datasets = [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
+    if step.retention.settings.partition_by == BY_STORE:
+        datasets = sorted(by_store(datasets))
+    keys = [name for name in datasets if is_valid_key(name)]
+    return keys if len(keys) <= _MOST_PARTITIONS else []
+
+
+def _swept_datasets(table: dg.TableMetadataValue) -> list[str]:
+    return [str(row.data["dataset"]) for row in table.records if any(row.data.get(name) for name in _OUTCOMES)]

@@ -43,7 +43,7 @@ class Names:
         return _JOINT.join((*self.prefix, word))
 
     @property
-    def materials(self) -> str:
+    def resources(self) -> str:
         """The resource that every step and every tick asks for."""
         return self.of("materials")
 

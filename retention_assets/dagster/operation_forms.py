@@ -72,13 +72,13 @@ class OperationJob(Generic[F]):
             name=names.of(f"{self.do.__name__}_act"),
             config_schema=self.form.to_config_schema().config_type,
             out=dg.Out(dg.Nothing),
-            required_resource_keys={names.materials},
+            required_resource_keys={names.resources},
         )
         def op(context: dg.OpExecutionContext) -> None:
-            said, materials = self.form(**context.op_config), resources_in(context.resources, names)
+            said, resources = self.form(**context.op_config), resources_in(context.resources, names)
             try:
                 actor = _actor(said, context.run_id)
-                doing = OperationContext(actor, context.run_id, context.log, materials.retention, materials.warehouse, names)
+                doing = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
                 context.add_output_metadata(dict(self.do(doing, said)))
             except (Refused, BadInput) as fault:
                 raise dg.Failure(str(fault), allow_retries=False) from None

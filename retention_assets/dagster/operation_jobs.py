@@ -211,7 +211,7 @@ def preview(doing: OperationContext, form: JudgingConfig) -> Metadata:
         stores = doing.retention.stores(by_store(names))
         files = load_policies(settings.policies, {store.name for store in settings.stores})
         found = dry_run(ledger, stores, settings, files, as_of, names)
-    place = f"{doing.warehouse.folder(doing.names.key('preview'), doing.run_id)}/preview.json"
+    place = f"{doing.warehouse.folder(doing.names.key('preview').to_user_string(), doing.run_id)}/preview.json"
     write_text(json.dumps(_as_dict(found, as_of), ensure_ascii=False, indent=2), place)
     for one in found.results:
         if one.refused:

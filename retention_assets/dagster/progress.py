@@ -1,14 +1,19 @@
-"""Telling people how a sweep goes: a bar where somebody looks at a terminal, lines in the log elsewhere.
+"""What a run reports while it works: the progress of a sweep, and warnings of stores.
 
-Belongs here: the two ways of telling. Does not belong here: the sweep.
+Belongs here: a progress bar on a terminal, lines in the log elsewhere; asking every store for its warnings.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import dagster as dg
+
+from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
+from retention_assets.sweep.read import call_store
 
 _GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
@@ -46,3 +51,14 @@ def _line(result: SweepResult) -> str:
     counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in _GOES)
     words = f" {result.refused}" if result.refused else ""
     return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed.{words}"
+
+
+def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
+    """Each warning of a store as one of the run. A store that is away says so itself when it is read."""
+    for store in stores:
+        try:
+            warnings = call_store(store, store.warnings)
+        except Refused:
+            continue
+        for warning in warnings:
+            log.warning(f"{store.name}: {warning}")

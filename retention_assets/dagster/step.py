@@ -1,28 +1,41 @@
-"""A run on its way: what every step of it works on, whether Dagster materializes an asset or a job works through a list.
+"""A step of a run: what it works on, whether Dagster materializes an asset or a job works through a list of datasets.
 
-Belongs here: the value that a step takes, and how it comes to be from either kind of context.
+Belongs here: the value that a step takes, and how it is made from either kind of context.
 Does not belong here: what a step does (assets).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.publications import Publication
+from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Metadata = Mapping[str, Any]
+
+_UNFINISHED = [
+    status
+    for status in dg.DagsterRunStatus
+    if status not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+]
+# A folder of a run that this instance has never heard of may belong to another program, which may still be at work.
+_FOREIGN = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -45,15 +58,46 @@ class Step:
         return f"run {self.run.run_id}"
 
     @property
+    def asset(self) -> str:
+        """The asset that it makes, as Dagster shows its key."""
+        return self.key.to_user_string()
+
+    @property
     def folder(self) -> str:
         """Where this run writes the asset."""
-        return self.warehouse.folder(self.key, self.run.run_id)
+        return self.warehouse.folder(self.asset, self.run.run_id)
 
     @property
     def spark(self) -> "SparkSession":
         """The session of the run, started on the first call."""
         session: SparkSession = self.pyspark.spark_session
         return session
+
+    def publications(self, datasets: Iterable[str]) -> list[Publication]:
+        """That this run's folder holds the asset's rows of some datasets."""
+        return self.warehouse.publications(self.asset, self.run.run_id, datasets)
+
+    def sources(self, ledger: Ledger, name: str) -> list[Source]:
+        """The rows of another asset: what this run, or the one that it re-executes, published; or else the newest."""
+        runs = [one for one in (self.run.run_id, self.run.root_run_id, self.run.parent_run_id) if one]
+        try:
+            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), runs, self.datasets)
+        except Refused as fault:
+            raise dg.Failure(str(fault)) from None
+
+    def clean_warehouse(self, ledger: Ledger, names: Iterable[str]) -> int:
+        """Remove folders of some assets that nobody will read again; how many.
+
+        Nothing is removed while another run is at work: it may be reading what was published when it began.
+        """
+        if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))):
+            return 0
+        return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+
+    def _is_over(self, run_id: str, written: datetime | None) -> bool:
+        if run_id == self.run.run_id:
+            return False
+        return self.instance.has_run(run_id) or (written is not None and written < now() - _FOREIGN)
 
     def sibling(self, name: str) -> dg.AssetKey:
         """Another asset of the same definitions."""
@@ -72,13 +116,13 @@ class Resources:
     def of_asset(self, context: dg.AssetExecutionContext, config: AsOfConfig | DatasetsConfig | None = None) -> Step:
         """A step that materializes an asset: its partitions say which datasets, within what the configuration says."""
         datasets = dataset_filter_of(context, _globs(config), self.retention.settings.partition_by)
-        return self._running(context.asset_key, context.op_execution_context, config, datasets)
+        return self._step(context.asset_key, context.op_execution_context, config, datasets)
 
     def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig | DatasetsConfig) -> Step:
         """A step of a job that works through a list."""
-        return self._running(key, context, config, DatasetFilter(tuple(_globs(config))))
+        return self._step(key, context, config, DatasetFilter(tuple(_globs(config))))
 
-    def _running(
+    def _step(
         self,
         key: dg.AssetKey,
         context: dg.OpExecutionContext,
@@ -93,7 +137,7 @@ class Resources:
 
 def resources_in(resources: object, names: Names) -> Resources:
     """What a context holds for the definitions of some names."""
-    found: Resources = getattr(resources, names.materials)
+    found: Resources = getattr(resources, names.resources)
     return found
 
 

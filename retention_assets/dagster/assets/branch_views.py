@@ -34,13 +34,16 @@ class Views:
         return {OUTPUT: views, ENDS: ends, SUMS: pa.table({"in_latest_views": [latest], "protected": [protected]})}
 
 
-def materialize(run: Step) -> Metadata:
-    """Compute the views of the log's datasets, and publish them."""
+@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log"])
+def branch_views(run: Step) -> Metadata:
+    """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
+    transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
+    """
     with run.retention.ledger() as ledger:
-        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets)
+        sources = run.sources(ledger, "transaction_log")
         written = run_stage(run.spark, sources, run.folder, (OUTPUT, ENDS, SUMS), Views(run.as_of), _COLUMNS)
         names = read_datasets(sources)["dataset"].to_pylist()
-        ledger.publications.publish(run.warehouse.publications(run.key, run.run.run_id, names), run.actor)
+        ledger.publications.publish(run.publications(names), run.actor)
     sums = read_output(run.folder, SUMS)
     return {
         "dagster/row_count": written.rows[OUTPUT],
@@ -50,11 +53,3 @@ def materialize(run: Step) -> Metadata:
         "branches": branch_metadata(read_output(run.folder, ENDS)),
         FOLDER: run.folder,
     }
-
-
-@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log"])
-def branch_views(run: Step) -> Metadata:
-    """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
-    transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
-    """
-    return materialize(run)

@@ -56,45 +56,6 @@ class Verdicts:
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def materialize(run: Step) -> Metadata:
-    """Judge the log's datasets, and mark in the ledger what may go, together with the publication of the verdicts."""
-    clock = run.retention.settings.clock
-    with run.retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
-        for warning in rulebook.drifted:
-            run.log.warning(warning)
-        sources = run.warehouse.sources(ledger, run.sibling("transaction_log"), run.run, run.datasets)
-        datasets = read_datasets(sources)
-        names = datasets["dataset"].to_pylist()
-        rules = rulebook.rules(names, run.as_of)
-        known = write_already_marked(ledger, rules.policies, datasets, run.folder)
-        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
-        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
-        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
-        sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
-        ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
-        publications = run.warehouse.publications(run.key, run.run.run_id, names)
-        digests = rules_digests(rules, names, run.as_of)
-        looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
-        _purge_done(ledger, run, datasets)
-        waiting = ledger.pending.waiting()
-        removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])
-    shown = verdict_metadata(sums)
-    return {
-        "as_of": run.as_of.isoformat(),
-        "newly_marked": marked.new,
-        "marked_before": marked.known,
-        **{name: value for name, value in shown.items() if name != "by_policy"},
-        **pending_metadata(waiting, run.as_of),
-        "by_policy": shown["by_policy"],
-        **reason_metadata(read_output(run.folder, WHY)),
-        "dagster/column_schema": VERDICT_COLUMNS,
-        "folders_removed": removed,
-        FOLDER: run.folder,
-    }
-
-
 def _purge_done(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
     """A realm that is being purged is over once a look at everything finds nothing of it that is not swept."""
     realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
@@ -126,4 +87,38 @@ def candidate_marks(run: Step) -> Metadata:
     What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
     marked already stays as it is.
     """
-    return materialize(run)
+    clock = run.retention.settings.clock
+    with run.retention.ledger() as ledger:
+        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
+        for warning in rulebook.drifted:
+            run.log.warning(warning)
+        sources = run.sources(ledger, "transaction_log")
+        datasets = read_datasets(sources)
+        names = datasets["dataset"].to_pylist()
+        rules = rulebook.rules(names, run.as_of)
+        known = write_already_marked(ledger, rules.policies, datasets, run.folder)
+        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
+        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
+        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
+        sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
+        ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
+        publications = run.publications(names)
+        digests = rules_digests(rules, names, run.as_of)
+        looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
+        _purge_done(ledger, run, datasets)
+        waiting = ledger.pending.waiting()
+        removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
+    shown = verdict_metadata(sums)
+    return {
+        "as_of": run.as_of.isoformat(),
+        "newly_marked": marked.new,
+        "marked_before": marked.known,
+        **{name: value for name, value in shown.items() if name != "by_policy"},
+        **pending_metadata(waiting, run.as_of),
+        "by_policy": shown["by_policy"],
+        **reason_metadata(read_output(run.folder, WHY)),
+        "dagster/column_schema": VERDICT_COLUMNS,
+        "folders_removed": removed,
+        FOLDER: run.folder,
+    }

@@ -15,8 +15,12 @@ from retention_assets.report import day_report
 _MOST_SHOWN = 1000
 
 
-def materialize(run: Step) -> Metadata:
-    """Put the day's numbers together, and write the page."""
+@retention_asset(AsOfConfig, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def purge_report(run: Step) -> Metadata:
+    """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
+
+    The numbers are the ledger's. The page is one file without links to elsewhere, to be kept or sent.
+    """
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
         report = day_report(ledger, day)
@@ -40,12 +44,3 @@ def materialize(run: Step) -> Metadata:
         "page": dg.MetadataValue.path(page),
         "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
     }
-
-
-@retention_asset(AsOfConfig, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
-def purge_report(run: Step) -> Metadata:
-    """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
-
-    The numbers are the ledger's. The page is one file without links to elsewhere, to be kept or sent.
-    """
-    return materialize(run)

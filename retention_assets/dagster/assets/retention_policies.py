@@ -7,8 +7,13 @@ from retention_assets.policy.book import LoadOutcome
 from retention_assets.render.dagster_policies import policy_metadata
 
 
-def materialize(run: Step) -> Metadata:
-    """Load the files into the book, and say what became of each entry."""
+@retention_asset(kinds={"yaml"}, partitioned=False)
+def retention_policies(run: Step) -> Metadata:
+    """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
+
+    A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
+    stays as that person left it, and the difference is reported.
+    """
     with run.retention.ledger() as ledger:
         decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
         orphaned, in_force = ledger.book.orphaned(), ledger.book.in_force()
@@ -22,13 +27,3 @@ def materialize(run: Step) -> Metadata:
         "in_force": len(in_force),
         "policies": policy_metadata(decisions, in_force),
     }
-
-
-@retention_asset(kinds={"yaml"}, partitioned=False)
-def retention_policies(run: Step) -> Metadata:
-    """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
-
-    A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
-    stays as that person left it, and the difference is reported.
-    """
-    return materialize(run)

@@ -6,10 +6,9 @@ import dagster as dg
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.check_queries import CHECKS, before_a_sweep
-from retention_assets.dagster.progress import report_progress
+from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.dagster.store_warnings import report_store_warnings
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
@@ -24,34 +23,6 @@ _MOST_SHOWN = 1000
 # How far back an evaluation of a check is looked for, past executions that ended before it.
 _EXECUTIONS = 100
 _NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_freed")
-
-
-def materialize(run: Step) -> Metadata:
-    """Sweep what is due of the chosen datasets, unless a check of their marks fails or has failed."""
-    _refuse_after_a_failed_check(run)
-    with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
-        datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
-        _refuse_an_unsound_ledger(ledger, datasets)
-        stores = run.retention.stores(by_store(datasets))
-        report_store_warnings(stores.values(), run.log)
-        results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
-        waiting = ledger.pending.waiting()
-        spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
-    for one in results:
-        for words in (one.refused, *one.errors, *one.warnings):
-            if words:
-                run.log.warning(f"{one.dataset}: {words}")
-    return {
-        "as_of": run.as_of.isoformat(),
-        "datasets": len(results),
-        "refused": sum(one.refused is not None for one in results),
-        "stopped": stop.is_set(),
-        **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
-        **pending_metadata(waiting, run.as_of),
-        "spared_at_the_door": spared_metadata(spared),
-        "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
-    }
 
 
 def _refuse_after_a_failed_check(run: Step) -> None:
@@ -106,7 +77,30 @@ def swept_transactions(run: Step) -> Metadata:
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
-    return materialize(run)
+    _refuse_after_a_failed_check(run)
+    with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
+        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
+        datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
+        _refuse_an_unsound_ledger(ledger, datasets)
+        stores = run.retention.stores(by_store(datasets))
+        report_store_warnings(stores.values(), run.log)
+        results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).sweep(datasets))
+        waiting = ledger.pending.waiting()
+        spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
+    for one in results:
+        for words in (one.refused, *one.errors, *one.warnings):
+            if words:
+                run.log.warning(f"{one.dataset}: {words}")
+    return {
+        "as_of": run.as_of.isoformat(),
+        "datasets": len(results),
+        "refused": sum(one.refused is not None for one in results),
+        "stopped": stop.is_set(),
+        **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
+        **pending_metadata(waiting, run.as_of),
+        "spared_at_the_door": spared_metadata(spared),
+        "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
+    }
 
 
 def _numbers(one: SweepResult) -> dict[str, int]:

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.dagster.store_warnings import report_store_warnings
 from retention_assets.frames.log import SUMMED
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, ChosenDatasets, choose_datasets, read_stores
 from retention_assets.pipeline.read_tokens import write_tokens
@@ -19,8 +19,13 @@ MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
 
 
-def materialize(run: Step) -> Metadata:
-    """Read the chosen datasets from their stores into this run's folder, and publish it."""
+@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"})
+def transaction_log(run: Step) -> Metadata:
+    """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
+
+    A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
+    datasets go on.
+    """
     stores = run.retention.stores()
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
@@ -39,7 +44,7 @@ def materialize(run: Step) -> Metadata:
     datasets = read_datasets([Source(run.folder)])
     with run.retention.ledger() as ledger:
         # A dataset that is refused is published as well: nobody may go on judging what its log said before.
-        publications = run.warehouse.publications(run.key, run.run.run_id, datasets["dataset"].to_pylist())
+        publications = run.publications(datasets["dataset"].to_pylist())
         ledger.publications.publish(publications, run.actor)
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     return {
@@ -54,16 +59,6 @@ def materialize(run: Step) -> Metadata:
         "parts": parts,
         FOLDER: run.folder,
     }
-
-
-@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"})
-def transaction_log(run: Step) -> Metadata:
-    """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
-
-    A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
-    datasets go on.
-    """
-    return materialize(run)
 
 
 def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:

@@ -23,7 +23,7 @@ _GOING_ON = [
 ]
 
 
-def is_active(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord | None:
+def active_run_of_jobs(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord | None:
     """A run of some jobs that is queued or at work, if there is one."""
     for job in jobs:
         for run in instance.get_run_records(dg.RunsFilter(job_name=job, statuses=_GOING_ON), limit=1):
@@ -31,7 +31,7 @@ def is_active(instance: dg.DagsterInstance, jobs: Iterable[str]) -> dg.RunRecord
     return None
 
 
-def run_request(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | None:
+def active_run_of_asset(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecord | None:
     """A run that materializes an asset and is queued or at work, if there is one."""
     for run in instance.get_run_records(dg.RunsFilter(statuses=_GOING_ON)):
         if asset in (run.dagster_run.asset_selection or ()):
@@ -39,7 +39,7 @@ def run_request(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dg.RunRecor
     return None
 
 
-def active_runs(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: datetime) -> str:
+def explain_wait(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: datetime) -> str:
     """The sentence for a run that a tick waits for, and what to do about one that has said nothing for long.
 
     Nothing is launched beside it all the same: a run that is silent may be deep in its work.

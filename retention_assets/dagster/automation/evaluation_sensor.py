@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.automation.active_runs import KIND, active_runs, is_active, run_request
+from retention_assets.dagster.automation.active_runs import KIND, active_run_of_asset, active_run_of_jobs, explain_wait
 from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
@@ -19,25 +19,27 @@ from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_
 EVALUATING = ("evaluate", "cycle")
 
 
-def evaluation_request(instance: dg.DagsterInstance, materials: Resources) -> dg.RunRecord | None:
+def active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
     """A run that judges and is queued or at work, if there is one."""
-    names = materials.names
-    return is_active(instance, map(names.of, EVALUATING)) or run_request(instance, names.key("candidate_marks"))
+    names = resources.names
+    return active_run_of_jobs(instance, map(names.of, EVALUATING)) or active_run_of_asset(
+        instance, names.key("candidate_marks")
+    )
 
 
-def evaluation_loop(context: dg.SensorEvaluationContext, materials: Resources) -> dg.SensorResult:
+def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
     """Judges the datasets anew whose log, refs, policies or holds are others than when they were last judged, in which time
     alone changes a verdict, or that nobody has looked at for long. A tick that finds none launches nothing.
 
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
-    settings, at = materials.retention.settings, now()
-    if run := evaluation_request(context.instance, materials):
-        return dg.SensorResult(skip_reason=active_runs(context, run, at))
-    present = list_datasets_with_tokens(materials.retention)
+    settings, at = resources.retention.settings, now()
+    if run := active_evaluation(context.instance, resources):
+        return dg.SensorResult(skip_reason=explain_wait(context, run, at))
+    present = list_datasets_with_tokens(resources.retention)
     for name, fault in sorted(present.away.items()):
         context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
-    with materials.retention.ledger() as ledger:
+    with resources.retention.ledger() as ledger:
         rules = foreseen_rulebook(ledger, settings, at).rules(present.names, at)
         looks = ledger.evaluations.all()
     what = settings.automation

@@ -16,8 +16,8 @@ import dagster as dg
 import pyarrow as pa
 
 from retention_assets.clock import now
-from retention_assets.dagster.automation.active_runs import KIND, active_runs, is_active, shorten
-from retention_assets.dagster.automation.evaluation_sensor import evaluation_loop, evaluation_request
+from retention_assets.dagster.automation.active_runs import KIND, active_run_of_jobs, explain_wait, shorten
+from retention_assets.dagster.automation.evaluation_sensor import active_evaluation, evaluation_loop
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Resources, resources_in
@@ -70,7 +70,7 @@ def _sensor(names: Names, look: Look, job: str | None, seconds: int, is_on: bool
         minimum_interval_seconds=seconds,
         description=inspect.getdoc(look),
         default_status=status_if(is_on),
-        required_resource_keys={names.materials},
+        required_resource_keys={names.resources},
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return look(context, resources_in(context.resources, names))
@@ -83,12 +83,12 @@ def status_if(is_on: bool) -> dg.DefaultSensorStatus:
     return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
 
 
-def dataset_discovery(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
+def dataset_discovery(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
-    retention = materials.retention
+    retention = resources.retention
     found = _keys(retention)
     # Handed over at once: keys that a tick only requests cost the daemon a query each.
-    partitions = materials.names.datasets
+    partitions = resources.names.datasets
     have = set(context.instance.get_dynamic_partitions(partitions))
     unfit = [key for key in found.names if not is_valid_key(key)]
     new = [key for key in found.names if key not in have and key not in set(unfit)]
@@ -134,19 +134,19 @@ class _Seen:
         return _Seen(digest, self.change + 1 if self.change else int(now().timestamp()))
 
 
-def policy_files(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
+def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """When policy files change, has those datasets judged anew that the change can reach.
 
     Broken files fail the tick, each tick until they are mended; the policies in force stay.
     """
-    retention = materials.retention
+    retention = resources.retention
     seen = _Seen(**json.loads(context.cursor)) if context.cursor else _Seen()
     digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == seen.digest:
         return dg.SensorResult(skip_reason="The policy files are as they were.")
-    if run := evaluation_request(context.instance, materials):
+    if run := active_evaluation(context.instance, resources):
         # It may have loaded the files already; once it is over, the book says what is left to do.
-        return dg.SensorResult(skip_reason=f"The policy files changed; {active_runs(context, run, now())}")
+        return dg.SensorResult(skip_reason=f"The policy files changed; {explain_wait(context, run, now())}")
     at, found = now(), list_datasets(retention)
     with retention.ledger() as ledger:
         book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.evaluations.all()
@@ -209,20 +209,20 @@ class _Asked:
         return digest == self.digest and _AGAIN.before(at) < datetime.fromisoformat(self.at) <= at
 
 
-def sweep_tick(context: dg.SensorEvaluationContext, materials: dg.ResourceParam[Resources]) -> dg.SensorResult:
+def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
     """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way.
 
     What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
     is tried again once an hour. The cursor is what was there to do at the last time.
     """
     at = now()
-    with materials.retention.ledger() as ledger:
+    with resources.retention.ledger() as ledger:
         found = ledger.marks.to_sweep(at)
     if not found:
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
-    if run := is_active(context.instance, map(materials.names.of, _SWEEPING)):
-        return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {active_runs(context, run, at)}")
+    if run := active_run_of_jobs(context.instance, map(resources.names.of, _SWEEPING)):
+        return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {explain_wait(context, run, at)}")
     digest = _digest_of(found)
     if context.cursor and _Asked(**json.loads(context.cursor)).is_fresh(digest, at):
         words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."

@@ -1,0 +1,75 @@
+"""Definitions from settings: assets, checks, jobs, sensors, schedules and the resources of their steps.
+
+Loading needs no Java and opens no store: the Spark session starts when a step first asks for it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.dagster.assets.branch_views import branch_views
+from retention_assets.dagster.assets.candidate_marks import candidate_marks
+from retention_assets.dagster.assets.purge_report import purge_report
+from retention_assets.dagster.assets.retention_policies import retention_policies
+from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.assets.transaction_log import transaction_log
+from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
+from retention_assets.dagster.automation.schedules import schedules
+from retention_assets.dagster.automation.sensors import sensors
+from retention_assets.dagster.checks import asset_checks
+from retention_assets.dagster.jobs import jobs
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.operation_jobs import operation_jobs
+from retention_assets.dagster.step import Resources
+from retention_assets.environment import Environment
+from retention_assets.pipeline.spark import spark_conf
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.settings.model import Settings, load_settings
+
+ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
+
+
+def build_defs(
+    settings: Settings | None = None,
+    notify: Notify = log_notice,
+    key_prefix: str | Sequence[str] = (),
+    **overrides: Any,
+) -> dg.Definitions:
+    """Definitions from settings, fresh at each call.
+
+    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
+    `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
+    project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
+    `overrides` replace what runs are given: retention, pyspark, warehouse.
+    """
+    settings = settings or load_settings()
+    found = embedded_defs(settings, notify, key_prefix, **overrides)
+    if key_prefix or settings.dagster.key_prefix:
+        return found
+    # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
+    return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))
+
+
+def embedded_defs(
+    settings: Settings, notify: Notify = log_notice, key_prefix: str | Sequence[str] = (), **overrides: Any
+) -> dg.Definitions:
+    """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
+    names = Names.below(key_prefix or settings.dagster.key_prefix)
+    resources: dict[str, Any] = {
+        "retention": Environment(settings),
+        "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
+        "warehouse": Warehouse(root=str(settings.warehouse)),
+    }
+    of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
+    of_jobs = [*jobs(names), *operation_jobs(names)]
+    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
+    return dg.Definitions(
+        assets=of_assets,
+        asset_checks=asset_checks(names),
+        jobs=of_jobs,
+        sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
+        schedules=schedules(settings, names),
+        resources={names.resources: Resources(**{**resources, **overrides}, names=names)},
+    )
