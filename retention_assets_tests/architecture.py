@@ -8,160 +8,91 @@ A table that stops a good change is to be changed, in the same commit, with the 
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
 
 from retention_assets_tests.source import imports, literals, mentions, tree
 
 PACKAGE = "retention_assets"
 TESTS = "retention_assets_tests"
 
-# Who may import whom, by the first name below the package. A part may always import itself (but see SIBLINGS).
-_INPUT = {"document", "environment", "exchange", "in_force", "places", "policy", "problems", "settings"}
-_RUN = _INPUT | {
-    "assets",
-    "catalog",
-    "checks",
-    "clock",
-    "findings",
-    "frames",
-    "jobs",
-    "ledger",
-    "names",
-    "outcomes",
-    "partitions",
-    "resources",
-    "rulebook",
-    "schedules",
-    "sensors",
-    "looking",
-    "evaluation_loop",
-    "ticks",
-    "stores",
-    "sweep",
-}
-_SHOWN = {"explain", "preview", "tables"}
+# Who may import whom, by places below the package; a module belongs to the longest place that fits. Whoever is in a place may
+# always import it (but see SIBLINGS).
 IMPORTS: Mapping[str, set[str]] = {
     # Only when somebody asks for it: Dagster finds the component by the name of the package.
-    "__init__": {"component"},
-    "problems": set(),
+    "__init__": {"dagster"},
+    "errors": set(),
     "outcomes": set(),
-    "document": {"problems"},
-    "policy": {"document", "problems"},
-    "frames": {"policy", "problems"},
-    "places": {"problems"},
-    "environment": {"document", "places", "policy", "problems"},
-    "catalog": {"problems", "stores"},
-    "names": {"catalog", "problems"},
-    "settings": {"catalog", "document", "environment", "places", "policy", "problems", "stores"},
-    "clock": {"policy", "problems"},
-    "exchange": {"frames", "policy", "problems"},
-    "in_force": {"policy", "problems", "settings", "stores"},
-    "preview": {"frames", "in_force", "policy", "problems"},
-    "explain": {"frames", "in_force", "policy", "problems"},
-    "tables": {"explain", "frames", "policy", "preview", "problems"},
-    "ledger": {"clock", "outcomes", "places", "policy", "problems"},
-    "stores": {"clock", "exchange", "frames", "outcomes", "places", "policy", "problems"},
-    "housekeeping": {"frames", "ledger", "outcomes", "policy", "problems", "stores", "sweep"},
-    "rulebook": {"document", "in_force", "ledger", "policy", "settings", "stores"},
-    "sweep": {"frames", "in_force", "ledger", "outcomes", "policy", "problems", "rulebook", "settings", "stores"},
-    "day_report": {"ledger", "policy"},
-    "page_elements": {"policy"},
-    "plots": {"ledger", "page_elements", "tables"},
-    "report_page": {"day_report", "page_elements", "plots", "tables"},
-    "shown": {"frames", "ledger", "plots", "policy", "tables"},
-    "report_tables": {"day_report", "policy", "tables"},
-    "resources": _INPUT | {"clock", "frames", "ledger", "names", "outcomes", "partitions", "stores", "sweep"},
-    "partitions": {"names", "policy"},
-    "drafts": {"catalog", "names", "partitions", "resources"},
-    "by_hand": {"document", "policy", "problems"},
-    "assets": _INPUT
-    | {"clock", "day_report", "drafts", "findings", "frames", "ledger", "outcomes", "partitions", "report_page", "resources"}
-    | {"plots", "rulebook", "shown"}
-    | {"stores", "sweep"},
-    "findings": {"frames", "ledger", "resources"},
-    "checks": _RUN,
-    "jobs": _RUN,
-    "looking": {"frames", "policy", "resources", "stores", "sweep"},
-    "ticks": set(),
-    "evaluation_loop": {"clock", "looking", "resources", "rulebook", "ticks"},
-    "schedules": _RUN,
-    "sensors": _RUN,
-    "alerts": {"names", "places", "sensors"},
-    "act_jobs": {"names", "policy", "problems", "resources"},
-    "housekeeping_job": {"act_jobs", "clock", "housekeeping", "policy", "problems", "resources", "rulebook"},
-    "acts": _INPUT
-    | {"act_jobs", "by_hand", "housekeeping_job", "clock", "frames", "names", "partitions", "resources", "rulebook", "sweep"},
-    "definitions": _RUN | {"acts", "alerts"},
-    "component": {"alerts", "definitions", "document", "problems", "settings"},
-    "headless": {"definitions", "names", "policy", "settings"},
-    "demo": _RUN | _SHOWN | {"day_report", "definitions", "headless", "report_page"},
-    "ledger_tables": {"ledger", "policy", "tables"},
-    "commands": _SHOWN
-    | {
-        "by_hand",
-        "clock",
-        "demo",
-        "document",
-        "exchange",
-        "frames",
-        "in_force",
-        "ledger",
-        "ledger_tables",
-        "policy",
-        "problems",
-    }
-    | {
-        "day_report",
-        "headless",
-        "housekeeping",
-        "plots",
-        "report_page",
-        "report_tables",
-        "resources",
-        "settings",
-        "stores",
-        "sweep",
+    "settings.yaml": {"errors"},
+    "settings.urls": {"errors"},
+    "policy": {"errors", "settings.yaml"},
+    "clock": {"errors", "policy"},
+    "datasets": {"policy"},
+    "frames": {"errors", "policy"},
+    "exchange": {"errors", "frames", "policy"},
+    "sql": {"clock", "errors", "frames", "policy", "settings.urls"},
+    "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
+    "stores": {"clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.urls", "sql"},
+    "settings": {"errors", "policy", "settings.urls", "settings.yaml", "stores"},
+    "environment": {"ledger", "settings", "stores"},
+    "evaluation": {"datasets", "environment", "errors", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
+    "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
+    "report": {"ledger", "policy"},
+    "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
+    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
+    "operations": {
+        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings",
+        "settings.yaml", "stores", "sweep",
     },
-    "cli": {"commands", "problems"},
-}
+    "dagster": {
+        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "operations", "outcomes", "pipeline",
+        "policy", "render", "report", "settings", "settings.urls", "settings.yaml", "stores", "sweep",
+    },
+    "definitions": {"dagster"},
+    "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
+    "commands": {
+        "clock", "dagster", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger",
+        "operations", "policy", "render", "report", "settings", "settings.yaml", "stores", "sweep",
+    },
+    "cli": {"commands", "errors"},
+}  # fmt: skip
 
-# Parts whose modules know nothing of each other; the part's own __init__ may know them all.
-SIBLINGS = {"assets"}
+# Places whose modules know nothing of each other.
+SIBLINGS = {"dagster.assets"}
 
-# Pure parts name every package they build on; all of them may use the standard library.
+# Pure places name every package they build on; all of them may use the standard library.
 ALONE: Mapping[str, set[str]] = {
     "outcomes": set(),
-    "problems": set(),
+    "errors": set(),
+    "datasets": set(),
     "policy": {"lark", "pydantic", "pydantic_core"},
-    "frames": {"numpy", "pyarrow", "pyspark"},
+    "frames": {"numpy", "pyarrow"},
 }
 # What a frame would read or write with.
 IO = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib"} | {
     f"pyarrow.{name}" for name in ("csv", "dataset", "feather", "flight", "fs", "ipc", "json", "orc", "parquet")
 }
 
-# Libraries with few homes. For everything else in the package they do not exist.
-_DAGSTER = {
-    "act_jobs", "acts", "alerts", "assets", "checks", "component", "definitions", "demo", "drafts", "headless", "jobs", "names",
-    "partitions", "resources", "schedules", "sensors", "shown", "evaluation_loop", "ticks",
-    "housekeeping_job",
-}  # fmt: skip
+# Libraries with few homes, as places. For everything else in the package they do not exist.
 HOMES: Mapping[str, set[str]] = {
-    "dagster": _DAGSTER,
-    "dagster_pyspark": {"assets", "definitions", "resources"},
-    "pyspark": {"assets", "checks", "demo", "frames", "resources", "stores"},
-    "sqlalchemy": {"demo", "ledger", "stores", "sweep"},
+    "dagster": {"dagster", "definitions", "demo", "render.dagster"},
+    "dagster_pyspark": {"dagster"},
+    "pyspark": {"dagster", "demo", "pipeline"},
+    "sqlalchemy": {"demo", "ledger", "sql", "stores", "sweep"},
     "alembic": {"ledger"},
-    "adbc_driver_manager": {"ledger", "stores"},
-    "adbc_driver_postgresql": {"ledger", "stores"},
-    "adbc_driver_sqlite": {"ledger"},
-    "pyiceberg": {"demo", "stores"},
-    "fsspec": {"demo", "resources", "stores"},
+    "adbc_driver_manager": {"ledger", "sql", "stores"},
+    "adbc_driver_postgresql": {"sql"},
+    "adbc_driver_sqlite": {"sql"},
+    "pyiceberg": {"demo", "stores.iceberg"},
+    "fsspec": {"demo", "pipeline", "stores.files"},
+    "jinja2": {"render"},
 }
 
-# Who may delete besides the stores, by the full name of the module, and why.
+# Who may delete besides the delete modules of the stores, by the full name of the module, and why.
+DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.\w+\.delete(_\w+)?")
 MAY_DELETE: Mapping[str, str] = {
-    f"{PACKAGE}.resources.warehouse": "removes its own folders, to which no dataset points any more",
+    f"{PACKAGE}.pipeline.warehouse": "removes its own folders, to which no dataset points any more",
     f"{PACKAGE}.demo.environment": "builds the demonstration anew, below a folder that carries its marker",
 }
 DELETES = {
@@ -175,6 +106,18 @@ _FILES = {"fs", "filesystem", "os", "path"}
 _DELETES_SQL = re.compile(
     r"\b(DELETE\s+FROM|DROP\s+TABLE|TRUNCATE\s+TABLE)\b|(?:^|;)\s*(?i:delete\s+from|drop\s+table)\b|^rm(\s|$)"
 )
+# `delete` alone is also a word of the policy language (sweep.mode).
+_DELETES_BY_NAME = re.compile(rf"(\w+\.)*({'|'.join(sorted(DELETES - {'delete', 'rm'}))})")
+
+# The orders that a store takes, and the one module that gives each. Stores pass them on among their own parts.
+ORDERS: Mapping[str, str] = {
+    "sweep": f"{PACKAGE}.sweep.execute",
+    "expire": f"{PACKAGE}.sweep.execute",
+    "postpone": f"{PACKAGE}.sweep.postpone_expiry",
+}
+
+# Where names that PyIceberg keeps to itself are used, so that a new release of it is looked at in one place.
+PYICEBERG_PRIVATE = f"{PACKAGE}.stores.iceberg.pyiceberg_private"
 
 CLOCKS = (f"{PACKAGE}.clock", f"{TESTS}.test_clock")
 _TIMES = {"current_date", "current_timestamp", "localtimestamp", "now", "today", "unix_timestamp", "utcnow"}
@@ -193,29 +136,53 @@ def import_faults(text: str, module: str) -> list[str]:
     """Imports against the tables above, wherever in the module they stand and whatever they are for."""
     if not module.startswith(f"{PACKAGE}."):
         return []
-    part = _part(module)
-    if part not in IMPORTS:
-        return [f"{module} is of no part in the table of imports"]
-    return [f"{module}:{line} imports {target}" for line, target in imports(text, module) if not _allowed(module, part, target)]
+    if _place(module) is None:
+        return [f"{module} is in no place of the table of imports"]
+    return [f"{module}:{line} imports {target}" for line, target in imports(text, module) if not _allowed(module, target)]
 
 
-def _allowed(module: str, part: str, target: str) -> bool:
-    top = target.partition(".")[0]
+def _allowed(module: str, target: str) -> bool:
+    place, top = _place(module), target.partition(".")[0]
+    assert place is not None
     if top == TESTS:
         return False
     if top != PACKAGE:
-        pure = part not in ALONE or top in ALONE[part] or top in sys.stdlib_module_names
-        return part in HOMES.get(top, {part}) and pure and not (part == "frames" and _below(target, IO))
-    other = _part(target)
-    if other != part:
-        # What is no part is a name in the package's __init__, such as the version.
-        return other in IMPORTS[part] or other not in IMPORTS
-    return part not in SIBLINGS or module.split(".")[2] in ("__init__", *target.split(".")[2:3])
+        pure = place not in ALONE or top in ALONE[place] or top in sys.stdlib_module_names
+        at_home = top not in HOMES or _below(_inside(module), HOMES[top])
+        return at_home and pure and not (place == "frames" and _below(target, IO))
+    other = _place(target)
+    if other != place:
+        # What is in no place is a name in the package's __init__, such as the version.
+        return other is None or other in IMPORTS[place]
+    return not any(_below(_inside(module), [one]) and _below(_inside(target), [one]) for one in SIBLINGS)
+
+
+def circles(texts: Mapping[str, str]) -> list[str]:
+    """Modules that import themselves through others, whenever that happens: at the top or in a function."""
+    known = {name.removesuffix(".__init__") for name in texts}
+    graph: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        me = name.removesuffix(".__init__")
+        targets = {target if target in known else target.rpartition(".")[0] for _, target in imports(text, name)}
+        graph[me] = targets & known - {me}
+    return [module for module in sorted(graph) if module in _reached(graph, module)]
+
+
+def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        if (module := waiting.pop()) not in found:
+            found.add(module)
+            waiting += graph[module]
+    return found
 
 
 def deletion_faults(text: str, module: str) -> list[str]:
-    """Only stores delete: a name that deletes anything is a fault everywhere else, called or not."""
-    if not module.startswith(f"{PACKAGE}.") or _part(module) == "stores" or module in MAY_DELETE:
+    """Only delete modules of stores delete: a name that deletes anything is a fault everywhere else, called or not, and so is
+    one in a string, by which somebody else may be made to call it.
+    """
+    if not module.startswith(f"{PACKAGE}.") or DELETE_MODULES.fullmatch(module) or module in MAY_DELETE:
         return []
     faults = []
     for line, name in mentions(text, module):
@@ -223,7 +190,62 @@ def deletion_faults(text: str, module: str) -> list[str]:
         about_files = last == "remove" and owner.rpartition(".")[2].lower().strip("_") in _FILES
         if (last in DELETES or about_files) and name not in _DELETES_NOTHING:
             faults.append(f"{module}:{line} deletes: {name}")
-    return faults + [f"{module}:{line} deletes: {said!r}" for line, said in literals(text) if _DELETES_SQL.search(said)]
+    strings = (
+        (line, said) for line, said in literals(text) if _DELETES_SQL.search(said) or _DELETES_BY_NAME.fullmatch(said.strip())
+    )
+    return faults + [f"{module}:{line} deletes: {said!r}" for line, said in strings]
+
+
+def order_faults(text: str, module: str) -> list[str]:
+    """Only one module tells a store to sweep, and one to postpone: a call of that name, or the method of a store handed on."""
+    if not module.startswith(f"{PACKAGE}.") or module.startswith(f"{PACKAGE}.stores."):
+        return []
+    faults = []
+    called = {(node.func.lineno, node.func.attr) for node in ast.walk(tree(text)) if _is_method_call(node)}
+    for line, name in mentions(text, module):
+        owner, _, last = name.rpartition(".")
+        is_order = (line, last) in called or owner.rpartition(".")[2].lower().strip("_") in ("store", "stores", "?")
+        if last in ORDERS and is_order and module != ORDERS[last]:
+            faults.append(f"{module}:{line} gives an order to a store: {name}")
+    return faults
+
+
+def _is_method_call(node: ast.AST) -> TypeGuard[Any]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+
+
+def private_faults(text: str, module: str) -> list[str]:
+    """What PyIceberg does not promise to keep is used in one module: its private modules and names, and attributes of its
+    values (in the Iceberg store everything private that is not one's own is taken for such).
+    """
+    if not module.startswith(f"{PACKAGE}.") or module == PYICEBERG_PRIVATE:
+        return []
+    at_iceberg = module.startswith(f"{PACKAGE}.stores.iceberg.")
+    faults = []
+    for line, name in mentions(text, module):
+        parts = name.split(".")
+        # What one calls one's own begins behind self, and what belongs to a value of one's own behind its name.
+        theirs = parts[2:] if parts[0] in ("self", "cls") else parts[1:]
+        is_theirs = parts[0] == "pyiceberg" or (at_iceberg and parts[0] != PACKAGE)
+        if is_theirs and any(part.startswith("_") and not part.startswith("__") for part in theirs):
+            faults.append(f"{module}:{line} uses a private name of PyIceberg: {name}")
+    return faults
+
+
+def repeated_classes(texts: Mapping[str, str]) -> list[str]:
+    """Names of public classes that stand in more than one module of the package, with the modules."""
+    homes: dict[str, list[str]] = {}
+    for module, text in texts.items():
+        for node in tree(text).body if module.startswith(f"{PACKAGE}.") else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    return [f"{name}: {', '.join(sorted(modules))}" for name, modules in sorted(homes.items()) if len(modules) > 1]
+
+
+def crowded_folders(texts: Mapping[str, str], most: int = 18) -> list[str]:
+    """Folders of the package with more modules than anybody keeps in mind."""
+    sizes = Counter(module.rpartition(".")[0] for module in texts if module.startswith(f"{PACKAGE}."))
+    return [f"{folder}: {size} modules" for folder, size in sorted(sizes.items()) if size - 1 > most]
 
 
 def clock_faults(text: str, module: str) -> list[str]:
@@ -296,8 +318,16 @@ def loaded_by(module: str, texts: Mapping[str, str]) -> set[str]:
     return outside
 
 
-def _part(module: str) -> str:
-    return [*module.split("."), "__init__"][1]
+def _inside(module: str) -> str:
+    """A module's name below the package."""
+    return module.partition(".")[2] or "__init__"
+
+
+def _place(module: str) -> str | None:
+    """The longest place of the table that a module is in."""
+    parts = _inside(module).split(".")
+    places = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((place for place in places if place in IMPORTS), None)
 
 
 def _below(name: str, roots: Iterable[str]) -> bool:

@@ -85,7 +85,7 @@ class DatasetSweep:
     # What an earlier sweep had begun.
     _begun_earlier: frozenset[int] = frozenset()
 
-    def sweep(self) -> None:
+    def run(self) -> None:
         """What an earlier sweep left, then everything that is due."""
         dataset = self.lease.dataset
         if not is_current(self.store, self.reading):

@@ -49,7 +49,7 @@ def dry_run(
     ):
         copy_open_marks(ledger, copy, datasets)
         sweeper = Sweeper(copy, recording, Rulebook(copy, settings, files, ()), as_of, "rehearsal", wait=lambda *_: None)
-        results = tuple(sweeper.sweep(datasets))
+        results = tuple(sweeper.run(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)
     return DryRun(results, deleted, tuple(SparedMark(**row) for row in rows))

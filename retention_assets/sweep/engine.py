@@ -50,7 +50,7 @@ class Sweeper:
             wait=self.wait,
         )
 
-    def sweep(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
+    def run(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
         """Sweep what is due of some datasets, and what an earlier sweep left. One result for each."""
         # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
         self.ledger.reports.finish_done(self.holder)
@@ -90,7 +90,7 @@ class Sweeper:
         result = SweepResult(reading.dataset)
         try:
             with hold_lease(self.ledger, reading.dataset, self.holder) as lease:
-                DatasetSweep(self._context, store, lease, reading, result).sweep()
+                DatasetSweep(self._context, store, lease, reading, result).run()
         except Refused as fault:
             result.refused = str(fault)
         self.on_progress(result)

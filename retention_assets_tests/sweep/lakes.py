@@ -127,7 +127,7 @@ class Lake:
         with self.opened() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             stores = sweeper.pop("stores", self.stores)
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).sweep(ledger.marks.datasets_to_sweep(as_of))
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
             return {result.dataset: result for result in done}
 
     def statuses(self, dataset: str = "lake/d") -> dict[str, str]:

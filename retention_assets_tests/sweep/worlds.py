@@ -89,7 +89,7 @@ class World(ABC):
         """Sweep what is due."""
         rulebook = load_rulebook(ledger, self.settings, "test")
         sweeper = Sweeper(ledger, Environment(self.settings).stores(), rulebook, DUE, "test")
-        for result in sweeper.sweep(ledger.marks.datasets_to_sweep(DUE)):
+        for result in sweeper.run(ledger.marks.datasets_to_sweep(DUE)):
             assert result.refused is None, result.refused
             assert result.errors == []
 

@@ -81,7 +81,7 @@ class Cycle:
         with self.ledger() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             stores = sweeper.pop("stores", None) or Environment(self.settings).stores()
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).sweep(ledger.marks.datasets_to_sweep(as_of))
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
             return {result.dataset: result for result in done}
 
     def runs(self, as_of: datetime) -> dict[str, SweepResult]:
