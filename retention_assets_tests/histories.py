@@ -11,7 +11,8 @@ The notation. Parts stand between `|` or line ends; steps of a path between ` - 
     a,b: …                two branches on one head
     -: …                  a path without a branch: a deleted branch, a record
     T6:SNAPSHOT!@3d       ! is ABORTED, ? is OPEN, otherwise COMMITTED
-    @3d  @5d..3d          closed (an OPEN one: opened) 3 days ago; opened 5 and closed 3 days ago; an empty side is null
+    @3d  @5d..3d          closed (an OPEN one: opened) 3 days ago; opened 5 and closed 3 days ago; an empty side is null.
+                          An OPEN one with a time of closing is sound, and counts as not closed
     @+1d  @2026-01-31T12:00:00Z    in a day; at an instant
     ~1d  =10  [a,b]  [#3]  {type=PAYMENT,derived=true}    archived, bytes, file names, file count, attributes; in this order
     #v1=T2  #v1=T2@+3d    a tag that never expires; one that expires in 3 days
@@ -141,8 +142,8 @@ def _read_step(step: re.Match[str], parent: str | None, dataset: str, as_of: dat
     before, dots, after = step["times"].partition("..")
     opened = _read_time(before, as_of) if before else None
     closed = (_read_time(after, as_of) if after else None) if dots else (None if status == "OPEN" else opened)
-    if (status == "OPEN" and closed is not None) or (status == "COMMITTED" and closed is None):
-        raise ValueError(f"an OPEN step has no time of closing, a COMMITTED one has: {step[0]!r}")
+    if status == "COMMITTED" and closed is None:
+        raise ValueError(f"a COMMITTED step has a time of closing: {step[0]!r}")
     if opened is not None and closed is not None and closed < opened:
         raise ValueError(f"closed before opened: {step[0]!r}")
     files: list[str] | int | None = None
@@ -224,7 +225,8 @@ def _draw_step(row: Row, as_of: datetime) -> str:
         "" if row[column] is None else _draw_time(parse_instant(row[column]), as_of)
         for column in ("opened_at", "closed_at", "archived_at")
     )
-    times = opened if opened and (opened == closed or row["status"] == "OPEN") else f"{opened}..{closed}"
+    short = not closed if row["status"] == "OPEN" else opened == closed
+    times = opened if opened and short else f"{opened}..{closed}"
     text = f"{row['transaction']}:{row['type']}{status}@{times}"
     if archived:
         text += f"~{archived}"
@@ -287,7 +289,7 @@ def from_lines(lines: Iterable[str], *, as_of: datetime) -> list[History]:
 # --- random histories -------------------------------------------------------------------------------------------------
 # Every draw is such that the smallest one (0, the first of a list) is the plainest: Hypothesis shrinks towards it.
 
-_KINDS = ("branched",) * 15 + ("mixed", "mixed", "records", "records", "objects")
+_KINDS = ("branched",) * 15 + ("mixed", "mixed", "records", "records", "objects", "objects")
 _MIXES = (
     ("APPEND",),
     ("SNAPSHOT", "APPEND"),
@@ -295,6 +297,17 @@ _MIXES = (
     ("APPEND", "APPEND", "APPEND", "SNAPSHOT", "UPDATE", "DELETE"),
     ("SNAPSHOT", "APPEND", "UPDATE", "DELETE", "DELETE"),
 )
+# Few bytes, of which limits of policies.py are the sums; and sizes below, at and above 4 GiB, whose sums carry into the upper half
+# of 64 bits, and now and then out of it.
+SMALL = (1, 10, 10, 100, 0, None)
+SIZES: tuple[Sequence[int | None], ...] = (
+    SMALL,
+    SMALL,
+    (2**30, 3 * 2**30, 2**31, 2**32 - 1, 2**32, 1, None),
+    (3 * 2**30, 2**32 - 1, 10**18 - 1, 10**18 - 1),
+)
+# What a scan may have said of an OBJECT. Only the first, to the letter, says that nothing refers to it.
+_REFERENCED = ("false", "false", "true", None, "unknown", "", "False", "0")
 _NUDGES = (
     *(timedelta(0),) * 10, timedelta(hours=12), timedelta(hours=12), timedelta(microseconds=1), -timedelta(microseconds=1)
 )  # fmt: skip
@@ -317,6 +330,7 @@ def random_history(
     largest: int = 30,
     days: int = 12,
     kinds: Sequence[str] = _KINDS,
+    sizes: Sequence[Sequence[int | None]] = SIZES,
     odd: bool = False,
 ) -> History:
     """One sound history. `odd` also lets transactions and heads follow records, which DESIGN.md says nothing about."""
@@ -329,6 +343,7 @@ def random_history(
     aborted, opened = rng.choice(((0.0, 0.0), (0.1, 0.0), (0.08, 0.08), (0.25, 0.2)))
     clock = rng.choice(("forward", "forward", "any", "equal"))
     listing = rng.choice(("unknown", "names", "names", "count", "either"))
+    temper = rng.choice(sizes)
     # Often few days, so that many times are equal and a cut-off hits; now and then past a month, for calendar ages.
     span = rng.choice((days, days, 3, 33))
     latest = [rng.randint(0, span) for _ in range(size)]
@@ -352,7 +367,7 @@ def random_history(
             if parent in tips:
                 tips.remove(parent)
             tips.append(name)
-        rows.append(_random_row(rng, dataset, name, parent, type_, latest[position], aborted, opened, listing, as_of))
+        rows.append(_random_row(rng, dataset, name, parent, type_, latest[position], aborted, opened, listing, temper, as_of))
 
     names = [row["transaction"] for row in rows if odd or row["type"] not in ("RECORD", "OBJECT")]
     heads = _random_heads(rng, names, tips)
@@ -381,6 +396,7 @@ def _random_row(
     aborted: float,
     opened: float,
     listing: str,
+    sizes: Sequence[int | None],
     as_of: datetime,
 ) -> Row:
     status = "ABORTED" if _chance(rng, aborted) else "OPEN" if _chance(rng, opened) else "COMMITTED"
@@ -390,6 +406,9 @@ def _random_row(
     if status != "COMMITTED" and _chance(rng, 0.12):
         # Sound by the list of faults, and what a store that lost a time would say.
         start, closed = rng.choice(((None, closed), (start, None), (None, None)))
+    if status == "OPEN" and _chance(rng, 0.2):
+        # Sound as well: it is not closed, whatever its row says.
+        closed = end
     files: list[str] | int | None = None
     if listing in ("names", "either"):
         files = sorted(rng.sample("abcde", rng.choice((1, 1, 2, 3, 0))))
@@ -400,6 +419,9 @@ def _random_row(
     if type_ in ("RECORD", "OBJECT") or _chance(rng, 0.05):
         if (journey := rng.choice(("PAYMENT", "RECALL", None))) is not None:
             attributes["type"] = journey
+        # Now and then of a RECORD, too, where it says nothing.
+        if (type_ == "OBJECT" or _chance(rng, 0.2)) and (said := rng.choice(_REFERENCED)) is not None:
+            attributes["referenced"] = said
         if _chance(rng, 0.5):
             archived = _ago(rng, as_of, rng.randint(0, days_ago))
     return {
@@ -411,7 +433,7 @@ def _random_row(
         "opened_at": None if start is None else text_of(start),
         "closed_at": None if closed is None else text_of(closed),
         "archived_at": None if archived is None else text_of(archived),
-        "bytes": rng.choice((1, 10, 10, 100, 0, None)),
+        "bytes": rng.choice(sizes),
         "files": files,
         "attributes": attributes,
     }

@@ -4,7 +4,7 @@ Belongs here: the meaning of the rules, slow and obvious, on dicts, lists and lo
 Does not belong here: anything shared with the kernel beyond the policy model it takes as input (Duration, globs), and
 anything clever. Where the page is silent, the reading taken is said in a comment at the line that takes it.
 
-`where` and `unreferenced` are not here: the first has a language of its own, the second needs to know what is retained.
+`where` is not here: it has a language of its own.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -188,7 +188,8 @@ def _in_order(history: History) -> dict[str, Transaction]:
             type=row["type"],
             status=row["status"],
             opened_at=_instant(row["opened_at"]),
-            closed_at=_instant(row["closed_at"]),
+            # "closed_at is null while OPEN": what the row of an OPEN one says all the same is not believed.
+            closed_at=None if row["status"] == "OPEN" else _instant(row["closed_at"]),
             archived_at=_instant(row["archived_at"]),
             bytes=row["bytes"] or 0,
             # A count of files names none of them, not even a count of 0.
@@ -349,13 +350,16 @@ def _own_agrees(facts: Facts, one: Transaction, branches: Collection[str], as_of
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     """Whether the policy selects it, whatever protects it."""
     select, scope = policy.select, policy.branches
-    if select.where is not None or select.unreferenced is not None:
-        raise NotImplementedError(f"{policy.name}: `where` and `unreferenced` have no oracle")
+    if select.where is not None:
+        raise NotImplementedError(f"{policy.name}: `where` has no oracle")
     if not _chosen(policy.datasets, facts.history):
         return False
     if select.status is not None and one.status not in select.status:
         return False
     if select.types is not None and one.type not in select.types:
+        return False
+    # Nothing retained refers to it only where a scan said so in this very word.
+    if select.unreferenced and (one.type != "OBJECT" or one.attributes.get("referenced") != "false"):
         return False
     if one.independent:
         return _selects_independent(select, facts, one, as_of)
@@ -441,13 +445,13 @@ def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: 
     ]
 
 
-def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime) -> bool:
-    """Whether what the policy alone would mark is strictly over one of its limits."""
+def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime, known: Collection[str]) -> bool:
+    """Whether what the policy alone would newly mark is strictly over one of its limits."""
     if policy.limits is None:
         return False
     count = size = 0
     for one in facts.log.values():
-        if not _selects(policy, facts, one, as_of):
+        if one.name in known or not _selects(policy, facts, one, as_of):
             continue
         if _holds_on(holds, facts.history, one, as_of) or facts.tags_of(one):
             continue
@@ -464,10 +468,12 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
     )
 
 
-def verdicts(history: History, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> dict[str, Verdict]:
-    """The verdict of every transaction; the policies are in their order of credit."""
+def verdicts(
+    history: History, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: Collection[str] = ()
+) -> dict[str, Verdict]:
+    """The verdict of every transaction; the policies are in their order of credit. `known`: marked or swept before."""
     facts = Facts(history, as_of)
-    over = [policy.name for policy in policies if _over_limit(policy, facts, holds, as_of)]
+    over = [policy.name for policy in policies if _over_limit(policy, facts, holds, as_of, known)]
     return {name: _verdict(facts, one, policies, over, holds, as_of) for name, one in facts.log.items()}
 
 
@@ -484,10 +490,15 @@ def _verdict(
     held_by = _holds_on(holds, facts.history, one, as_of)
     allowed = [policy for policy in selecting if not latest or policy.latest_view == "allow"]
     within = [policy for policy in allowed if policy.name not in over]
-    credit = within[0] if within else selecting[0]
+    # A policy that purges a realm is the system's own, and comes before all others.
+    purging = [policy for policy in within if policy.name.startswith("::realm/")]
+    credit = purging[0] if purging else within[0] if within else selecting[0]
     also = tuple(policy.name for policy in selecting if policy is not credit)
 
-    spared_by: set[Witness] = {("TAG", tag) for tag in tags} | {("HOLD", name) for name in held_by}
+    spared_by: set[Witness] = {("HOLD", name) for name in held_by}
+    if not purging:
+        # "A purge goes over tags": only a hold keeps anything of the realm.
+        spared_by |= {("TAG", tag) for tag in tags}
     if latest and not allowed:
         spared_by |= {("LATEST_VIEW", branch) for branch in latest}
     if not within:

@@ -1,22 +1,29 @@
-"""Random policies and holds, as the mappings that a YAML file would hold.
+"""Random policies and holds, as the mappings that a YAML file would hold, and what a ledger may know of some histories.
 
-Belongs here: one random construction over every key that decides (section 5 of DESIGN.md), in bulk and for Hypothesis.
-Does not belong here: `where` and `unreferenced`, which have no oracle; keys that decide nothing about a verdict (sweep).
+Belongs here: one random construction over every key that decides (section 5 of DESIGN.md), in bulk and for Hypothesis; purges of
+realms, which are policies of the system's own; what is marked or swept already.
+Does not belong here: `where`, which has no oracle; keys that decide nothing about a verdict (sweep).
 
 Ages, names and globs are those of histories.py, so that cut-offs fall on times and scopes on branches.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Given
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
-from retention_assets.policy.durations import text_of
-from retention_assets_tests.histories import AS_OF, BRANCH_NAMES
+from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.purge import purge_of
+from retention_assets_tests.histories import AS_OF, BRANCH_NAMES, History
 
 Mapping = dict[str, Any]
+# By dataset the transactions that are marked or swept already.
+Known = Given[str, frozenset[str]]
 
 _AGES = ("1d", "2d", "3d", "4d", "5d", "7d", "10d", "2w", "36h", "60h", "12h", "P2DT12H", "1mo", "P1M", "90s")
 _DATASETS = (["*"], ["*"], ["*"], ["lake/*"], ["lake/raw.*", "ice/*"], ["*/[rg]*"], ["ice/m?d.*", "lake/d"])
@@ -31,7 +38,17 @@ _LINES = (
     "older_than", "older_than", "older_than", "beyond", "beyond", "in_views_older_than", "in_views_older_than", "superseded",
     "superseded", "status", "types",
 )  # fmt: skip
-_RECORD_LINES = ("terminal_only", "terminal_only", "older_than", "archived_before_purge", "status")
+_RECORD_LINES = (
+    "terminal_only",
+    "terminal_only",
+    "older_than",
+    "archived_before_purge",
+    "status",
+    "unreferenced",
+    "unreferenced",
+)
+# Sums of the sizes of histories.py, those whose lower halves carry among them: three times 3 GiB are 9 GiB.
+_BYTES = (2**30, 2**32 - 1, 2**32, 6 * 2**30, 9 * 2**30, 9 * 2**30 - 1, 2**62)
 
 
 def _chance(rng: random.Random, probability: float) -> bool:
@@ -107,7 +124,7 @@ def _select(rng: random.Random) -> str | Mapping:
             lines[line] = _beyond(rng)
         elif line == "in_views_older_than":
             lines[line] = rng.choice(_AGES)
-        elif line == "superseded":
+        elif line in ("superseded", "unreferenced"):
             lines[line] = True
         elif line == "status":
             lines[line] = rng.choice(_STATUS_LISTS)
@@ -148,11 +165,17 @@ def random_policy(rng: random.Random, name: str) -> Mapping:
     if _chance(rng, 0.25):
         policy["latest_view"] = "allow"
     if _chance(rng, 0.25):
-        policy["limits"] = rng.choice(
-            ({"transactions": 2}, {"transactions": 5}, {"bytes": 20}, {"bytes": 110}, {"fraction": 0.1}, {"fraction": 0.3},
-             {"fraction": 0.5}, {"fraction": 0.2}, {"fraction": 1}, {"transactions": 4, "bytes": 200, "fraction": 0.7})
-        )  # fmt: skip
+        policy["limits"] = random_limits(rng)
     return policy
+
+
+def random_limits(rng: random.Random) -> Mapping:
+    """Limits so tight that random histories pass them."""
+    large = {"bytes": rng.choice(_BYTES)}
+    return rng.choice(
+        ({"transactions": 2}, {"transactions": 5}, {"bytes": 20}, {"bytes": 110}, {"fraction": 0.1}, {"fraction": 0.3},
+         {"fraction": 0.5}, {"fraction": 0.2}, {"fraction": 1}, {"transactions": 4, "bytes": 200, "fraction": 0.7}, large, large)
+    )  # fmt: skip
 
 
 def random_policies(rng: random.Random, n: int, *, prefix: str = "p") -> list[Mapping]:
@@ -175,6 +198,34 @@ def random_holds(rng: random.Random, n: int, *, as_of: datetime = AS_OF, prefix:
             hold["until"] = text_of(ends)
         found.append(hold)
     return found
+
+
+def with_purges(rng: random.Random, rules: Sequence[Policy]) -> list[Policy]:
+    """The policies of a book, and now and then the purge of a realm or two, wherever among them."""
+    found = list(rules)
+    for realm in ("acme", "globex"):
+        if _chance(rng, 0.15):
+            found.insert(rng.randint(0, len(found)), purge_of(realm, Duration(days=7)))
+    return found
+
+
+def random_known(rng: random.Random, drawn: Iterable[History]) -> Known:
+    """What is marked or swept of some datasets: some of them whole, of others nothing, and what the log does not have any more."""
+    found: dict[str, frozenset[str]] = {"lake/gone": frozenset({"T1", "T2", "T3"})}
+    for one in drawn:
+        names = [row["transaction"] for row in one.transactions]
+        share = rng.choice((0.0, 0.0, 0.3, 0.7, 1.0))
+        known = {name for name in names if _chance(rng, share)} | set(rng.choice(((), (), ("T99",))))
+        if known:
+            found[one.dataset] = frozenset(known)
+    return found
+
+
+def known_table(known: Known) -> pa.Table:
+    """The same as the table that the ledger hands over, in no order of datasets."""
+    pairs = sorted(((dataset, name) for dataset, names in known.items() for name in names), key=lambda pair: pair[::-1])
+    columns = [pa.array([dataset for dataset, _ in pairs], pa.string()), pa.array([name for _, name in pairs], pa.string())]
+    return pa.table(columns, names=["dataset", "transaction"])
 
 
 def policies(most: int = 4) -> st.SearchStrategy[list[Mapping]]:

@@ -115,7 +115,7 @@ class DatasetSweep:
         for batch in self._batches(rows.filter(pc.invert(_among(rows, self._done))), left):
             if self.context.stop.is_set():
                 return
-            self._recheck_if_changed(left, spare)
+            self._recheck_if_changed(left, spare, self.store.capabilities.guards)
             # What waits to expire is given its time once more: whoever began it may not have come to it.
             self._settle(self._execute(self._justified_targets(batch), batch.sweep))
             self._done |= batch.targets.keys()
@@ -134,10 +134,13 @@ class DatasetSweep:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
         self._recheck(due, self._spare)
         plan = self._plan(due)
+        # The notes are younger than the reading: what changed in between, they have as it is now.
+        guarded = False
         for batch in self._batches(self.context.ledger.sweeps.planned(plan), due):
             if self.context.stop.is_set():
                 return
-            self._recheck_if_changed(due, self._spare)
+            self._recheck_if_changed(due, self._spare, guarded)
+            guarded = self.store.capabilities.guards
             targets = self._justified_targets(batch)
             begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
             self._settle(self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
@@ -163,11 +166,10 @@ class DatasetSweep:
         if fault := self.context.independent_check.fault(self.reading.log, goes, self.store.capabilities.log_is_complete):
             raise Refused(fault)
 
-    def _recheck_if_changed(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
-        """Check again if the store or people say something new since."""
-        if self.protections == self.context.recheck.protections() and (
-            self.store.capabilities.guards or is_current(self.store, self.reading)
-        ):
+    def _recheck_if_changed(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None], guarded: bool) -> None:
+        """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
+        unchanged = self.protections == self.context.recheck.protections()
+        if unchanged and (guarded or is_current(self.store, self.reading)):
             return
         self._read_again()
         if self.reading.fault:

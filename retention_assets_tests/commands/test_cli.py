@@ -377,7 +377,10 @@ def test_preview_and_explain_agree_about_every_transaction(run: Run) -> None:
     drawn = history(f"{DEMONSTRATION}  |  -: T2 - L:APPEND@50d  |  -: T4 - O:APPEND?@1d  |  -: R:RECORD@90d  |  #v1=T3")
     options = write(drawn)
     _, out, _ = run("preview", *options, "--format", "json")
-    for row in json.loads(out)["transactions"]:
+    rows = json.loads(out)["transactions"]
+    assert sorted(row["transaction"] for row in rows) == sorted(row["transaction"] for row in drawn.transactions)
+    assert {row["verdict"] for row in rows} == {"mark", "spare", "keep", "open"}
+    for row in rows:
         _, told, _ = run("explain", "lake/d", row["transaction"], *options, "--format", "json")
         found = json.loads(told)
         assert {key: found[key] for key in ("verdict", "policy", "also", "reasons")} == {

@@ -4,6 +4,7 @@ Belongs here: checks as Dagster and the command line see them. The invariants of
 views in frames/views/test_latest_views.py.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -116,6 +117,10 @@ def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_la
     assert evaluations(done).keys() == everything
     assert failed(done) == set()
     assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
+    # A log that was read anew, and not judged yet, has transactions without verdicts: no fault of what was judged before.
+    line = {"dataset": "lake/e", "transaction": "A4", "type": "APPEND", "status": "OPEN", "opened_at": text_of(DUE)}
+    lake._log("lake/e", [json.dumps(line)])
+    assert read_anew(lake, instance, "lake/e").success
     alone = checks_alone(lake, instance)
     assert alone.success
     assert set(evaluations(alone)) == everything
@@ -144,6 +149,17 @@ def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_la
     assert [record.data for record in table.records] == [
         {"dataset": "lake/d", "violations": 1, "what": "2 verdicts for 3 transactions"}
     ]
+
+
+def read_anew(lake: Lake, instance: dg.DagsterInstance, dataset: str) -> dg.ExecuteInProcessResult:
+    """The log of one dataset, and nothing else."""
+    instance.add_dynamic_partitions("datasets", [dataset])
+    return build_defs(lake.settings).resolve_implicit_global_asset_job_def().execute_in_process(
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        instance=instance,
+        asset_selection=[dg.AssetKey("transaction_log")],
+        partition_key=dataset,
+    )  # fmt: skip
 
 
 def break_warehouse(lake: Lake) -> None:
@@ -175,10 +191,13 @@ def broken_frame(lake: Lake, monkeypatch: pytest.MonkeyPatch, brk: Callable[[pa.
     monkeypatch.setattr(candidate_marks, "run_stage", broken)
 
 
-def head_too(marks: pa.Table) -> pa.Table:
-    """Also what readers of lake/d need."""
-    mine = marks.filter(pc.equal(marks["dataset"], "lake/d")).slice(0, 1).to_pylist()
-    more = [{**row, "transaction": "S3"} for row in mine]
+def heads_too(marks: pa.Table) -> pa.Table:
+    """Also what readers of lake/d and lake/e need. The latter says that its policy may mark there, which is not so."""
+    more = [
+        {**row, "transaction": "S3", "reason": reason}
+        for dataset, reason in (("lake/d", "SELECTED"), ("lake/e", "LATEST_VIEW_ALLOWED"))
+        for row in marks.filter(pc.equal(marks["dataset"], dataset)).slice(0, 1).to_pylist()
+    ]
     return pa.concat_tables([marks, pa.Table.from_pylist(more, schema=marks.schema)])
 
 
@@ -188,15 +207,21 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
 ) -> None:
     """Marks of an earlier evaluation are due: they stay as well, in the same run and in a sweep that is launched alone."""
     lake.marks()
+    # A policy that may mark in latest views, and does, is no fault.
+    lake.has("main: F1:SNAPSHOT@90d=10", "lake/f")
+    lake.says(f"{OLD}, {{name: may, datasets: {{include: ['lake/f']}}, select: {{older_than: 30d}}, latest_view: allow}}")
     before = lake.left()
     with monkeypatch.context() as patch:
-        broken_frame(lake, patch, head_too)
+        broken_frame(lake, patch, heads_too)
         ran = run_job(lake.settings, "cycle", DUE)
     assert [trouble.partition(":")[0] for trouble in ran.troubles] == [
         "check latest_view_is_never_marked of candidate_marks failed"
     ]
-    assert "lake/d: S3 is in the latest view of branch main, and policy old marked it" in ran.troubles[0]
+    for dataset in ("lake/d", "lake/e"):
+        assert f"{dataset}: S3 is in the latest view of branch main, and policy old marked it" in ran.troubles[0]
+    assert "2 violations in 2 datasets" in ran.troubles[0]
     assert "swept_transactions" not in ran.said
+    assert lake.statuses("lake/f") == {"F1": "MARKED"}
     assert lake.left() == before
     alone = run(lake, "sweep", instance, DUE)
     assert not alone.success
@@ -287,7 +312,7 @@ def test_a_failed_check_of_an_asset_stops_the_asset_that_builds_on_it(
     """The same through partitions, in one ranged run."""
     lake.marks()
     before = lake.left()
-    broken_frame(lake, monkeypatch, head_too)
+    broken_frame(lake, monkeypatch, heads_too)
     instance.add_dynamic_partitions("datasets", ["lake/d", "lake/e"])
     names = ["transaction_log", "retention_policies", "candidate_marks", "swept_transactions"]
     config = {"config": {"as_of": text_of(DUE)}}

@@ -91,7 +91,7 @@ def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> N
 def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None:
     """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
     settings = load_settings(build_environment(tmp_path / "demo"))
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         job = build_defs(settings).resolve_job_def("evaluate")
         assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
         seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
@@ -139,7 +139,7 @@ def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spa
     keys = [f"lake/d{number}" for number in range(4)]
     for key in keys:
         lake.has(SOME, key)
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", keys)
         assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake/d2").success
         assert metadata(instance, "transaction_log")["datasets"].value == 1
@@ -166,7 +166,7 @@ def marked(lake: Lake) -> set[str]:
 def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, spark: object) -> None:
     """Each run writes a folder of its own; judging alone takes every dataset from the newest folder that has it."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
         for key in ("lake/a", "lake/b", "lake/a"):
             assert materialize(lake, instance, "transaction_log", as_of="", partition_key=key).success
@@ -182,7 +182,7 @@ def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path,
     """Each op has its own `datasets`: what this run has read besides is not marked."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
     ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
         ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), judged=["lake/[ac]"], tags=ranged)
         assert ran.success
@@ -201,7 +201,7 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
     with lake.opened() as ledger:
         ledger.realms.change("acme", "PURGING", "ann", "contract over")
     statuses = []
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         for _ in range(2):
             job = build_defs(lake.settings).resolve_job_def("cycle")
             assert job.execute_in_process(
@@ -216,7 +216,7 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
 @pytest.mark.spark
 def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/gone"])
         result = materialize(lake, instance, "transaction_log", as_of="", partition_key="lake/gone")
     assert not result.success
@@ -228,7 +228,7 @@ def test_partitions_may_be_stores(tmp_path: Path, spark: object) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
     file = lake.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake"])
         assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake").success
     assert marked(lake) == {"lake/a", "lake/b"}
@@ -237,7 +237,7 @@ def test_partitions_may_be_stores(tmp_path: Path, spark: object) -> None:
 def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
     """Launched alone on a fresh instance."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a"])
         result = materialize(lake, instance, "branch_views", as_of="", partition_key="lake/a")
     assert not result.success

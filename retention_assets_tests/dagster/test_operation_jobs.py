@@ -24,7 +24,8 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
+    """In memory: one on disk takes longer to make than an act."""
+    with dg.DagsterInstance.ephemeral() as made:
         yield made
 
 
@@ -137,6 +138,15 @@ def test_a_hold_keeps_and_its_release_lets_go(lake: Lake, instance: dg.DagsterIn
     assert [deed for deed, *_ in deeds(lake)] == ["HOLD", "RELEASE"]
 
 
+def test_a_hold_of_some_transactions_is_answered_for_by_its_owner(lake: Lake, instance: dg.DagsterInstance) -> None:
+    own = {"reason": "a test", "actor": " ann ", "owner": " bob "}
+    shown = done(lake, instance, "hold", name="audit", datasets=["lake/*"], transactions=["S1"], **own)
+    assert "(owner bob)" in shown["holds"]
+    assert deeds(lake) == [("HOLD", "ann", "a test")]
+    assert lake.marks() == 2
+    assert lake.statuses("lake/a") == {"S2": "MARKED"}
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -157,7 +167,7 @@ def test_a_hold_that_cannot_be_is_refused(lake: Lake, instance: dg.DagsterInstan
 
 
 def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake, instance: dg.DagsterInstance) -> None:
-    ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a"], **WHY})
+    ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
     assert ran.success
     said = [entry.user_message for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
     assert said == ["store 'laek' of 'laek/a' is not in the settings. Did you mean lake?"]
@@ -226,7 +236,12 @@ def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
 
 
 def test_a_policy_is_revoked_and_its_marks_stay_counted(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.has(SOME, "lake/c")
+    lake.says(
+        f"{OLD.replace('lake/*', 'lake/[ab]')}, {{name: other, datasets: {{include: ['lake/c']}}, select: {{older_than: 30d}}}}"
+    )
     lake.marks()
+    assert done(lake, instance, "policy_revoke", name="other", **WHY)["orphaned_marks"] == 2
     shown = done(lake, instance, "policy_revoke", name="old", **WHY)
     assert shown == {"name": "old", "version": 2, "written_by": "ann", "revoked": True, "orphaned_marks": 4}
     assert "No policy named old is in force" in refusal(lake, instance, "policy_revoke", name="old", **WHY)

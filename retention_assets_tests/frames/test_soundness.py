@@ -86,8 +86,16 @@ FAULTS = {
     "no-status": ([transaction("T1", status=None)], "unknown status", "T1"),
     "null-id": ([T1, transaction(None)], "missing id", None),
     "no-id": ([T1, transaction(...)], "missing id", None),
+    # Each word of a transaction alone shows that a line was meant to be one: it is no word about the dataset.
+    **{
+        f"no-id-but-{key}": ([T1, {"dataset": "lake/d", key: value}], "missing id", None)
+        for key, value in (("type", "APPEND"), ("status", "OPEN"), ("opened_at", AT), ("closed_at", AT), ("parent", "T1"), ("parent", None))
+    },
+    "no-id-but-both-times": ([T1, {"dataset": "lake/d", "opened_at": AT, "closed_at": LATER}], "missing id", None),
+    "no-id-but-a-time-and-attributes": ([T1, {"dataset": "lake/d", "closed_at": AT, "attributes": {"tier": "a"}}], "missing id", None),
     "empty-id": ([T1, transaction("")], "missing id", ""),
     "branch-without-a-name": ([T1, branch("", "T1")], "missing id", None),
+    "tag-without-a-name": ([T1, tag("", "T1")], "missing id", None),
     "head-without-a-branch": ([T1, {"dataset": "lake/d", "head": "T1"}], "missing id", None),
     "closed-before-opened": ([transaction("T1", opened_at=LATER, closed_at=AT)], "closed before opened", "T1"),
     "aborted-before-opened": (
@@ -98,6 +106,11 @@ FAULTS = {
     "record-without-closed-at": ([transaction("T1", type="RECORD", closed_at=None)], "COMMITTED without closed_at", "T1"),
     "negative-bytes": ([transaction("T1", bytes=-1)], "negative bytes", "T1"),
     "negative-files": ([transaction("T1", files=-1)], "negative files", "T1"),
+    "open-closed-before-opened": ([transaction("T1", status="OPEN", opened_at=LATER, closed_at=AT)], "closed before opened", "T1"),
+    "record-closed-before-opened": ([transaction("T1", type="RECORD", opened_at=LATER, closed_at=AT)], "closed before opened", "T1"),
+    "transaction-and-tag-in-a-line": ([T1, transaction("T2", tag="v1", head="T1")], "a line that is more than one thing", "T2"),
+    "branch-and-tag-in-a-line": ([T1, {**branch("main", "T1"), "tag": "v1"}], "a line that is more than one thing", None),
+    "three-things-in-a-line": ([T1, {**transaction("T2"), **branch("main", "T1"), "tag": "v1"}], "a line that is more than one thing", "T2"),
     "two-things-in-a-line": ([T1, transaction("T2", branch="main", head="T1")], "a line that is more than one thing", "T2"),
     "two-lines-that-contradict-each-other": (
         [T1, {"dataset": "lake/d", "attributes": {"tier": "a"}}, {"dataset": "lake/d", "attributes": {"tier": "b"}}],
@@ -130,13 +143,14 @@ def test_what_is_odd_but_sound_is_read(tmp_path: Path) -> None:
         transaction("a", status="ABORTED", closed_at=None),
         transaction("b", status="OPEN", closed_at=None, opened_at=None),
         transaction("c", closed_at=AT, bytes=0, files=0),
+        transaction("d", status="OPEN", parent="b"),
         branch("main", "a"), branch("x", "a"), tag("main", "a"), tag("old", "c", expires_at=AT),
     )  # fmt: skip
     assert log.datasets.to_pylist() == [
-        {"dataset": "lake/d", "transactions": 3, "attributes": [], "fault": None, "fault_transaction": None}
+        {"dataset": "lake/d", "transactions": 4, "attributes": [], "fault": None, "fault_transaction": None}
     ]
     rows = log.transactions.to_pylist()
-    assert [(row["heads"], row["tags"]) for row in rows] == [(["main", "x"], ["main"]), ([], []), ([], ["old"])]
+    assert [(row["heads"], row["tags"]) for row in rows] == [(["main", "x"], ["main"]), ([], []), ([], ["old"]), ([], [])]
 
 
 # --- parents and ordinals ---

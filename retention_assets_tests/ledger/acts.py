@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-from sqlalchemy import text
+from sqlalchemy import Update, text
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
@@ -71,7 +71,7 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     return lease
 
 
-def by_hand(ledger: Ledger, statement: str) -> int:
+def by_hand(ledger: Ledger, statement: str | Update) -> int:
     """What somebody does to the database past the ledger; the rows that it changed."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        return connection.execute(text(statement)).rowcount
+        return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount

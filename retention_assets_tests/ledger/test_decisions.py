@@ -4,9 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.realms import Realm
+from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
@@ -69,6 +72,14 @@ def test_a_visibility_mark_only_rises(ledger: Ledger) -> None:
     assert ledger.verify().rows == 2
 
 
+def test_a_visibility_mark_is_that_of_its_dataset(ledger: Ledger) -> None:
+    for dataset, days in (("lake/d", 1), ("lake/e", 2), ("lake/d", 3), ("lake/e", 1)):
+        ledger.visibility.raise_to(dataset, T0 + days * DAY, "ann")
+    assert ledger.visibility.of_all() == {"lake/d": T0 + 3 * DAY, "lake/e": T0 + 2 * DAY}
+    assert ledger.visibility.of_all(["lake/e", "lake/f"]) == {"lake/e": T0 + 2 * DAY}
+    assert [ledger.visibility.of(one) for one in ("lake/d", "lake/f")] == [T0 + 3 * DAY, None]
+
+
 def test_a_fast_clock_cannot_hide_the_current_view(ledger: Ledger) -> None:
     assert ledger.visibility.advance("lake/d", T0 + 1000 * DAY, WEEKS, T0, "ann") == T0
     assert ledger.visibility.advance("lake/e", T0, WEEKS, T0, "ann") == T0 - 14 * DAY
@@ -113,6 +124,49 @@ def test_holds_have_names_of_their_own_and_reasons(ledger: Ledger) -> None:
         ledger.holds.release("legal", "ann", "")
 
 
+FAR = "2999-01-01T00:00:00Z"
+
+
+def rows_of(ledger: Ledger, name: str) -> list[tuple[str, str | None, str | None]]:
+    """What is kept of all holds of a name: who placed it, who ended it and why."""
+    columns = (HOLDS.c.placed_by, HOLDS.c.released_by, HOLDS.c.release_reason)
+    with ledger.database.reading() as connection:
+        return [
+            tuple(row) for row in connection.execute(select(*columns).where(HOLDS.c.name == name).order_by(HOLDS.c.placed_by))
+        ]
+
+
+@pytest.mark.parametrize("first", [None, FAR], ids=["no end", "an end to come"])
+@pytest.mark.parametrize("second", [None, FAR, "2999-01-02T00:00:00Z"], ids=["no end", "the same end", "a later end"])
+def test_a_hold_that_is_in_force_is_not_replaced(ledger: Ledger, first: str | None, second: str | None) -> None:
+    ledger.holds.place(hold(until=first), "ann")
+    ledger.holds.place(hold("other", FAR), "ann")
+    with pytest.raises(Refused, match="A hold named legal is in force"):
+        ledger.holds.place(hold(until=second, reason="case 8"), "bob")
+    assert ledger.holds.in_force(T0) == [hold(until=first), hold("other", FAR)]
+    assert rows_of(ledger, "legal") == [("ann", None, None)]
+    assert ledger.verify().rows == 2
+
+
+def test_a_hold_that_ended_by_itself_gives_its_own_name_free_and_no_other(ledger: Ledger) -> None:
+    past = "2026-01-02T00:00:00Z"
+    for name, until in (("legal", past), ("ended", past), ("other", FAR), ("endless", None)):
+        ledger.holds.place(hold(name, until), "ann")
+    ledger.holds.release("legal", "bob", "case closed")
+    ledger.holds.place(hold(until=past), "cem")
+    ledger.holds.place(hold(until=FAR), "dan")
+    assert rows_of(ledger, "legal") == [
+        ("ann", "bob", "case closed"),
+        ("cem", "::until", "It ended by itself."),
+        ("dan", None, None),
+    ]
+    assert [rows_of(ledger, name) for name in ("ended", "other", "endless")] == [[("ann", None, None)]] * 3
+    ledger.holds.release("legal", "eve", "case closed")
+    assert rows_of(ledger, "legal")[1:] == [("cem", "::until", "It ended by itself."), ("dan", "eve", "case closed")]
+    assert [one.name for one in ledger.holds.in_force(T0)] == ["ended", "endless", "other"]
+    assert [one.name for one in ledger.holds.in_force(LATER)] == ["endless", "other"]
+
+
 def test_the_life_of_a_realm(ledger: Ledger) -> None:
     assert ledger.realms.of("acme").status == "ACTIVE"
     ledger.realms.change("acme", "INACTIVE", "ann", "left us")
@@ -122,6 +176,55 @@ def test_the_life_of_a_realm(ledger: Ledger) -> None:
     with pytest.raises(Refused, match="acme is PURGED and can't become ACTIVE: that is its end"):
         ledger.realms.change("acme", "ACTIVE", "ann", "came back")
     assert ledger.verify().rows == 3
+
+
+def test_what_is_said_of_a_realm_is_said_of_no_other(ledger: Ledger) -> None:
+    """And what is not said of it again stays: its grace."""
+    days = {"acme": Duration(days=3), "beta": Duration(days=5)}
+    for name, grace in days.items():
+        ledger.realms.change(name, "PURGING", "ann", "contract over", grace)
+    ledger.realms.change("aaa", "INACTIVE", "ann", "left us")
+    assert ledger.realms.change("beta", "INACTIVE", "ann", "not yet") == Realm("beta", "INACTIVE", days["beta"])
+    assert ledger.realms.purged("acme", 0, "scan") == Realm("acme", "PURGED", days["acme"])
+    with pytest.raises(Refused, match="beta is INACTIVE and can't become PURGED"):
+        ledger.realms.purged("beta", 0, "scan")
+    assert ledger.realms.change("beta", "PURGING", "ann", "now", Duration()) == Realm("beta", "PURGING", Duration())
+    assert {one.name: one.status for one in ledger.realms.all().values()} == {
+        "aaa": "INACTIVE",
+        "acme": "PURGED",
+        "beta": "PURGING",
+    }
+    assert ledger.realms.of("aaa") == Realm("aaa", "INACTIVE", Duration())
+
+
+MOVES = {
+    "ACTIVE": {"INACTIVE", "PURGING"},
+    "INACTIVE": {"ACTIVE", "PURGING"},
+    "PURGING": {"ACTIVE", "INACTIVE", "PURGED"},
+    "PURGED": set[str](),
+}
+
+
+@pytest.mark.parametrize("before", MOVES)
+def test_a_realm_goes_where_it_may_and_nowhere_else(ledger: Ledger, before: str) -> None:
+    for after in MOVES.keys() - {before}:
+        name = f"to-{after.lower()}"
+        if before != "ACTIVE":
+            ledger.realms.change(name, "PURGING" if before == "PURGED" else before, "ann", "why")
+        if before == "PURGED":
+            ledger.realms.purged(name, 0, "scan")
+
+        def moves(name: str = name, after: str = after) -> Realm:
+            if after == "PURGED":
+                return ledger.realms.purged(name, 0, "scan")
+            return ledger.realms.change(name, after, "ann", "why")
+
+        if after in MOVES[before]:
+            assert moves().status == ledger.realms.of(name).status == after
+        else:
+            with pytest.raises(Refused, match=f"is {before} and can't become {after}"):
+                moves()
+            assert ledger.realms.of(name).status == before
 
 
 def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
@@ -147,6 +250,16 @@ def test_the_clock_guard(ledger: Ledger) -> None:
     ledger.clock.check(further, None)
     with pytest.raises(Refused, match="more than 14 days after"):
         ledger.clock.check(further + 15 * DAY, None)
+
+
+def test_what_was_accepted_or_seen_of_a_clock_is_not_taken_back(ledger: Ledger) -> None:
+    ledger.clock.check(T0, None)
+    ledger.clock.accept(T0 + 40 * DAY, "ann", "a ledger from the archive")
+    ledger.clock.accept(T0 + 30 * DAY, "ann", "an earlier one")
+    ledger.clock.check(T0 + 40 * DAY, None)
+    # A day that is run again is no newer than what was seen.
+    ledger.clock.check(T0, None)
+    ledger.clock.check(T0 + 54 * DAY, None)
 
 
 def test_a_clock_behind_the_newest_mark_is_refused(ledger: Ledger) -> None:

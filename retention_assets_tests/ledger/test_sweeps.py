@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.schema import PLANS
 from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
@@ -43,6 +46,41 @@ def test_what_is_in_no_plan_does_not_begin(marked: Ledger) -> None:
     assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
 
 
+def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
+    """Neither in one of an earlier sweep nor in one that was made since."""
+    earlier = planned(marked, holder="earlier")
+    marked.leases.give_up(earlier[0])
+    lease = marked.leases.take("lake/d", "sweeper")
+    plan = marked.sweeps.plan(lease, ids(marked, "T1"), LATER)
+    later = marked.sweeps.plan(lease, ids(marked, "T1", "T2"), LATER)
+    assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [
+        ["T1", "T2", "T3"],
+        ["T1"],
+        ["T1", "T2"],
+    ]
+    assert marked.sweeps.begin(lease, plan, ids(marked)) == ids(marked, "T1")
+    assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
+    assert marked.sweeps.begin(lease, later, ids(marked)) == ids(marked, "T2")
+    assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [["T3"], [], []]
+
+
+def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> None:
+    """Not even with the lease of its own dataset, or the plan of another with this one's."""
+    marked.marks.mark(candidates(["T1"], "lake/other"), T0, "evaluation")
+    lease, plan, batch = planned(marked)
+    other_lease, other_plan, others = planned(marked, "lake/other")
+    for one, its, wanted in ((lease, other_plan, others), (other_lease, plan, batch), (lease, plan, others)):
+        assert marked.sweeps.begin(one, its, wanted) == []
+    marked.sweeps.finish(lease, other_plan)
+    assert marked.sweeps.begin(lease, plan, batch) == batch
+    assert marked.sweeps.begin(other_lease, other_plan, others) == others
+    # What the other has begun is not this one's to settle.
+    assert marked.sweeps.settle(lease, [Settlement(one, Outcome.DELETED) for one in others]) == Counter()
+    assert statuses(marked, "lake/other") == {"T1": "SWEEPING"}
+    assert marked.sweeps.left("lake/d")["id"].to_pylist() == batch
+    assert '"FINISH"' not in "".join(marked.audit_lines())
+
+
 def test_what_was_unmarked_after_the_plan_does_not_begin(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
     marked.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
@@ -74,6 +112,33 @@ def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
     assert [report[name] for name in ("deleted", "already_gone", "failed", "bytes_freed")] == [1, 1, 1, 10]
     failed = marked.marks.table(statuses=["MARKED"]).to_pylist()
     assert [(row["transaction"], row["attempts"], row["last_error"]) for row in failed] == [("T3", 1, "disk on fire")]
+    assert marked.verify().faults == ()
+
+
+def test_what_has_begun_neither_begins_again_nor_is_spared_nor_planned(marked: Ledger) -> None:
+    lease, plan, batch = planned(marked)
+    assert marked.sweeps.begin(lease, plan, batch[:2]) == batch[:2]
+    assert marked.sweeps.begin(lease, plan, batch) == batch[2:]
+    assert marked.sweeps.spare(lease, dict.fromkeys(batch, "a tag")) == []
+    assert marked.sweeps.plan(lease, batch, LATER).marks == 0
+    assert set(statuses(marked).values()) == {"SWEEPING"}
+    # What was settled once is not settled otherwise, and what was not begun not at all.
+    marked.sweeps.settle(
+        lease, [Settlement(batch[0], Outcome.DELETED, 10), Settlement(batch[1], Outcome.FAILED, 10, "no")], TODAY
+    )
+    assert marked.sweeps.settle(lease, [Settlement(one, Outcome.SPARED, error="why") for one in batch[:2]], TODAY) == Counter()
+    assert statuses(marked) == {"T1": "SWEPT", "T2": "MARKED", "T3": "SWEEPING"}
+    (report,) = marked.reports.of(TODAY)
+    assert [report[name] for name in ("deleted", "failed", "spared", "bytes_freed")] == [1, 1, 0, 10]
+    assert marked.verify().faults == ()
+
+
+def test_members_of_an_act_fit_its_digest_in_whatever_order_they_come(marked: Ledger) -> None:
+    lease, plan, batch = planned(marked)
+    marked.sweeps.begin(lease, plan, batch[::-1])
+    outcomes = (Outcome.FAILED, Outcome.SPARED, Outcome.DELETED)
+    marked.sweeps.settle(lease, [Settlement(one, outcome) for one, outcome in zip(batch[::-1], outcomes, strict=True)])
+    assert statuses(marked) == {"T1": "SWEPT", "T2": "SPARED", "T3": "MARKED"}
     assert marked.verify().faults == ()
 
 
@@ -139,6 +204,24 @@ def test_a_heartbeat_keeps_a_lease(marked: Ledger) -> None:
     longer = marked.leases.beat(lease, 3600)
     assert longer.expires_at > lease.expires_at
     assert longer.token == lease.token
+
+
+def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
+    """Two leases with the same number: what becomes of one leaves the other as it is."""
+    lease, other = (marked.leases.take(name, "sweeper", 3600) for name in ("lake/d", "lake/e"))
+    assert lease.token == other.token
+    longer = marked.leases.beat(other, 7200)
+    assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, longer)
+    marked.leases.give_up(other)
+    assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, None)
+    assert marked.leases.take("lake/e", "another", 3600).token == other.token + 1
+    assert marked.leases.holder_of("lake/d") == lease
+    by_hand(marked, EXPIRED + " WHERE dataset = 'lake/e'")
+    assert marked.leases.holder_of("lake/e") is None
+    # Who has a lease has it for its own dataset.
+    with pytest.raises(LeaseLost):
+        marked.leases.beat(replace(lease, dataset="lake/e"))
+    assert marked.leases.beat(lease).token == lease.token
 
 
 def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
@@ -227,6 +310,40 @@ def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) ->
     assert marked.reports.days() == [TOMORROW, TODAY]
 
 
+def test_what_is_open_of_a_dataset_keeps_its_own_report_open_alone(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["T1", "T2"], "lake/e"), T0, "evaluation")
+    marked.reports.open(TODAY, "lake/e", OpenedReport(), LATER, "sweeper")
+    leases = {}
+    for name in ("lake/d", "lake/e"):
+        leases[name], plan, batch = planned(marked, name)
+        marked.sweeps.begin(leases[name], plan, batch)
+    marked.sweeps.settle(
+        leases["lake/e"], [Settlement(one, Outcome.DELETED, 10) for one in ids(marked, dataset="lake/e")], TODAY
+    )
+    assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/e")]
+    told = {one["dataset"]: (one["to_delete"], one["deleted"], one["bytes_freed"]) for one in marked.reports.of(TODAY)}
+    assert told == {"lake/d": (3, 0, 0), "lake/e": (2, 2, 20)}
+    assert [one["dataset"] for one in marked.reports.of(TODAY, "lake/e")] == ["lake/e"]
+
+
+def test_what_people_take_back_is_counted_in_the_newest_report_that_is_not_finished(marked: Ledger) -> None:
+    """Two days are open, of two datasets: each mark counts once, on the later day of its own."""
+    marked.marks.mark(candidates(["T1"], "lake/e"), T0, "evaluation")
+    for day, at in ((TOMORROW, LATER + DAY), (TODAY, LATER)):
+        for name in ("lake/d", "lake/e"):
+            marked.reports.open(day, name, OpenedReport(), at, "sweeper")
+    marked.unmark.transactions("lake/d", ["T1", "T2"], "ann", "still needed")
+    told = {
+        (one["execution_date"], one["dataset"]): one["unmarked"] for day in (TODAY, TOMORROW) for one in marked.reports.of(day)
+    }
+    assert told == {
+        (TODAY, "lake/d"): 0,
+        (TODAY, "lake/e"): 0,
+        (TOMORROW, "lake/d"): 2,
+        (TOMORROW, "lake/e"): 0,
+    }
+
+
 def test_what_people_take_back_is_counted_in_the_report_that_has_it(marked: Ledger) -> None:
     marked.marks.mark(candidates(["L1"]), T0, "evaluation")
     marked.unmark.transactions("lake/d", ["T1", "L1"], "ann", "still needed")
@@ -245,6 +362,32 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
     assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
         {"id": one, "note": "here"},
         {"id": two, "note": None},
+    ]
+
+
+def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
+    """What failed is planned anew, and what the store then says of it is how it is found; silence takes nothing back."""
+    one, two, three = ids(marked)
+    lease = marked.leases.take("lake/d", "sweeper")
+    # Which of them is the newest is told by their times, in whatever order the database keeps them.
+    for day, notes in (
+        (1, {one: Planned(note="a second"), two: Planned(note="a second"), three: Planned()}),
+        (2, {one: Planned(note="m third"), two: Planned(), three: Planned()}),
+        (0, {one: Planned(note="z first"), two: Planned(note="z first"), three: Planned(note="z first")}),
+    ):
+        plan = marked.sweeps.plan(lease, notes, LATER)
+        by_hand(marked, update(PLANS).where(PLANS.c.id == plan.id).values(planned_at=LATER + day * DAY))
+        assert [row["note"] for row in marked.sweeps.planned(plan).to_pylist()] == [notes[mark].note for mark in notes]
+        begun = marked.sweeps.begin(lease, plan, notes)
+        marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="no") for mark in begun])
+    newest = {one: "m third", two: "a second", three: "z first"}
+    assert marked.sweeps.notes([one, two, three]) == newest
+    assert marked.sweeps.notes([two]) == {two: "a second"}
+    plan = marked.sweeps.plan(lease, [one, two, three], LATER)
+    marked.sweeps.begin(lease, plan, [one, three])
+    assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
+        {"id": one, "note": newest[one]},
+        {"id": three, "note": newest[three]},
     ]
 
 

@@ -61,12 +61,16 @@ def test_a_bar_stands_on_the_one_below_it() -> None:
 @pytest.mark.parametrize("width", [760, NARROW])
 def test_nothing_is_drawn_outside_the_picture(width: int) -> None:
     picture = draw(plot([10**12] * 90, [1] * 90, names=["a long name of a policy " * 3] * 2), width)
-    for path in picture.iter("path"):
-        for x, y, _, wide in re.findall(r"M([\d.]+) ([\d.]+)v(-[\d.]+)h([\d.]+)", path.get("d", "")):
-            assert 0 <= float(x) <= float(x) + float(wide) <= width
-            assert 0 <= float(y) <= 300
-    for one in (*picture.iter("text"), *picture.iter("rect")):
-        assert 0 <= float(one.get("x", "0")) <= width
+    paths = [one.get("d", "") for one in picture.iter("path")]
+    bars = [re.findall(r"M([\d.]+) ([\d.]+)v-([\d.]+)h([\d.]+)", path) for path in paths]
+    # Whatever way a bar is written in, each is looked at.
+    assert [len(mine) for mine in bars] == [path.count("M") for path in paths] == [90, 90]
+    for x, y, high, wide in (map(float, bar) for mine in bars for bar in mine):
+        assert 0 <= x < x + wide <= width
+        assert 0 <= y - high < y <= 300
+    others = [*picture.iter("text"), *picture.iter("rect")]
+    assert len(others) > 4
+    assert all(0 <= float(one.get("x", "0")) <= width for one in others)
 
 
 def test_what_is_there_at_all_can_be_seen() -> None:

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets_tests.ledger.acts import by_hand
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 # Five old views; S6 is the latest one.
@@ -55,6 +56,8 @@ def test_what_is_due_goes_and_nothing_else(lake: Lake) -> None:
     assert lake.left() == {name: text for name, text in before.items() if "S6" in name or "K2" in name}
     assert lake.statuses() == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEPT")
     assert lake.verified() == ()
+    with lake.opened() as ledger, ledger.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT count(*), count(finished_at) FROM plans").one() == (2, 2)
 
 
 def test_the_report_says_what_happened_to_the_byte(lake: Lake) -> None:
@@ -90,15 +93,37 @@ def test_the_report_says_what_happened_to_the_byte(lake: Lake) -> None:
     assert report["finished_at"] is not None
 
 
-def test_limits_count_what_is_new_and_not_what_was_swept_before(lake: Lake) -> None:
+def test_a_later_report_tells_what_was_swept_and_begun_from_what_is_due_and_waits(lake: Lake) -> None:
+    """By the log alone they would all be selected anew."""
+    later = OLD.replace("select:", "grace: 1d, select:")
+    lake.says(OLD.replace("30d", "75d"))
+    lake.has(FIVE).marks()
+    lake.sweeps()
+    lake.says(later.replace("30d", "65d"))
+    assert lake.marks(DUE) == 2
+    begin(lake, "S3", as_of=DUE + DAY)
+    lake.says(later)
+    assert lake.marks(DUE + DAY / 2) == 1
+    lake.sweeps(DUE + DAY)
+    classes = {name: times for name, times in lake.report(DUE + DAY)["classes"].items() if times}
+    assert classes == {"swept": 2, "sweeping": 1, "due": 1, "waiting": 1, "kept": 1}
+
+
+@pytest.mark.parametrize("already", ["MARKED", "SWEEPING", "SWEPT"])
+def test_limits_count_what_is_new_and_not_what_is_marked_or_was_swept_before(lake: Lake, already: str) -> None:
     lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d}, limits: {transactions: 3}"))
     assert lake.has(FIVE).marks() == 0
     lake.says(OLD.replace("{older_than: 30d}", "{older_than: 55d}, limits: {transactions: 4}"))
     assert lake.marks() == 4
+    if already == "SWEPT":
+        lake.sweeps()
+    elif already == "SWEEPING":
+        begin(lake, "S1", "S2", "S3", "S4")
+    assert set(lake.statuses().values()) == {already}
     lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d}, limits: {transactions: 3}"))
-    assert lake.marks() == 1
-    lake.sweeps()
-    assert lake.there() == {"S6"}
+    assert lake.marks(DUE) == 1
+    lake.sweeps(DUE + timedelta(days=7) if already == "MARKED" else DUE)
+    assert lake.there() == ({"S6"} if already == "MARKED" else {"S5", "S6"})
 
 
 def test_sweeping_twice_frees_nothing_twice(lake: Lake) -> None:
@@ -131,39 +156,6 @@ def test_the_branch_that_saves_a_transaction_is_named_before_the_count_that_it_c
         " It is in one of the newest views, which policy 'old' keeps."
     )
     assert lake.why("S2") == "It is in one of the newest views, which policy 'old' keeps."
-
-
-def test_a_branch_made_while_the_sweep_runs_is_noticed_before_the_next_batch(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    store = Meddling(lake.stores["lake"], lambda: lake.branches("rescue", "S4"))
-    lake.sweeps(stores={"lake": store})
-    assert lake.there() == {"S4", "S6"}
-    assert lake.statuses() == {**dict.fromkeys(["S1", "S2", "S3", "S5"], "SWEPT"), "S4": "SPARED"}
-
-
-def test_a_hold_placed_while_the_sweep_runs_is_noticed_before_the_next_batch(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-
-    def holds() -> None:
-        with lake.opened() as ledger:
-            ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/*", "reason": "case 7"}), "ann")
-
-    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], holds)})
-    assert lake.there() == {"S3", "S4", "S5", "S6"}
-    assert lake.why("S4") == "Hold 'legal' keeps it."
-
-
-def test_what_is_unmarked_while_the_sweep_runs_stays(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-
-    def unmarks() -> None:
-        with lake.opened() as ledger:
-            ledger.unmark.transactions("lake/d", ["S5"], "ann", "still needed")
-
-    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], unmarks)})
-    assert lake.there() == {"S5", "S6"}
-    assert lake.report()["unmarked"] == 1
-    assert lake.report()["finished_at"] is not None
 
 
 def test_an_amended_policy_leaves_its_marks_alone(lake: Lake) -> None:
@@ -356,19 +348,20 @@ def test_what_a_sweep_had_begun_and_somebody_needs_now_is_not_deleted_any_furthe
     lake.has(FIVE).marks()
     begin(lake, "S1", "S2")
     lake.branches("rescue", "S2")
-    lake.sweeps()
+    (result,) = lake.sweeps().values()
+    assert (result.planned, result.outcomes) == (4, {Outcome.DELETED: 4, Outcome.SPARED: 1})
     assert lake.there() == {"S2", "S6"}
     assert lake.why("S2").startswith(
         "A sweep had begun on it, so some of its bytes may be gone already. It is in the latest view"
     )
 
 
-def begin(lake: Lake, *transactions: str) -> None:
+def begin(lake: Lake, *transactions: str, as_of: datetime = DUE) -> None:
     """What a sweep leaves that is killed between writing down and deleting."""
     with lake.opened() as ledger:
         lease = ledger.leases.take("lake/d", "killed")
         marks = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] in transactions]
-        plan = ledger.sweeps.plan(lease, marks, DUE)
+        plan = ledger.sweeps.plan(lease, marks, as_of)
         assert ledger.sweeps.begin(lease, plan, marks) == marks
         ledger.leases.give_up(lease)
 
@@ -456,14 +449,6 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
     assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 
-def test_a_hold_written_into_a_policy_file_while_the_sweep_runs_is_noticed(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    store = Meddling(lake.stores["lake"], lambda: lake.says(OLD, "{name: legal, datasets: ['lake/*'], reason: case 7}"))
-    lake.sweeps(stores={"lake": store})
-    assert lake.there() == {"S3", "S4", "S5", "S6"}
-    assert lake.why("S4") == "Hold 'legal' keeps it."
-
-
 def test_what_was_made_anew_under_the_same_name_has_not_had_its_grace(lake: Lake) -> None:
     lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
     lake.has(FIVE).marks()
@@ -505,17 +490,45 @@ def test_missing_is_gone_only_where_the_log_is_the_data_and_a_sweep_had_begun(la
     assert "S1" not in {one.transaction for one in store.recorded}
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_what_a_sweep_had_begun_and_the_log_no_longer_has_is_finished_unless_it_is_held(lake: Lake, held: bool) -> None:
-    lake.has(FIVE).marks()
-    begin(lake, "S1")
+# Not a hold: the sweep before had settled its attempt.
+FAILED = " "
+LEGAL = "{name: legal, datasets: ['lake/*'], reason: case 7, "
+
+
+@pytest.mark.parametrize(
+    ("complete", "hold", "spared"),
+    [
+        pytest.param(True, "", "", id="nobody holds it"),
+        pytest.param(True, FAILED, "", id="an attempt that failed"),
+        pytest.param(False, "", "The store's log does not have it any more.", id="a log that may leave out what is there"),
+        pytest.param(True, LEGAL + "transactions: ['S1']}", "Hold 'legal' keeps it.", id="held"),
+        pytest.param(True, LEGAL + "until: 2026-04-08}", "Hold 'legal' keeps it.", id="held until tomorrow"),
+        pytest.param(True, LEGAL + "until: 2026-04-07}", "", id="held until today"),
+        pytest.param(True, LEGAL + "transactions: ['S2']}", "", id="another one is held"),
+        pytest.param(True, LEGAL.replace("lake/*", "lake/other") + "}", "", id="another dataset is held"),
+        pytest.param(
+            True, LEGAL.replace("['lake/*']", "{include: ['*'], with: {owner: ann}}") + "}", "Hold 'legal' keeps it.", id="hers"
+        ),
+        pytest.param(True, LEGAL.replace("['lake/*']", "{include: ['*'], with: {owner: bob}}") + "}", "", id="his"),
+    ],
+)
+def test_what_a_sweep_had_begun_and_the_log_no_longer_has_is_finished_unless_it_is_held(
+    lake: Lake, complete: bool, hold: str, spared: str
+) -> None:
+    lake.says(OLD.replace("30d", "85d"))
+    lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "attributes": {"owner": "ann"}}'])
+    assert lake.marks() == 1
+    if hold == FAILED:
+        lake.sweeps(stores={"lake": Away(lake.stores["lake"])})
+    else:
+        begin(lake, "S1")
     loses(lake, "S1")
-    if held:
-        lake.says(OLD, "{name: legal, datasets: ['lake/*'], transactions: ['S1'], reason: case 7}")
-    store = Complete(lake.stores["lake"])
+    lake.says(OLD.replace("30d", "85d"), hold)
+    store = (Complete if complete else RecordingStore)(lake.stores["lake"])
     lake.sweeps(stores={"lake": store})
-    assert lake.statuses()["S1"] == ("SPARED" if held else "SWEPT")
-    assert ("S1" in {one.transaction for one in store.recorded}) is not held
+    assert lake.statuses() == {"S1": "SPARED" if spared else "SWEPT"}
+    assert [one.transaction for one in store.recorded] == ([] if spared else ["S1"])
+    assert lake.why("S1").endswith(spared)
 
 
 def test_a_lease_that_cannot_be_given_up_hides_nothing_and_stops_nobody(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,20 +554,82 @@ def test_stop_ends_what_an_earlier_sweep_left_as_well(lake: Lake) -> None:
 
 
 class Forgetful(RecordingStore):
-    """A store that fails, and the next time no longer knows what it needs to find what it began."""
+    """A store that fails at everything, and remembers something else of it each time that it is asked."""
+
+    def __init__(self, store: Store, notes: Sequence[str | None]) -> None:
+        super().__init__(store)
+        self.left = list(notes)
 
     def prepare(self, _: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        self.asked = getattr(self, "asked", 0) + 1
-        return [PreparedTarget(name, None, f"note of {name}" if self.asked == 1 else None) for name in transactions]
+        note = self.left.pop(0)
+        return [PreparedTarget(name, 77, note and f"{note} of {name}") for name in transactions]
+
+    def sweep(self, _: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+        self.notes, self.parallelism = {one.transaction: one.note for one in targets}, parallelism
+        return [SweptTarget(one.transaction, Outcome.FAILED, 5, "not today") for one in targets]
+
+
+@pytest.mark.parametrize(
+    ("notes", "found"),
+    [
+        pytest.param(["first", None], "first of S1", id="none any more"),
+        pytest.param(["first", "second"], "second of S1", id="another one"),
+        pytest.param([None, "second"], "second of S1", id="none before"),
+        pytest.param(["first", "second", None], "second of S1", id="two, and none any more"),
+    ],
+)
+def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[str | None], found: str) -> None:
+    lake.says(OLD.replace("30d", "85d").replace("batch: 2", "batch: 2, parallelism: 3"))
+    lake.has(FIVE).marks()
+    store = Forgetful(lake.stores["lake"], notes)
+    result = [*(lake.sweeps(stores={"lake": store}) for _ in notes)][-1]["lake/d"]
+    assert (store.notes, store.parallelism) == ({"S1": found}, 3)
+    # What failed frees nothing, whatever the store says of it.
+    assert (result.bytes_freed, result.outcomes, result.warnings) == (0, {Outcome.FAILED: 1}, [])
+    with lake.opened() as ledger, ledger.database.reading() as connection:
+        assert set(connection.exec_driver_sql("SELECT bytes FROM planned").scalars()) == {77}
+
+
+class Talks(RecordingStore):
+    """A store that has something to say of whatever it deletes."""
 
     def sweep(self, _: str, targets: Sequence[Target], __: int) -> list[SweptTarget]:
-        self.notes = {one.transaction: one.note for one in targets}
-        return [SweptTarget(one.transaction, Outcome.FAILED, error="not today") for one in targets]
+        return [SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets]
 
 
-def test_a_note_is_not_forgotten_when_the_store_has_none_any_more(lake: Lake) -> None:
+def test_a_few_words_of_a_store_on_what_it_deleted_are_remarks_and_no_errors(lake: Lake) -> None:
+    lake.has("main: " + " - ".join(f"S{number}:SNAPSHOT@{90 - number}d" for number in range(8)) + " - S9:SNAPSHOT@1d").marks()
+    (result,) = lake.sweeps(stores={"lake": Talks(lake.stores["lake"])}).values()
+    assert (result.bytes_freed, result.errors) == (40, [])
+    assert result.warnings == [f"a word on S{number}" for number in range(5)]
+
+
+def test_a_mark_of_a_policy_version_that_is_not_in_the_book_is_spared(lake: Lake) -> None:
     lake.has(FIVE).marks()
-    store = Forgetful(lake.stores["lake"])
-    for _ in range(2):
-        lake.sweeps(stores={"lake": store})
-    assert store.notes == {"S5": "note of S5"}
+    with lake.opened() as ledger:
+        assert by_hand(ledger, "UPDATE marks SET policy_version = 9 WHERE \"transaction\" = 'S2'") == 1
+    lake.sweeps()
+    assert lake.there() == {"S2", "S6"}
+    assert lake.why("S2") == "The policy version that marked it is not in the policy book, so nobody can say why it should go."
+
+
+class Seen(RecordingStore):
+    """A store that keeps what it was told of each target, and during whose first batch something happens."""
+
+    happens: Any = None
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+        self.latest = {**getattr(self, "latest", {}), **{one.transaction: one.in_latest_view for one in targets}}
+        if self.happens:
+            self.happens = self.happens()
+        return super().sweep(dataset, targets, parallelism)
+
+
+def test_a_store_is_told_what_is_in_a_latest_view_as_it_is_by_then(lake: Lake) -> None:
+    """Readers of a branch that was made between batches learn what is gone as well."""
+    lake.says(OLD.replace("select:", "latest_view: allow, select:").replace("30d", "1h"))
+    lake.has(FIVE).marks()
+    store = Seen(lake.stores["lake"])
+    store.happens = lambda: lake.branches("late", "S4")
+    lake.sweeps(stores={"lake": store})
+    assert store.latest == {**dict.fromkeys(ALL, False), "S4": True, "S6": True}

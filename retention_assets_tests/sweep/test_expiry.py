@@ -12,12 +12,14 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 
 DAY = timedelta(days=1)
-TTL = OLD.replace("sweep: {every: 0s,", "sweep: {mode: ttl, every: 0s,").replace("{older_than: 30d}", "{beyond: {views: 1}}")
+TTL = OLD.replace("sweep: {every: 0s,", "sweep: {mode: ttl, parallelism: 3, every: 0s,").replace(
+    "{older_than: 30d}", "{beyond: {views: 1}}"
+)
 GOING = {"S1", "S2", "S3", "S4", "S5"}
 
 
@@ -29,6 +31,8 @@ class Expires(RecordingStore):
         self.file = lake.folder / "log" / "lake-d.jsonl"
         self.times: dict[str, datetime] = {}
         self.away = False
+        # Whether times were to be taken back, the notes of the targets, and how many at once.
+        self.asked: list[tuple[bool, dict[str, str | None], int]] = []
         # What it gives its time and then says of it.
         self.says: dict[str, Outcome] = {}
 
@@ -36,7 +40,11 @@ class Expires(RecordingStore):
     def capabilities(self) -> Capabilities:
         return replace(self.store.capabilities, expiry=True, log_is_complete=True)
 
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:  # noqa: ARG002 - the protocol's
+        return [PreparedTarget(name, None, f"note of {name}") for name in transactions]
+
     def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+        self.asked.append((at is None, {one.transaction: one.note for one in targets}, parallelism))
         if self.away:
             raise OSError("the database is away")
         there = self.log()
@@ -88,12 +96,31 @@ def test_what_is_due_gets_its_time_and_is_swept_once_the_store_no_longer_has_it(
     assert set(marked.statuses().values()) == {"SWEEPING"}
     assert marked.report()["finished_at"] is None
     store.night()
-    assert sweeps(marked, store, DUE + DAY) == {Outcome.DELETED: 5}
+    (result,) = marked.sweeps(DUE + DAY, stores={"lake": store}).values()
+    # What the log said of their bytes.
+    assert (dict(result.outcomes), result.bytes_freed) == ({Outcome.DELETED: 5}, 50)
     assert set(marked.statuses().values()) == {"SWEPT"}
     report = marked.report(DUE + DAY)
-    assert (report["to_delete"], report["deleted"], report["finished_at"] is None) == (5, 5, False)
+    assert (report["to_delete"], report["deleted"], report["bytes_freed"]) == (5, 5, 50)
+    assert report["finished_at"] is not None
     assert marked.report()["finished_at"] is not None
     assert marked.verified() == ()
+
+
+def test_a_store_is_told_its_notes_whether_it_gives_times_or_takes_them_back(marked: Lake) -> None:
+    """By them it knows that a row is still what was planned."""
+    store = Expires(marked)
+    notes = {name: f"note of {name}" for name in sorted(GOING)}
+    sweeps(marked, store)
+    assert {name: note for _, some, _ in store.asked for name, note in some.items()} == notes
+    assert {parallelism for _, _, parallelism in store.asked} == {3}
+    store.asked.clear()
+    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
+    sweeps(marked, store, DUE + DAY)
+    assert [some for back, some, _ in store.asked if back] == [{"S2": "note of S2"}]
+    assert {name: note for back, some, _ in store.asked for name, note in some.items() if not back} == {
+        name: note for name, note in notes.items() if name != "S2"
+    }
 
 
 def test_what_the_store_still_has_waits_and_is_given_no_other_outcome(marked: Lake) -> None:
@@ -111,6 +138,15 @@ def test_a_hold_that_comes_after_the_time_was_given_takes_it_back(marked: Lake) 
     assert sweeps(marked, store, DUE + DAY) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
     assert store.times.keys() == GOING - {"S2"}
     assert marked.why("S2") == "Hold 'legal' keeps it."
+
+
+def test_a_hold_that_comes_after_the_store_has_expired_it_keeps_nothing_and_nobody_says_so(marked: Lake) -> None:
+    store = Expires(marked)
+    sweeps(marked, store)
+    store.night()
+    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
+    assert sweeps(marked, store, DUE + DAY) == {Outcome.ALREADY_GONE: 1, Outcome.DELETED: 4}
+    assert marked.statuses()["S2"] == "SWEPT"
 
 
 def test_a_time_that_cannot_be_taken_back_is_never_called_spared(marked: Lake) -> None:
@@ -203,15 +239,3 @@ def test_a_store_that_guards_its_targets_is_not_read_again_between_batches(lake:
     lake.sweeps(stores={"lake": store})
     assert lake.there() == {"S6"}
     assert store.reads == reads
-
-
-def test_people_are_heard_between_batches_also_where_the_store_guards(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-
-    class Held(Guards):
-        def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
-            lake.says(OLD, "{name: legal, datasets: ['lake/*'], reason: case 7}")
-            return super().sweep(dataset, targets, parallelism)
-
-    lake.sweeps(stores={"lake": Held(lake)})
-    assert lake.there() == {"S3", "S4", "S5", "S6"}

@@ -21,18 +21,28 @@ from retention_assets_tests.ledger.acts import by_hand
 from retention_assets_tests.sweep.worlds import DUE, Files, Iceberg, World
 
 WORLDS = {"files": Files, "iceberg": Iceberg}
-# There are about 170 writes and deletions in either world, some fewer on PostgreSQL. The last sweeper comes to its end.
-SURELY_KILLED, LAST = 104, 10_000
-POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, 160, 8), LAST]
+# There are about 200 writes and deletions in either world, some fewer on PostgreSQL. The last sweeper comes to its end.
+SURELY_KILLED, LAST, FARTHER = 104, 10_000, 12
+POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, 216, FARTHER), LAST]
+# Each store and each ledger is once in what is killed at every second point; the other pairs are at points in between.
+FEW = [*range(1, SURELY_KILLED, 8), *range(SURELY_KILLED + 1, 216, 2 * FARTHER), LAST]
+PAIRS = {
+    ("files", "postgresql"): POINTS,
+    ("iceberg", "sqlite"): POINTS,
+    ("files", "sqlite"): FEW,
+    ("iceberg", "postgresql"): FEW,
+}
 
 
-def sweeps_until(world: World, url: str, last: int) -> None:
-    """The sweep, in a program that kills itself before its so-manyth write or deletion."""
+def sweeps_until(world: World, url: str, last: int, acts: Any = None) -> None:
+    """The sweep, in a program that kills itself before its so-manyth write or deletion. `acts`: where it says how many it did."""
     counted = itertools.count()
 
     def counts(*_: Any, **__: Any) -> None:
-        if next(counted) >= last:
+        if (act := next(counted)) >= last:
             os.kill(os.getpid(), signal.SIGKILL)
+        if acts is not None:
+            acts.value = act + 1
 
     def counting(act: Any) -> Any:
         def counted_act(*arguments: Any, **named: Any) -> Any:
@@ -58,13 +68,15 @@ def sweepers() -> Any:
     return context
 
 
-@pytest.fixture(scope="module", params=sorted(WORLDS))
+@pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A world that is built once, and restored for each sweep."""
     return WORLDS[request.param](tmp_path_factory.mktemp("world") / "w")
 
 
-@pytest.mark.parametrize("last", POINTS)
+@pytest.mark.parametrize(
+    ("world", "url", "last"), [(*pair, last) for pair, points in PAIRS.items() for last in points], indirect=["world", "url"]
+)
 def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(world: World, url: str, sweepers: Any, last: int) -> None:
     world.restore()
     before = world.files()
@@ -106,5 +118,19 @@ def files_of_all(world: World, swept: list[str]) -> set[str]:
     return set().union(*(world.going[name] for name in swept)) - others
 
 
-def test_there_are_enough_points() -> None:
-    assert sum(point < SURELY_KILLED for point in POINTS) * len(WORLDS) * 2 >= 200
+@pytest.mark.parametrize(("world", "url"), PAIRS, indirect=True)
+def test_the_points_reach_from_the_first_write_to_the_last(world: World, url: str, sweepers: Any) -> None:
+    """A sweep that writes more, or is not counted any more, would be killed in part of its work only, or never."""
+    world.restore()
+    with open_ledger(url) as ledger:
+        world.marks(ledger)
+    acts = sweepers.Value("i", 0)
+    sweeper = sweepers.Process(target=sweeps_until, args=(world, url, LAST, acts))
+    sweeper.start()
+    sweeper.join()
+    before_the_end = [point for point in POINTS if point < acts.value]
+    assert sweeper.exitcode == 0
+    assert before_the_end[0] == 0
+    assert acts.value > SURELY_KILLED
+    assert acts.value - before_the_end[-1] <= FARTHER, acts.value
+    assert len(before_the_end) >= 50

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.postponing import ExpiryCount
 from retention_assets.stores.protocol import Target
+from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
 from retention_assets_tests.dagster.automation.ticks import run
@@ -175,6 +176,27 @@ def test_what_is_held_does_not_expire(cycle: Cycle, units: Units) -> None:
     assert [units.expires(unit) for unit in ("case-1", "case-2", "free")] == [{PUT_OFF}, {PUT_OFF}, {SOON}]
 
 
+def test_what_people_hold_does_not_expire_either_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
+    units.has("case-1", "free", closed="2023-01-01", expires=SOON)
+    placed = {"datasets": {"include": ["ods/*"]}, "transactions": ["case-*"], "reason": "case 7", "owner": "ann"}
+    elsewhere = {"name": "elsewhere", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
+    with cycle.ledger() as ledger:
+        ledger.holds.place(Hold.model_validate({**placed, "name": "h"}), "ann")
+        ledger.holds.place(Hold.model_validate(elsewhere), "ann")
+    assert kept(cycle).postponed == 1
+    assert [units.expires(unit) for unit in ("case-1", "free")] == [{PUT_OFF}, {SOON}]
+
+
+def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: Cycle, units: Units) -> None:
+    own = {**POLICY, "select": {"older_than": "P2Y"}}
+    others = {**POLICY, "name": "others", "datasets": {"include": ["ods/other*"]}}
+    cycle.says(own, others)
+    units.has("a", kind="PAYMENT", closed="2023-01-01", expires=SOON)
+    hold = {"name": "h", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
+    assert kept(cycle, Hold.model_validate(hold)).postponed == 0
+    assert units.expires("a") == {SOON}
+
+
 def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     child = units.tables["summary"]
@@ -213,19 +235,31 @@ def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, 
     found = kept(cycle)
     assert found.postponed == 1
     assert found.tomorrow == (ExpiryCount("PAYMENT", 3, 0, 2), ExpiryCount("RECALL", 1, 1, 0))
+    # Also for somebody in whose zone it is tomorrow already.
+    with cycle.ledger() as ledger:
+        (there,) = postpone_expiry(
+            ledger, {"ods": units.store()}, AS_OF.astimezone(timezone(14 * timedelta(hours=1))), dry_run=True
+        )
+    assert there.tomorrow == found.tomorrow
 
 
-def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("piece", [1, 2, 1_000])
+def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """However many are looked at together."""
+    monkeypatch.setattr(store, "_PIECE", piece)
     (tmp_path / "ods.db").touch()
-    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"}).has("a", "b", closed=None, expires=SOON)
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"})
+    units.has("a", "b", "c", "d", "e", closed=None, expires=SOON)
     with units.engine.begin() as connection:
         connection.exec_driver_sql(
-            "CREATE TRIGGER broken BEFORE UPDATE ON summary WHEN OLD.unit = 'a' BEGIN SELECT RAISE(ABORT, 'told to fail'); END"
+            "CREATE TRIGGER broken BEFORE UPDATE ON summary WHEN OLD.unit IN ('a', 'd') BEGIN SELECT RAISE(ABORT, 'told to fail'); END"
         )
     found = kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
-    assert (found.postponed, found.left) == (1, 1)
-    assert TOLD_TO in found.errors[0]
-    assert (units.expires("a"), units.expires("b")) == ({SOON}, {PUT_OFF})
+    assert (found.postponed, found.left) == (3, 2)
+    assert [TOLD_TO in error for error in found.errors] == [True, True]
+    assert [units.expires(unit) for unit in "abcde"] == [{SOON}, {PUT_OFF}, {PUT_OFF}, {SOON}, {PUT_OFF}]
 
 
 def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
@@ -235,6 +269,13 @@ def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Uni
         (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
     assert "a sweep" in (found.refused or "")
     assert units.expires("a") == {SOON}
+
+
+def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cycle: Cycle) -> None:
+    (tmp_path / "plain.db").touch()
+    plain = Units(f"sqlite:///{tmp_path / 'plain.db'}", store_name="aaa").has("a", closed=None)
+    with cycle.ledger() as ledger:
+        assert postpone_expiry(ledger, {"aaa": plain.store()}, AS_OF, "test") == []
 
 
 # --- a store that can't be asked ---
@@ -297,7 +338,7 @@ def _targets(units: Units, *names: str) -> list[Target]:
 
 def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON).has("b", expires=SOON)
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
     assert ran.success
     (event,) = [event for event in ran.all_events if event.is_successful_output]
@@ -307,9 +348,26 @@ def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow
     assert units.expires("b") == {SOON}
 
 
+def test_the_job_asks_the_named_stores_alone_keeps_what_files_hold_and_may_only_tell(beside: tuple[Cycle, Units]) -> None:
+    """The other store is away, which would fail the job."""
+    cycle, units = beside
+    units.has("b", closed="2023-01-01", expires=SOON)
+    file = cycle.folder / "policies" / "p.yaml"
+    held = [{"name": "legal", "datasets": ["ods/*"], "transactions": ["b"], "reason": "case 7"}]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "holds": held}))
+    told = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for dry_run in (True, False):
+            config = {"as_of": AS_OF.isoformat(), "actor": "ann", "stores": ["ods"], "dry_run": dry_run}
+            ran = run(cycle.settings, instance, "housekeeping", config)
+            (event,) = [event for event in ran.all_events if event.is_successful_output]
+            told.append((event.step_output_data.metadata["postponed"].value, units.expires("b")))
+    assert told == [(2, {SOON}), (2, {PUT_OFF})]
+
+
 def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
     cycle, units = beside
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
     assert not ran.success
     (event,) = ran.get_step_failure_events()

@@ -34,8 +34,8 @@ def _refuse_after_a_failed_check(run: Step) -> None:
     for check in CHECKS["candidate_marks"]:
         key = dg.AssetCheckKey(asset, check.name)
         executions = run.instance.event_log_storage.get_asset_check_execution_history(key, limit=_EXECUTIONS)
-        # One that was planned and never evaluated has nothing to say.
-        last = next((one for one in executions if one.evaluation), None)
+        # One that was planned and never evaluated has nothing to say: Dagster has its plan in the place of an evaluation.
+        last = next((one for one in executions if isinstance(one.evaluation, dg.AssetCheckEvaluation)), None)
         if last and last.evaluation and not last.evaluation.passed:
             raise dg.Failure(
                 f"Nothing is swept: {check.name} failed in run {last.run_id}. {last.evaluation.description or ''} When the"

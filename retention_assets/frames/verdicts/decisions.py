@@ -58,7 +58,7 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
         sparing.append((Reason.LATEST_VIEW, -1))
-    if facts.pinned:
+    if facts.pinned and not purging:
         sparing.append((Reason.TAG, -1))
     if facts.held:
         sparing.append((Reason.HOLD, -1))

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.automation.alerts import Notice
+from retention_assets.definitions import build_defs
 from retention_assets_tests.dagster.automation.ticks import run, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
@@ -24,7 +25,8 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
+    """In memory: one on disk takes longer to make than a tick."""
+    with dg.DagsterInstance.ephemeral() as made:
         yield made
 
 
@@ -150,6 +152,48 @@ def test_a_failed_run_is_told_if_it_was_about_these_assets_whoever_has_the_job(
     job = dg.Definitions([broken], jobs=[dg.define_asset_job("nightly")]).resolve_job_def("nightly")
     assert not job.execute_in_process(instance=instance, raise_on_error=False).success
     assert [notice.title for notice in watch.told()] == titles
+
+
+@pytest.mark.parametrize(
+    ("asset", "titles"), [("branch_views", ["nightly failed"]), pytest.param("orders", [], id="of other people")]
+)
+def test_a_failed_run_is_told_if_it_only_checked_these_assets(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, titles: list[str]
+) -> None:
+    watch = Watch(lake, instance)
+    checked = frozenset([dg.AssetCheckKey(dg.AssetKey(asset), "fresh")])
+    made = dg.DagsterRun(
+        "nightly", status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset(), asset_check_selection=checked
+    )
+    instance.add_run(made)
+    instance.report_run_failed(made)
+    assert [notice.title for notice in watch.told()] == titles
+
+
+def test_a_run_of_which_no_step_began_is_told_with_what_became_of_it(lake: Lake, instance: dg.DagsterInstance) -> None:
+    watch = Watch(lake, instance)
+    made = instance.create_run_for_job(build_defs(lake.settings).resolve_job_def("sweep"), status=dg.DagsterRunStatus.STARTING)
+    instance.report_run_failed(made, "The machine could not be had.")
+    (notice,) = watch.told()
+    assert (notice.title, notice.text) == ("sweep failed", "The machine could not be had.")
+
+
+def test_a_failed_run_is_told_with_its_checks_and_not_without_end(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def look() -> Iterator[Any]:
+        for number in range(25):
+            yield dg.AssetCheckEvaluation(asset_key=dg.AssetKey("candidate_marks"), check_name=f"c{number}", passed=False)
+        raise dg.Failure("Nothing that follows is done.")
+
+    @dg.job(name="cycle")
+    def looking() -> None:
+        look()
+
+    watch = Watch(lake, instance)
+    looking.execute_in_process(instance=instance, raise_on_error=False)
+    (notice,) = watch.told()
+    checks = [f"The check c{number} of candidate_marks failed." for number in range(19)]
+    assert notice.text.splitlines() == ["look: Nothing that follows is done.", *checks, "… and 6 more."]
 
 
 def test_a_notifier_that_raises_fails_the_tick_and_not_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:

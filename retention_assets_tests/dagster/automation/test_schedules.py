@@ -20,7 +20,7 @@ KEEPING = DEFINED.get_schedule_def("daily_housekeeping")
 def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.RunRequest:
     """What a schedule asks for at a time."""
     with (
-        dg.instance_for_test() as instance,
+        dg.DagsterInstance.ephemeral() as instance,
         dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context,
     ):
         found = schedule.evaluate_tick(context).run_requests
@@ -54,7 +54,7 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
     lake.sweeps()
     left = lake.left()
     request = requested(datetime(DUE.year, DUE.month, DUE.day + 1, tzinfo=UTC))
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         ran = run(lake.settings, instance, "report", request.run_config)
     assert ran.success
     (event,) = ran.get_asset_materialization_events()

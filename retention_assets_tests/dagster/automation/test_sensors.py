@@ -22,7 +22,7 @@ from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.model import AutomationSettings, Settings
-from retention_assets_tests.dagster.automation.ticks import run, tick
+from retention_assets_tests.dagster.automation.ticks import run, stands, tick
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -37,7 +37,8 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
+    """In memory: one on disk takes longer to make than a tick."""
+    with dg.DagsterInstance.ephemeral() as made:
         yield made
 
 
@@ -291,15 +292,27 @@ def test_what_a_person_wrote_stays_and_launches_nothing(lake: Lake, instance: dg
     assert (found.run_requests, found.skip_message) == ([], "The policy files changed. They say what the book says.")
 
 
-def test_a_store_that_cannot_be_listed_is_handed_to_the_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
+@pytest.mark.parametrize(
+    ("glob", "asked"),
+    [
+        ("*/a", ["lake/a", "gone/*", "lost/*"]),
+        ("*", ["lake/a", "lake/b", "gone/*", "lost/*"]),
+        ("gon*", ["gone/*", "lost/*"]),  # a star matches slashes, so this could be about any store
+        ("g[o]ne/a", ["gone/*", "lost/*"]),
+        ("gone/a", ["gone/*"]),
+        ("lake/*", ["lake/a", "lake/b"]),
+        ("lost/a", ["lost/*"]),
+    ],
+)
+def test_a_store_that_cannot_be_listed_is_handed_to_the_run_whole(
+    lake: Lake, instance: dg.DagsterInstance, glob: str, asked: list[str]
+) -> None:
     """The run may find it back; left out, its datasets would go on with verdicts of the old policy."""
-    settings = changed(lake, store=AWAY)
-    lake.says("{name: p, datasets: {include: ['*/a']}, select: {older_than: 30d}}")
-    (request,) = tick(settings, instance, "policy_files").run_requests
-    assert request.run_config == {"datasets": ["lake/a", "gone/*"]}
-    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {older_than: 30d}}")
-    (request,) = tick(settings, instance, "policy_files").run_requests
-    assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
+    changed(lake, store=AWAY)
+    settings = changed(lake, store={**AWAY, "name": "lost", "data": "lost/{dataset}/{transaction}"})
+    lake.says(f"{{name: p, datasets: {{include: ['{glob}']}}, select: {{older_than: 30d}}}}")
+    found = tick(settings, instance, "policy_files")
+    assert [name for one in found.run_requests for name in one.run_config["datasets"]] == asked
 
 
 # --- the sweep ---
@@ -357,18 +370,24 @@ def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
     assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
 
 
+@pytest.mark.parametrize(
+    "ahead", [timedelta(microseconds=1), timedelta(minutes=59), timedelta(hours=2), timedelta(days=1, microseconds=-1)]
+)
 def test_a_cursor_of_a_clock_that_was_fast_does_not_silence_the_sweep(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
 ) -> None:
+    """By less than a day: later the marks of lake/b are due as well, and what there is to do is not the same."""
     begun(lake)
-    at, ahead = DUE - timedelta(days=1), DUE + timedelta(days=365)
-    monkeypatch.setattr(sensors, "now", lambda: ahead)
-    cursor = tick(lake.settings, instance, "sweep_tick").cursor
-    monkeypatch.setattr(sensors, "now", lambda: at)
-    found = tick(lake.settings, instance, "sweep_tick", cursor)
-    assert [request.run_config["datasets"] for request in found.run_requests] == [["lake/a"]]
-    # From now on it is an hour again.
-    assert tick(lake.settings, instance, "sweep_tick", found.cursor).run_requests == []
+    at = DUE - timedelta(days=1)
+    asked: list[Any] = []
+    cursor = None
+    # From the second one on it is an hour again.
+    for time_of_tick in (at + ahead, at, at, at + timedelta(minutes=59)):
+        monkeypatch.setattr(sensors, "now", lambda time_of_tick=time_of_tick: time_of_tick)
+        found = tick(lake.settings, instance, "sweep_tick", cursor)
+        cursor = found.cursor
+        asked.append([request.run_config["datasets"] for request in found.run_requests])
+    assert asked == [[["lake/a"]], [["lake/a"]], [], []]
 
 
 def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_next_tick(
@@ -394,15 +413,19 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     assert [request.run_config["datasets"] for request in failed.run_requests] == [["lake/a", "lake/b"]]
 
 
-@pytest.mark.parametrize("job", ["sweep", "cycle"])
 @pytest.mark.parametrize(
-    ("status", "launches"),
+    ("job", "status", "launches"),
     [
-        (dg.DagsterRunStatus.NOT_STARTED, False),
-        (dg.DagsterRunStatus.STARTED, False),
-        (dg.DagsterRunStatus.CANCELING, False),
-        (dg.DagsterRunStatus.SUCCESS, True),
-        (dg.DagsterRunStatus.FAILURE, True),
+        ("sweep", dg.DagsterRunStatus.QUEUED, False),
+        ("sweep", dg.DagsterRunStatus.NOT_STARTED, False),
+        ("sweep", dg.DagsterRunStatus.STARTING, False),
+        ("sweep", dg.DagsterRunStatus.STARTED, False),
+        ("sweep", dg.DagsterRunStatus.CANCELING, False),
+        ("sweep", dg.DagsterRunStatus.SUCCESS, True),
+        ("sweep", dg.DagsterRunStatus.FAILURE, True),
+        ("sweep", dg.DagsterRunStatus.CANCELED, True),
+        ("cycle", dg.DagsterRunStatus.STARTED, False),
+        ("evaluate", dg.DagsterRunStatus.STARTED, True),
     ],
 )
 def test_while_a_sweep_is_on_its_way_no_other_is_launched(
@@ -415,7 +438,7 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
 ) -> None:
     lake.marks()
     monkeypatch.setattr(sensors, "now", lambda: DUE)
-    made = instance.create_run_for_job(build_defs(lake.settings).resolve_job_def(job), status=status)
+    made = stands(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = tick(lake.settings, instance, "sweep_tick")
     assert bool(found.run_requests) == launches
     assert launches or found.skip_message == f"2 datasets have marks that are due; {job} {made.run_id} is at work."
@@ -432,7 +455,7 @@ def test_a_run_that_says_nothing_for_long_is_still_waited_for_and_told_of(
     """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
     lake.marks()
     job = build_defs(lake.settings).resolve_job_def("cycle")
-    made = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    made = stands(instance, job, dg.DagsterRunStatus.STARTED)
 
     def said_after(hours: int) -> str:
         for module in (sensors, evaluation_sensor):
@@ -481,7 +504,7 @@ def test_a_ledger_that_is_away_fails_the_tick_without_telling_its_password(
 
 def test_a_tick_alone_writes_nothing_into_the_record(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.says(AB % "30d")
-    for name in ("dataset_discovery", "policy_files", "sweep_tick"):
+    for name in ("dataset_discovery", "policy_files", "evaluation_loop", "sweep_tick"):
         tick(lake.settings, instance, name)
     with lake.opened() as ledger:
         deeds = [json.loads(line)["deed"] for line in ledger.audit_lines()]

@@ -1,12 +1,13 @@
 """Ticks without a daemon: a sensor of the definitions, evaluated as the daemon would evaluate it.
 
-Belongs here: the shortest way to a tick and to a job of an environment. Not what should come of either.
+Belongs here: the shortest way to a tick, to a job of an environment, and to a run that is on its way. Not what should come of any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from retention_assets.dagster.automation.alerts import Notify, log_notice
 from retention_assets.definitions import build_defs
@@ -27,3 +28,13 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     """A job of the definitions, with the configuration that a launchpad or a request has."""
     definition = build_defs(settings).resolve_job_def(job)
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
+
+
+def stands(
+    instance: dg.DagsterInstance, job: dg.JobDefinition, status: dg.DagsterRunStatus, assets: Sequence[str] = ()
+) -> dg.DagsterRun:
+    """A run of a job, perhaps of some assets by their paths, that nobody executes: its status is what it stands at."""
+    # One in the queue has to say where its code is.
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__"), job.name)
+    keys = frozenset(dg.AssetKey(path.split("/")) for path in assets) or None
+    return instance.create_run_for_job(job, status=status, asset_selection=keys, remote_job_origin=origin)

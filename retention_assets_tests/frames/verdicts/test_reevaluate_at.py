@@ -25,7 +25,15 @@ from retention_assets.frames.verdicts.turning_times import begins_to_hold, cease
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
-from retention_assets_tests.policies import random_holds, random_policies
+from retention_assets_tests.policies import (
+    Known,
+    known_table,
+    random_holds,
+    random_known,
+    random_limits,
+    random_policies,
+    with_purges,
+)
 
 TICK = timedelta(microseconds=1)
 DAY = timedelta(days=1)
@@ -42,9 +50,11 @@ def said(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: dat
     return found
 
 
-def looks(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime) -> dict[str, datetime | None]:
+def looks(
+    log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: pa.Table | None = None
+) -> dict[str, datetime | None]:
     """By dataset the next look."""
-    _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of)
+    _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of, known)
     return {row["dataset"]: row["next_look"] for row in found.to_pylist()}
 
 
@@ -66,6 +76,9 @@ def log_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Histo
 _MOMENTS = [
     AS_OF + timedelta(days=days, hours=hours) for days in (-34, -12, -4, -3, -2, -1, 0, 1, 5, 30) for hours in (-12, -1, 0, 5)
 ]
+# About the 28th of February: what a month's end lets go on the evenings of the 28th to 30th of March, and keeps in the mornings.
+_FEBRUARY = AS_OF - 30 * DAY
+_LAST_OF_MARCH = [AS_OF + timedelta(days=days, hours=hours) for days in (-3, -2, -1, 0) for hours in (-12, 1, 5, 11)]
 # Instants at which a batch is judged again: each next look and the microsecond before it, and some between.
 _BETWEEN = 6
 
@@ -78,17 +91,24 @@ class Tally:
     early: int = 0
 
 
-def hold_the_law(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, rng: random.Random) -> Tally:
+def hold_the_law(
+    log: Log,
+    policies: Sequence[Policy],
+    holds: Sequence[Hold],
+    as_of: datetime,
+    rng: random.Random,
+    known: pa.Table | None = None,
+) -> Tally:
     """Judge a log at many instants after `as_of`, and hold the next looks against what changed when."""
-    found = looks(log, policies, holds, as_of)
+    found = looks(log, policies, holds, as_of, known)
     assert all(at is None or at > as_of for at in found.values())
-    known = sorted({at for at in found.values() if at})
-    instants = {at - TICK for at in known} | set(known) | {as_of + TICK, as_of + 400 * DAY}
-    instants |= {as_of + (max([*known, as_of + DAY]) - as_of) * rng.random() for _ in range(_BETWEEN)}
-    before = said(log, policies, holds, as_of)
+    ahead = sorted({at for at in found.values() if at})
+    instants = {at - TICK for at in ahead} | set(ahead) | {as_of + TICK, as_of + 400 * DAY}
+    instants |= {as_of + (max([*ahead, as_of + DAY]) - as_of) * rng.random() for _ in range(_BETWEEN)}
+    before = said(log, policies, holds, as_of, known)
     tally = Tally(sum(at is not None for at in found.values()))
     for instant in sorted(instants - {as_of}):
-        after = said(log, policies, holds, instant)
+        after = said(log, policies, holds, instant, known)
         for dataset, at in found.items():
             if at is None or instant < at:
                 assert after[dataset] == before[dataset], (dataset, as_of, instant, at)
@@ -100,12 +120,25 @@ def hold_the_law(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as
 def drawn_policies(rng: random.Random, *, with_limits: bool) -> list[Policy]:
     """Policies over every key that decides."""
     shapes = random_policies(rng, rng.randint(1, 5))
-    return [Policy.model_validate({k: v for k, v in shape.items() if with_limits or k != "limits"}) for shape in shapes]
+    if not with_limits:
+        return [Policy.model_validate({key: value for key, value in shape.items() if key != "limits"}) for shape in shapes]
+    for shape in shapes:
+        if rng.random() < 0.3:
+            shape["limits"] = random_limits(rng)
+    policies = [Policy.model_validate(shape) for shape in shapes]
+    return [credited_first(rng), *policies] if rng.random() < 0.5 else policies
+
+
+def credited_first(rng: random.Random) -> Policy:
+    """What belongs to it counts for the others and does not change itself: only other rows show that a limit was passed."""
+    types = rng.choice((["SNAPSHOT"], ["APPEND"], ["DELETE", "RECORD"], ["UPDATE", "OBJECT", "APPEND"]))
+    shape = {"name": "first", "datasets": {"include": ["*"]}, "branches": {"reach": "any"}, "latest_view": "allow"}
+    return Policy.model_validate({**shape, "select": {"types": types}})
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("seed", "with_limits", "early"), [*((n, True, 0.15) for n in range(8)), *((n, False, 0.02) for n in range(5))]
+    ("seed", "with_limits", "early"), [*((n, True, 0.15) for n in range(6)), *((n, False, 0.02) for n in range(4))]
 )
 def test_nothing_changes_before_the_next_look(
     seed: int, with_limits: bool, early: float, log_of: Callable[[Iterable[History]], Log]
@@ -117,13 +150,106 @@ def test_nothing_changes_before_the_next_look(
     rng = random.Random(seed)
     total = Tally()
     for _ in range(8):
-        log = log_of(random_histories(rng, 40))
-        policies = drawn_policies(rng, with_limits=with_limits)
+        drawn = random_histories(rng, 40)
+        log = log_of(drawn)
+        policies = with_purges(rng, drawn_policies(rng, with_limits=with_limits))
         holds = [Hold.model_validate(shape) for shape in random_holds(rng, rng.randint(0, 2))]
-        one = hold_the_law(log, policies, holds, rng.choice(_MOMENTS) + TICK * rng.choice((0, 0, 1, -1)), rng)
+        known = known_table(random_known(rng, drawn)) if rng.random() < 0.5 else None
+        one = hold_the_law(log, policies, holds, rng.choice(_MOMENTS) + TICK * rng.choice((0, 0, 1, -1)), rng, known)
         total.looks, total.early = total.looks + one.looks, total.early + one.early
     assert total.looks > 20
     assert total.early <= early * total.looks, total
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("at_months_ends", [True, False])
+def test_nothing_changes_before_the_next_look_where_limits_are_passed(
+    at_months_ends: bool, seed: int, log_of: Callable[[Iterable[History]], Log]
+) -> None:
+    """One limited policy or two and one that has the credit for some of what they count: so that a limit is all that turns.
+
+    At months' ends they let go of the same rows several times, and what goes back may bring one below its limit.
+    """
+    rng = random.Random(f"{seed} {at_months_ends}")
+    total = Tally()
+    for _ in range(8):
+        as_of, days = (_FEBRUARY, 3) if at_months_ends else (AS_OF, 30)
+        log = log_of(random_histories(rng, 80 if at_months_ends else 40, as_of=as_of, days=days, largest=10))
+        shapes: list[dict[str, Any]] = [
+            {
+                "name": f"p{number}",
+                "datasets": {"include": rng.choice((["*"], ["*"], ["lake/*"]))},
+                "branches": {"reach": rng.choice(("any", "live"))},
+                "select": {"older_than": rng.choice(_MONTHLY if at_months_ends else _DAILY)},
+                "latest_view": rng.choice(("allow", None)),
+                "limits": rng.choice(({"transactions": rng.randint(1, 4)}, random_limits(rng))),
+            }
+            for number in range(rng.randint(1, 2))
+        ]
+        policies = [credited_first(rng), *(Policy.model_validate(shape) for shape in shapes)]
+        one = hold_the_law(log, policies, [], rng.choice(_LAST_OF_MARCH), rng)
+        total.looks, total.early = total.looks + one.looks, total.early + one.early
+    assert total.looks > 20
+    # At months' ends a policy often comes back below a limit for some rows of several: the looks that find nothing are many.
+    assert total.early < total.looks, total
+
+
+_MONTHLY = [
+    "1mo",
+    "1mo",
+    {"age": "1mo", "align": "day"},
+    "30d",
+    {"age": "1mo", "of": "opened"},
+    {"age": "1mo", "of": "superseded"},
+]
+_DAILY = [
+    "5d",
+    "10d",
+    "2w",
+    "20d",
+    {"age": "15d", "align": "day"},
+    {"age": "10d", "of": "opened"},
+    {"age": "10d", "of": "superseded"},
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
+    seed: int, log_of: Callable[[Iterable[History]], Log]
+) -> None:
+    """The other reason to look again: marks count towards limits no more. With tiny limits this does happen."""
+    rng = random.Random(seed)
+    changed = 0
+    for _ in range(6):
+        drawn = random_histories(rng, 60)
+        log = log_of(drawn)
+        policies = [
+            Policy.model_validate(shape if rng.random() < 0.3 else {**shape, "limits": random_limits(rng)})
+            for shape in random_policies(rng, rng.randint(2, 5))
+        ]
+        known = random_known(rng, drawn) if rng.random() < 0.5 else {}
+        marks, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, [], AS_OF, known_table(known))
+        again = {row["dataset"]: row["again"] for row in found.to_pylist()}
+        before, after = (
+            said(log, policies, [], AS_OF, known_table(known)),
+            said(log, policies, [], AS_OF, marked_too(marks, known)),
+        )
+        assert again.keys() == before.keys()
+        for dataset in again:
+            if not again[dataset]:
+                assert after[dataset] == before[dataset], dataset
+            changed += after[dataset] != before[dataset]
+    assert changed > 3
+
+
+def marked_too(marks: pa.Table, known: Known) -> pa.Table:
+    """What is known once the marks of an evaluation are made."""
+    made: dict[str, frozenset[str]] = dict(known)
+    for row in marks.to_pylist():
+        if row["verdict"] == "mark":
+            made[row["dataset"]] = made.get(row["dataset"], frozenset()) | {row["transaction"]}
+    return known_table(made)
 
 
 def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_again(
@@ -259,3 +385,77 @@ def test_every_way_in_which_time_changes_a_verdict(
     log_of: Callable[[Iterable[History]], Log],
 ) -> None:
     assert next_of(log_of([history(drawing)]), policy, text_of(AS_OF), holds) == expected
+
+
+GIB = 2**30
+LIMITED: dict[str, Any] = {"name": "limited", "datasets": {"include": ["*"]}}
+OBJECTS: dict[str, Any] = {"name": "objects", "datasets": {"include": ["*"]}, "select": {"types": ["OBJECT"]}}
+# What comes to count in 5 days belongs to the policy `objects`, and nothing changes about itself.
+BY_COUNT = "-: R1:RECORD@40d | -: R2:RECORD@40d | -: O3:OBJECT@25d | -: O4:OBJECT@20d"
+BY_BYTES = f"-: R1:RECORD@40d={3 * GIB} | -: R2:RECORD@40d={3 * GIB} | -: O3:OBJECT@25d={3 * GIB} | -: O4:OBJECT@20d={3 * GIB}"
+IN_FIVE, IN_TEN = text_of(AS_OF + 5 * DAY + TICK), text_of(AS_OF + 10 * DAY + TICK)
+
+
+@pytest.mark.parametrize(
+    ("drawing", "limits", "expected"),
+    [
+        pytest.param(BY_COUNT, {"transactions": 1}, None, id="it is passed already"),
+        pytest.param(BY_COUNT, {"transactions": 2}, IN_FIVE, id="the first one passes it"),
+        pytest.param(BY_COUNT, {"transactions": 3}, IN_TEN, id="the second one"),
+        pytest.param(BY_COUNT, {"transactions": 4}, None, id="all of them are within it"),
+        pytest.param(BY_COUNT, {"fraction": 0.5}, IN_FIVE, id="half of the log"),
+        pytest.param(BY_COUNT, {"fraction": 0.75}, IN_TEN, id="three quarters of it"),
+        pytest.param(BY_BYTES, {"bytes": 6 * GIB - 1}, None, id="a byte too many already"),
+        pytest.param(BY_BYTES, {"bytes": 6 * GIB}, IN_FIVE, id="9 GiB pass it"),
+        pytest.param(BY_BYTES, {"bytes": 9 * GIB - 1}, IN_FIVE, id="9 GiB pass it by a byte"),
+        pytest.param(BY_BYTES, {"bytes": 9 * GIB}, IN_TEN, id="9 GiB do not, 12 do"),
+        pytest.param(BY_BYTES, {"bytes": 12 * GIB - 1}, IN_TEN, id="12 do by a byte"),
+        pytest.param(BY_BYTES, {"bytes": 12 * GIB}, None, id="12 do not"),
+        pytest.param(BY_BYTES, {"transactions": 3, "bytes": 9 * GIB - 1}, IN_FIVE, id="the first of two limits"),
+    ],
+)  # fmt: skip
+def test_a_limit_is_passed_by_what_changes_nothing_about_itself(
+    drawing: str, limits: dict[str, Any], expected: str | None, log_of: Callable[[Iterable[History]], Log]
+) -> None:
+    """Then the others of the policy are marked no more: the look is theirs. Alone, and beside a dataset with smaller sizes."""
+    shapes = [OBJECTS, {**LIMITED, "select": {"older_than": "30d"}, "limits": limits}]
+    policies = [Policy.model_validate(shape) for shape in shapes]
+    other = history("-: R1:RECORD@40d=1 | -: O2:OBJECT@25d=1 | -: O3:OBJECT@1d | -: O4:OBJECT@1d", dataset="lake/a")
+    alone = looks(log_of([history(drawing)]), policies, [], AS_OF)
+    beside = looks(log_of([other, history(drawing)]), policies, [], AS_OF)
+    assert alone["lake/d"] == beside["lake/d"] == (None if expected is None else parse_instant(expected))
+
+
+@pytest.mark.parametrize(
+    ("as_of", "transactions", "expected"),
+    [
+        # Both are a month old on the evening of the 29th, and O2, of the last of February, is not on the morning of the 30th.
+        ("2026-03-29T13:00:00Z", 1, "2026-03-30T00:00:00Z"),
+        # Within the limit it changes nothing for R1.
+        ("2026-03-29T13:00:00Z", 2, None),
+        # On the evening of the 31st it is a month old for good.
+        ("2026-03-31T13:00:00Z", 1, None),
+    ],
+)
+def test_at_a_months_end_a_policy_comes_back_below_its_limit(
+    as_of: str, transactions: int, expected: str | None, log_of: Callable[[Iterable[History]], Log]
+) -> None:
+    """R1 is marked when O2, which belongs to another policy, does not count any more."""
+    log = log_of([history("-: R1:RECORD@2026-02-01T12:00:00Z | -: O2:OBJECT@2026-02-28T12:00:00Z")])
+    limited = {**LIMITED, "select": {"older_than": "1mo"}, "limits": {"transactions": transactions}}
+    policies = [Policy.model_validate(shape) for shape in (OBJECTS, limited)]
+    at = None if expected is None else parse_instant(expected)
+    assert looks(log, policies, [], parse_instant(as_of)) == {"lake/d": at}
+
+
+def test_what_is_known_of_one_dataset_moves_no_other_look(log_of: Callable[[Iterable[History]], Log]) -> None:
+    """One more may count in each of them. In `b` what counts now is marked before, so the limit is passed one row later."""
+    drawing = "-: R1:RECORD@40d | -: O2:OBJECT@25d | -: O3:OBJECT@20d"
+    log = log_of([history(drawing, dataset=f"lake/{name}") for name in "abc"])
+    limited = {**LIMITED, "select": {"older_than": "30d"}, "limits": {"transactions": 1}}
+    elsewhere = {**OBJECTS, "name": "elsewhere", "datasets": {"include": ["lake/b"]}}
+    policies = [Policy.model_validate(shape) for shape in (OBJECTS, elsewhere, limited)]
+    in_five, in_ten = AS_OF + 5 * DAY + TICK, AS_OF + 10 * DAY + TICK
+    for names, expected in ((("R1",), in_ten), (("O2",), in_ten), (("O2", "O3"), None)):
+        known = known_table({"lake/b": frozenset(names)})
+        assert looks(log, policies, [], AS_OF, known) == {"lake/a": in_five, "lake/b": expected, "lake/c": in_five}

@@ -35,6 +35,11 @@ SNAPSHOTS = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d - S4:SNAP
 SHARED = "abc: T1:APPEND@50d - T2:APPEND@40d - T3:SNAPSHOT@30d - T4:APPEND@20d | xyz: T2 - T5:APPEND@10d"
 FORKED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D2:SNAPSHOT@20d - D3:SNAPSHOT@10d"
 
+THREE_GIB = "main: " + " - ".join(f"S{n}:SNAPSHOT@{9 - n}d={3 * 2**30}" for n in (1, 2, 3)) + " - S4:SNAPSHOT@1d"
+# The largest size that a log may have, as often as it goes into 2**64, and what is left of that and two.
+LARGEST = 10**18 - 1
+WRAPPING = [LARGEST] * (2**64 // LARGEST) + [2**64 % LARGEST + 2]
+
 DAY = 24 * 60 * 60 * 1000
 
 
@@ -217,9 +222,20 @@ CASES = [
          policy={"limits": {"fraction": 0.75}}),
     Case("limit_of_bytes", "30 bytes would go", "main: S1:SNAPSHOT@9d=30 - S2:SNAPSHOT@8d=1", {"beyond": {"views": 1}}, "", "S1",
          policy={"limits": {"bytes": 29}}, code={"S1": "LIMIT"}),
-    Case("a_limit_of_bytes_does_not_wrap_around", "ten of nearly 10^18 are more than an integer of 64 bits can hold",
-         "main: " + " - ".join(f"S{n}:SNAPSHOT@{40 - n}d=999999999999999999" for n in range(1, 11)) + " - S11:SNAPSHOT@1d",
-         {"beyond": {"views": 1}}, "", " ".join(f"S{n}" for n in range(1, 11)), policy={"limits": {"bytes": 5}}, code={"S1": "LIMIT"}),
+    # Added up in 64 bits these are 2, and in an unsigned 64 as well: only a sum that is exact is over the limit.
+    Case("a_limit_of_bytes_does_not_wrap_around", "more than an integer of 64 bits can hold, and than 65 can",
+         "main: " + " - ".join(f"S{n}:SNAPSHOT@{40 - n}d={size}" for n, size in enumerate(WRAPPING, 1)) + " - S99:SNAPSHOT@1d",
+         {"beyond": {"views": 1}}, "", " ".join(f"S{n}" for n in range(1, len(WRAPPING) + 1)), policy={"limits": {"bytes": 2**40}},
+         code={"S1": "LIMIT"}),
+    Case("a_limit_of_bytes_carries", "three of 3 GiB are 9 GiB, however small their lower halves are when they are added",
+         THREE_GIB, {"beyond": {"views": 1}}, "", "S1 S2 S3", policy={"limits": {"bytes": 2**30}}, code={"S1": "LIMIT"}),
+    Case("a_limit_of_bytes_is_exact_beyond_32_bits", "one byte less than what would go", THREE_GIB, {"beyond": {"views": 1}}, "",
+         "S1 S2 S3", policy={"limits": {"bytes": 9 * 2**30 - 1}}, code={"S1": "LIMIT"}),
+    Case("at_a_limit_of_bytes_beyond_32_bits_all_are_marked", "exactly what would go", THREE_GIB, {"beyond": {"views": 1}}, "S1 S2 S3",
+         policy={"limits": {"bytes": 9 * 2**30}}),
+    Case("a_limit_of_bytes_below_4_gib_is_not_passed_by_less", "two of 1 GiB",
+         f"main: S1:SNAPSHOT@9d={2**30} - S2:SNAPSHOT@8d={2**30} - S3:SNAPSHOT@7d", {"beyond": {"views": 1}}, "S1 S2",
+         policy={"limits": {"bytes": 2**31}}),
     Case("records_by_age", "independent of branches", "-: R1:RECORD@900d | -: R2:RECORD@9d", {"older_than": "2y"}, "R1"),
     Case("an_unfinished_record_has_not_closed", "older_than looks at the closing time", "-: R1:RECORD?@900d", {"older_than": "2y"}, "",
          code={"R1": "UNFINISHED"}),
@@ -227,6 +243,22 @@ CASES = [
     Case("archived_first", "a PAYMENT has to be archived, a RECALL need not",
          "-: R1:RECORD@900d{type=PAYMENT} | -: R2:RECORD@900d~800d{type=PAYMENT} | -: R3:RECORD@900d{type=RECALL}",
          {"older_than": "2y", "archived_before_purge": ["PAYMENT"]}, "R2 R3", code={"R1": "NOT_ARCHIVED"}),
+    Case("unreferenced_to_the_letter", "a scan that says something else, or nothing, has not said so",
+         "-: O1:OBJECT@9d{referenced=unknown} | -: O2:OBJECT@9d{referenced=} | -: O3:OBJECT@9d{referenced=False} | "
+         "-: O4:OBJECT@9d{referenced=FALSE} | -: O5:OBJECT@9d{referenced=0} | -: O6:OBJECT@9d{referenced=no} | "
+         "-: O7:OBJECT@9d{referenced=falsely} | -: O8:OBJECT@9d{Referenced=false} | -: O9:OBJECT@9d{referenced=false,scan=7}",
+         {"unreferenced": True}, "O9", code={f"O{number}": "REFERENCED" for number in range(1, 9)}),
+    Case("unreferenced_is_said_of_objects", "whatever a RECORD or a transaction says of itself",
+         "-: R1:RECORD@9d{referenced=false} | main: S2:SNAPSHOT@9d{referenced=false} - S3:SNAPSHOT@8d{referenced=false}",
+         {"unreferenced": True}, code={"R1": "REFERENCED", "S2": "REFERENCED"}),
+    Case("unreferenced_and_unfinished", "nobody knows what it will be", "-: O1:OBJECT?@9d{referenced=false}", {"unreferenced": True},
+         code={"O1": "UNFINISHED"}),
+    Case("open_is_not_closed", "an OPEN record goes by its opening, whatever time of closing its row has",
+         "-: R1:RECORD?@900d..899d | -: R2:RECORD?@900d..1d | -: R3:RECORD?@1d..1d | -: R4:RECORD?@..900d",
+         {"older_than": {"age": "2y", "of": "closed_or_opened"}}, "R1 R2", code={"R4": "NO_TIME"}),
+    Case("open_is_not_closed_for_terminal_only", "nor by its closing where unfinished ones are judged",
+         "-: R1:RECORD?@900d..899d | -: R2:RECORD?@900d..1d | -: R3:RECORD?@1d..1d | -: R4:RECORD?@..900d",
+         {"older_than": "2y", "terminal_only": False}, "R1 R2", code={"R4": "NO_TIME"}),
     Case("unreferenced", "only what a scan found no reference to; silence is a reference",
          "-: O1:OBJECT@9d{referenced=false} | -: O2:OBJECT@9d{referenced=true} | -: O3:OBJECT@9d", {"unreferenced": True}, "O1",
          code={"O2": "REFERENCED", "O3": "REFERENCED"}),
@@ -272,6 +304,12 @@ def test_selector(case: Case, verdicts: dict[str, dict[str, dict[str, Any]]]) ->
         assert found == set(expected.split()), f"{case.why}\n{case.drawing}\n{rows}"
     for name, codes in case.code.items():
         assert [reason["code"] for reason in rows[name]["reasons"]] == codes.split(), case.why
+
+
+def test_the_sizes_that_wrap_around_do() -> None:
+    """Else the case of that name would show nothing: in 64 bits they are below its limit."""
+    assert sum(WRAPPING) == 2**64 + 2
+    assert max(WRAPPING) <= LARGEST
 
 
 def test_case_names_are_their_own() -> None:

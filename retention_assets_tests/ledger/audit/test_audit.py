@@ -9,7 +9,9 @@ import pytest
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.verify import ChainHead
-from retention_assets_tests.ledger.acts import T0, by_hand, candidates, ids, many, statuses, swept
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets_tests.ledger.acts import T0, by_hand, candidates, ids, many, planned, statuses, swept
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
 
@@ -32,6 +34,10 @@ def test_a_record_that_nobody_touched_verifies(written: Ledger) -> None:
 def swap(first: int, second: int) -> list[str]:
     moves = ((first, -1), (second, first), (-1, second))
     return [f"UPDATE audit SET position = {new} WHERE position = {old}" for old, new in moves]
+
+
+def act_of(position: int) -> str:
+    return f"(SELECT act FROM audit WHERE position = {position})"
 
 
 TAMPERED = {
@@ -71,6 +77,46 @@ TAMPERED = {
         ["DELETE FROM steps WHERE mark = 1"],
         "Row 2 of the audit (UNMARK) is about 1 members, and there are none",
     ),
+    "all marks removed": (
+        ["DELETE FROM steps", "DELETE FROM planned", "DELETE FROM marks"],
+        "Row 1 of the audit (MARK) is about 3 members, and there are none",
+    ),
+    # As if it had never been: the marks are put back where they were before.
+    "an unmarking undone": (
+        ["DELETE FROM steps WHERE status = 'UNMARKED'", "UPDATE marks SET status = 'MARKED', changed_act = NULL WHERE id = 1"],
+        "Row 2 of the audit (UNMARK) is about 1 members, and there are none",
+    ),
+    "a settlement undone": (
+        [
+            "DELETE FROM steps WHERE status = 'SWEPT'",
+            f"UPDATE marks SET status = 'SWEEPING', changed_act = {act_of(4)} WHERE id > 1",
+        ],
+        "Row 5 of the audit (SETTLE) is about 2 members, and there are none",
+    ),
+    "a whole sweep undone": (
+        ["DELETE FROM steps WHERE mark > 1", "UPDATE marks SET status = 'MARKED', changed_act = NULL WHERE id > 1"],
+        "Row 4 of the audit (BEGIN) is about 2 members, and there are none",
+    ),
+    "a beginning removed": (
+        ["DELETE FROM steps WHERE status = 'SWEEPING'"],
+        "Row 4 of the audit (BEGIN) is about 2 members, and there are none",
+    ),
+    "another act that is said to have moved a mark": (
+        [f"UPDATE marks SET changed_act = {act_of(4)} WHERE id = 2"],
+        "Mark 2 (T2 of lake/d) is said to be SWEPT, and its last step led to SWEPT",
+    ),
+    "no act that is said to have moved a mark": (
+        ["UPDATE marks SET changed_act = NULL WHERE id = 2"],
+        "Mark 2 (T2 of lake/d) is said to be SWEPT",
+    ),
+    "a step of another act": (
+        [f"UPDATE steps SET act = {act_of(4)} WHERE mark = 1"],
+        "Row 4 of the audit (BEGIN) is about 2 steps, and there are 3",
+    ),
+    "a step sealed anew": (
+        ["UPDATE steps SET seal = 'x' WHERE mark = 2 AND status = 'SWEPT'"],
+        "Row 5 of the audit (SETTLE) is about other steps than there are",
+    ),
 }
 
 
@@ -78,6 +124,28 @@ TAMPERED = {
 def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: list[str], sentence: str) -> None:
     assert all(by_hand(written, statement) for statement in statements)
     assert [fault for fault in written.verify().faults if sentence in fault]
+
+
+ENDS = {"spared": "SPARE", "failed": "SETTLE", "spared at the door": "SETTLE", "deleted": "SETTLE"}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: Ledger, end: str) -> None:
+    """Steps and marks are made to fit each other again, and what is left to say it is the act alone."""
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    lease, plan, batch = planned(ledger)
+    if end == "spared":
+        ledger.sweeps.spare(lease, dict.fromkeys(batch, "a tag"))
+        before = "status = 'MARKED', why = NULL, changed_act = NULL"
+    else:
+        outcome = {"failed": Outcome.FAILED, "spared at the door": Outcome.SPARED}.get(end, Outcome.DELETED)
+        ledger.sweeps.begin(lease, plan, batch)
+        ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
+        before = f"status = 'SWEEPING', why = NULL, changed_act = {act_of(3)}"
+    row = ledger.verify().head.position
+    assert by_hand(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2
+    assert by_hand(ledger, f"UPDATE marks SET {before}") == 2
+    assert ledger.verify().faults == (f"Row {row} of the audit ({ENDS[end]}) is about 2 members, and there are none.",)
 
 
 def test_a_chain_written_anew_is_found_by_who_noted_its_head(written: Ledger) -> None:

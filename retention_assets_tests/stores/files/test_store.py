@@ -205,11 +205,40 @@ def test_a_folder_around_or_in_that_of_another_is_refused(
         assert len(lake.data()) == 1
 
 
-def test_a_folder_that_holds_the_log_is_refused(tmp_path: Path) -> None:
-    lake = LocalFiles(tmp_path, log="data/a/T1/log")
-    lake.put_place("data/a/T1/log/a.jsonl", line().encode())
+@pytest.mark.parametrize(
+    ("log", "link", "to"),
+    [
+        pytest.param("data/a/T1/log", None, None, id="below it"),
+        pytest.param("data/a/T1", None, None, id="the folder itself"),
+        pytest.param("data/a/T1/deep/log.jsonl", None, None, id="a single file"),
+        pytest.param("disk/a/T1/log", "data", "disk", id="below the root by its other name"),
+        pytest.param("data/a/T1/log", "data", "disk", id="both by a symlink"),
+        pytest.param("journal", "journal", "data/a/T1/log", id="a symlink into it"),
+    ],
+)
+def test_a_folder_that_holds_the_log_is_refused(tmp_path: Path, log: str, link: str | None, to: str | None) -> None:
+    lake = LocalFiles(tmp_path, log=log)
+    if link and to:
+        (tmp_path / to).mkdir(parents=True)
+        if link == "data":
+            (tmp_path / link).rmdir()
+        (tmp_path / link).symlink_to(tmp_path / to)
+    lake.put_place(log if log.endswith(".jsonl") else f"{log}/a.jsonl", line().encode())
+    # Something beside the folder, or nothing would be taken for gone.
+    lake.put_place("data/a/T0/part", b"x")
+    lake.put_place("data/a/T1/part", b"x")
+    before = lake.everything()
     assert "holds the log" in refusal(lake.store(), "lake/a", "T1")
-    assert list(lake.everything()) == ["data/a/T1/log/a.jsonl"]
+    assert lake.everything() == before
+
+
+@pytest.mark.parametrize("log", ["data/a/T10", "data/a/T1.log", "data/a/log", "data/T1"])
+def test_a_log_beside_a_folder_is_none_in_it(tmp_path: Path, log: str) -> None:
+    lake = LocalFiles(tmp_path, log=log)
+    lake.put_place(f"{log}/a.jsonl", line().encode())
+    lake.put_place("data/a/T1/part", b"x")
+    assert swept(lake.store(), "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 1)]
+    assert list(lake.everything()) == [f"{log}/a.jsonl"]
 
 
 # --- what could lead out of a folder ---

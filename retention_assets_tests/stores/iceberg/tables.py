@@ -7,8 +7,9 @@ Does not belong here: what a store should do with them.
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,9 +17,11 @@ from urllib.parse import urlsplit
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -228,6 +231,23 @@ def add_deletes(table: Table, *deletes: DataFile, branch: str = "main") -> int:
         for file in deletes:
             writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=one, data_file=file))
     return _commit(table, parent, one, number, [writer.to_manifest_file(), *parent.manifests(table.io)], branch)
+
+
+COUNTS = ("added_files_count", "existing_files_count", "deleted_files_count")
+
+
+def write_counts(table: Table, counts: Mapping[str, int | None]) -> None:
+    """Have the lists of all snapshots say this of each manifest; nothing of a count is what the writers of old said."""
+    fields = MANIFEST_LIST_FILE_SCHEMAS[2].fields
+    optional = [one.model_copy(update={"required": False}) if one.name in COUNTS else one for one in fields]
+    schema, said = Schema(*optional), {at: counts[one.name] for at, one in enumerate(fields) if one.name in counts}
+    for snapshot in table.refresh().metadata.snapshots:
+        manifests = [copy(manifest) for manifest in snapshot.manifests(table.io)]
+        for manifest in manifests:
+            manifest._data = [said.get(at, value) for at, value in enumerate(manifest._data)]
+        output = table.io.new_output(snapshot.manifest_list)
+        with AvroOutputFile[ManifestFile](output, schema, "manifest_file", schema, {"format-version": "2"}) as writer:
+            writer.write_block(manifests)
 
 
 def _commit(table: Table, parent: Snapshot, one: int, number: int, manifests: list[ManifestFile], branch: str) -> int:

@@ -11,6 +11,7 @@ import pickle
 import random
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
@@ -18,19 +19,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro.file import SYNC_SIZE, AvroOutputFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, write_manifest
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
 
 from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import aliases, commit
+from retention_assets.stores.iceberg.commit import CommitConflict, expire
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import lines_of
 from retention_assets.stores.iceberg.manifests import Manifest, Unreadable, live_files, manifest_list
@@ -41,6 +48,7 @@ from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.iceberg.tables import (
+    COUNTS,
     SCHEMA,
     Warehouse,
     add_deletes,
@@ -57,6 +65,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     reaches,
     replace,
     undeletable,
+    write_counts,
     written,
 )
 
@@ -402,12 +411,20 @@ MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-t
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("properties", [{}, MERGING], ids=["fast appends", "merged manifests"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    ("properties", "counts", "seed"),
+    [
+        *(pytest.param({}, (), seed, id=f"fast appends {seed}") for seed in range(7)),
+        *(pytest.param(MERGING, (), seed, id=f"merged manifests {seed}") for seed in range(8)),
+        pytest.param({}, COUNTS, 7, id="lists without counts"),
+    ],
+)
 def test_after_any_sweeps_what_remains_reads_back_and_nothing_else_is_left(
-    warehouse: Warehouse, store: IcebergStore, properties: dict[str, str], seed: int
+    warehouse: Warehouse, store: IcebergStore, properties: dict[str, str], counts: tuple[str, ...], seed: int
 ) -> None:
     table = storied(warehouse, **properties)
+    if counts:
+        write_counts(table, dict.fromkeys(counts))
     before, draw = content(table), random.Random(seed)
     # PyIceberg leaves the manifests behind that it merged into one within the same commit; no snapshot ever named them.
     orphans = warehouse.files().keys() - reachable(table)
@@ -451,6 +468,48 @@ def test_a_file_that_was_removed_and_added_again_is_kept(warehouse: Warehouse, s
     assert outcomes(sweep(store, added, removed)) == {added: Outcome.DELETED, removed: Outcome.DELETED}
     assert content(table) == {again: [1]}
     assert place(file.file_path) in warehouse.files()
+
+
+@pytest.mark.parametrize("counts", [COUNTS, *((one,) for one in COUNTS)], ids=lambda counts: " and ".join(counts))
+@pytest.mark.parametrize("again", [True, False], ids=["added again", "carried over"])
+def test_what_stays_is_read_where_its_list_does_not_count_files(
+    warehouse: Warehouse, store: IcebergStore, counts: tuple[str, ...], again: bool
+) -> None:
+    table = warehouse.table()
+    kept, left = written(table, 1), written(table, 2)
+    one = change(table, adding=[kept, left])
+    # The manifest of what stays holds the file as one that it adds, or as one that was there before.
+    two = change(table, removing=[kept, left]) if again else change(table, removing=[left])
+    three = change(table, adding=[kept]) if again else append(table, 3)
+    write_counts(table, dict.fromkeys(counts))
+    assert outcomes(sweep(store, one, two)) == {one: Outcome.DELETED, two: Outcome.DELETED}
+    assert content(table) == {three: [1] if again else [1, 3]}
+    assert warehouse.files().keys() == reachable(table)
+
+
+COUNTED = (
+    ((1, 2, 3), 6, 3),
+    ((0, 0, 3), 3, 0),
+    ((0, 0, 0), 0, 0),
+    ((None, 2, 3), None, None),
+    ((1, None, 3), None, None),
+    ((0, None, 3), None, None),
+    ((None, 0, 3), None, None),
+    ((1, 2, None), None, 3),
+    ((0, 0, None), None, 0),
+    ((None, None, None), None, None),
+)
+
+
+@pytest.mark.parametrize(("counts", "entries", "living"), COUNTED)
+def test_what_a_list_does_not_say_is_not_known(
+    warehouse: Warehouse, counts: tuple[int | None, ...], entries: int | None, living: int | None
+) -> None:
+    table = warehouse.table()
+    append(table, 1)
+    write_counts(table, dict(zip(COUNTS, counts, strict=True)))
+    [manifest] = manifest_list(table.io, table.metadata.snapshots[0].manifest_list, {}).manifests
+    assert (manifest.entries, manifest.live) == (entries, living)
 
 
 def test_a_file_that_remaining_snapshots_only_call_deleted_goes(warehouse: Warehouse, store: IcebergStore) -> None:
@@ -518,6 +577,28 @@ def test_statistics_go_with_their_snapshot_unless_another_has_them(warehouse: Wa
     assert [stats.snapshot_id for stats in table.refresh().metadata.statistics] == [three]
     assert table.metadata.partition_statistics == []
     assert warehouse.files().keys() == reachable(table)
+
+
+@pytest.mark.parametrize("spelled", ["file://{}", "file:{}", "{}"])
+def test_statistics_of_several_snapshots_are_one_file_however_they_are_spelled(
+    warehouse: Warehouse, store: IcebergStore, spelled: str
+) -> None:
+    table = warehouse.table()
+    one, two, three, _ = (replace(table, number) for number in range(4))
+    file = Path(place(table.location()), "metadata", "shared.stats")
+    file.write_bytes(b"1234567890")
+    said = {"file-size-in-bytes": 10, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    owners = ((one, f"file://{file}"), (two, spelled.format(file)), (three, f"file://{file}"))
+    stats = ({"snapshot-id": owner, "statistics-path": path, **said} for owner, path in owners)
+    table._do_commit(tuple(SetStatisticsUpdate(statistics=StatisticsFile.model_validate(one)) for one in stats), ())
+    for going, left in (((two,), True), ((one, three), False)):
+        there = warehouse.files()
+        results = sweep(store, *going)
+        gone = [
+            len(content) for name, content in there.items() if name not in warehouse.files() and ".metadata.json" not in name
+        ]
+        assert sum(result.bytes for result in results.values()) == sum(gone)
+        assert file.exists() is left
 
 
 def test_what_a_ref_points_at_is_spared_and_the_ref_is_named(warehouse: Warehouse, store: IcebergStore) -> None:
@@ -712,6 +793,42 @@ def test_a_ref_that_a_server_dropped_with_its_snapshot_keeps_the_files(
     assert needed <= warehouse.files().keys()
 
 
+def given_away(table: Table) -> None:
+    """Another table gets the name, with the snapshots and the refs of this one: a copy that was brought back, for instance."""
+    metadata = table.metadata.model_copy(update={"table_uuid": uuid.uuid4()})
+    location = f"{table.location()}/metadata/00000-{metadata.table_uuid}.metadata.json"
+    ToOutputFile.table_metadata(metadata, table.io.new_output(location))
+    table.catalog.drop_table("db.t")
+    table.catalog.register_table("db.t", location)
+
+
+MEANWHILE: dict[str, Callable[[Table], object]] = {
+    "the name went to another table": given_away,
+    "a branch was moved": lambda table: append(table, 9, branch="dev"),
+    "a branch was dropped": lambda table: table.manage_snapshots().remove_branch("dev").commit(),
+    "a tag was dropped": lambda table: table.manage_snapshots().remove_tag("v1").commit(),
+}
+
+
+@pytest.mark.parametrize("act", MEANWHILE.values(), ids=MEANWHILE)
+@pytest.mark.parametrize("server", [True, False], ids=["a server", "a catalog in this program"])
+def test_a_commit_holds_for_the_table_that_was_looked_at_alone(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, server: bool, act: Callable[[Table], object]
+) -> None:
+    if server:
+        monkeypatch.setattr(commit, "MetastoreCatalog", Warehouse)
+    table = warehouse.table()
+    one, two, three, _ = (append(table, number) for number in range(4))
+    table.manage_snapshots().create_branch(two, "dev").create_tag(three, "v1").commit()
+    act(warehouse.load())
+    there = warehouse.load().metadata
+    with pytest.raises(CommitConflict, match=r"Requirement failed|UUID does not match"):
+        expire(table, [one])
+    assert warehouse.load().metadata == there
+    expire(warehouse.load(), [one])
+    assert one not in snapshots(warehouse.load())
+
+
 def test_snapshots_that_somebody_else_expired_first_are_cleaned_up_after(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -731,6 +848,21 @@ def test_what_somebody_else_expires_meanwhile_no_longer_holds_a_file(
     meddle(monkeypatch, before(lambda: warehouse.load().maintenance.expire_snapshots().by_ids([holds_it_too]).commit()))
     assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
     assert not unneeded & warehouse.files().keys()
+
+
+def test_what_is_no_longer_held_elsewhere_is_looked_for_in_all_that_stays(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    file = written(table, 1)
+    first = replace(table, 9)
+    one = change(table, adding=[file], removing=files_of(table))
+    holds_it_too, _ = append(table, 2), replace(table, 3)
+    # It was looked through before, when the file was not yet among those that might go.
+    again = change(table, adding=[file])
+    meddle(monkeypatch, before(lambda: warehouse.load().maintenance.expire_snapshots().by_ids([holds_it_too]).commit()))
+    assert outcomes(sweep(store, first, one)) == {first: Outcome.DELETED, one: Outcome.DELETED}
+    assert content(table)[again] == [1, 3]
 
 
 def test_a_table_that_is_dropped_meanwhile_loses_nothing(
@@ -871,7 +1003,7 @@ def test_a_file_that_was_cut_off_anywhere_is_never_taken_for_a_shorter_one(wareh
         read = _lists if what == "list" else _entries
         assert read(table, file)
         shorter = []
-        for length in range(len(whole)):
+        for length in _lengths(whole):
             file.write_bytes(whole[:length])
             try:
                 read(table, file)
@@ -880,6 +1012,13 @@ def test_a_file_that_was_cut_off_anywhere_is_never_taken_for_a_shorter_one(wareh
             shorter.append(length)
         file.write_bytes(whole)
         assert shorter == [], what
+
+
+def _lengths(whole: bytes) -> list[int]:
+    """Shorter than an Avro file: in its header, which is mostly the text of a schema, here and there; from its end on each."""
+    header = whole.index(whole[-SYNC_SIZE:]) + SYNC_SIZE
+    assert 500 < header < len(whole) - 3 * SYNC_SIZE
+    return [*range(0, header - 3 * SYNC_SIZE, 101), *range(header - 3 * SYNC_SIZE, len(whole))]
 
 
 def _lists(table: Table, file: Path) -> int:
@@ -911,12 +1050,43 @@ def test_a_block_that_holds_more_than_it_says_is_unreadable(warehouse: Warehouse
         manifest_list(table.io, str(file), {})
 
 
+@pytest.mark.parametrize("codec", ["null", "gzip"])
+@pytest.mark.parametrize("what", ["list", "manifest"])
+def test_a_block_without_the_marker_of_its_file_is_unreadable(warehouse: Warehouse, what: str, codec: str) -> None:
+    """Where blocks of two files got mixed, what lies between them may be missing."""
+    table = warehouse.table(**{"write.avro.compression-codec": codec})
+    file = own_metadata(table, append(table, 1), what)
+    said = bytearray(file.read_bytes())
+    said[-1] ^= 1
+    file.write_bytes(said)
+    with pytest.raises(Unreadable, match="a block does not end with the file's marker"):
+        _lists(table, file) if what == "list" else live_files(table.io, Manifest(str(file), 0, str(file), 1, 1))
+
+
+@pytest.mark.parametrize("without", ["manifest_path", "manifest_length"])
+def test_a_list_that_does_not_say_what_it_must_is_unreadable(warehouse: Warehouse, tmp_path: Path, without: str) -> None:
+    table = warehouse.table()
+    fields = [
+        NestedField(500, "manifest_path", StringType(), required=True),
+        NestedField(501, "manifest_length", LongType(), required=True),
+    ]
+    schema = Schema(*(field for field in fields if field.name != without))
+    output = table.io.new_output(f"file://{tmp_path}/list.avro")
+    with AvroOutputFile[Record](output, schema, "manifest_file", schema, {}) as writer:
+        writer.write_block([Record("file:///m.avro" if without == "manifest_length" else 7)])
+    with pytest.raises(Unreadable, match=f"it has no field {without}"):
+        manifest_list(table.io, f"{tmp_path}/list.avro", {})
+
+
 def test_a_manifest_with_fewer_entries_than_its_list_says_is_unreadable(warehouse: Warehouse) -> None:
     table = warehouse.table()
     append(table, 1)
     [manifest] = table.metadata.snapshots[0].manifests(table.io)
     with pytest.raises(Unreadable, match="it holds 1 entries, but the manifest list says 2"):
         live_files(table.io, Manifest(manifest.manifest_path, 0, "m", 2, 2))
+    with pytest.raises(Unreadable, match="it holds 1 entries, but the manifest list says 0"):
+        live_files(table.io, Manifest(manifest.manifest_path, 0, "m", 0, 0))
+    assert len(live_files(table.io, Manifest(manifest.manifest_path, 0, "m", None, None))) == 1
 
 
 def test_of_a_manifest_with_entries_of_all_kinds_only_the_live_ones_count(warehouse: Warehouse) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import CHAR, LargeBinary, Numeric, String, Text, Uuid, insert, make_url, select, text, update
+from sqlalchemy import CHAR, Connection, LargeBinary, Numeric, String, Text, Uuid, insert, make_url, select, text, update
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, Integer, TypeEngine
 
@@ -22,8 +22,10 @@ from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of
 from retention_assets.stores.records.store import RecordsStore
+from retention_assets.stores.records.tables import RecordTables
 from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
 
@@ -385,6 +387,37 @@ def test_a_writer_that_has_a_child_and_waits_for_the_root_gets_it(postgresql: Un
         writing.result()
     assert {name: one.outcome for name, one in found.items()} == {"a": SPARED, "b": DELETED}
     assert postgresql.whole("a")
+
+
+@pytest.fixture
+def racing(units: Units) -> Units:
+    """Where another can write between a look at the roots and what follows from it."""
+    if units.dialect == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    return units
+
+
+def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    racing.has("a", "b", "c", "stays")
+    planned = targets(racing, "a", "b", "c")
+    for name in "ab":
+        racing.loses(racing.root, name)
+    look = units.present_of
+
+    def comes_back(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
+        found = look(connection, tables, ids, locked)
+        # Both looks have been: at the roots that are free, and at those that somebody holds.
+        if not locked and "a" not in racing.there():
+            racing.loses("summary", "a").loses("process_object", "a").has("a")
+        return found
+
+    monkeypatch.setattr(units, "present_of", comes_back)
+    assert outcomes(racing, planned, parallelism=1) == {"a": GONE, "b": GONE, "c": DELETED}
+    assert racing.there("summary").count("a") == racing.there("process_object").count("a") == 2
+    monkeypatch.undo()
+    # What is left of the other goes when nobody comes back.
+    assert outcomes(racing, [one for one in planned if one.transaction == "b"]) == {"b": GONE}
+    assert racing.whole("a", "stays")
 
 
 LOSES = """

@@ -1,0 +1,1 @@
+"""Tests of `retention_assets/dagster/assets`."""

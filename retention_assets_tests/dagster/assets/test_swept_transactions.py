@@ -1,0 +1,299 @@
+"""The asset `swept_transactions` without Dagster around it: what it refuses, what it is told to look at, and what it says.
+
+Belongs here: the step, and the small resources by which it talks to people. What is deleted is tested with the sweep.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+from dagster._core.events import DagsterEvent, DagsterEventType
+
+from retention_assets.dagster import jobs as module
+from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.jobs import partitions_worked_on
+from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.dagster.progress import report_progress, report_store_warnings
+from retention_assets.dagster.step import Step
+from retention_assets.datasets import DatasetFilter
+from retention_assets.environment import Environment
+from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.sweep.lakes import DUE, Lake
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+ALL = {"S1", "S2", "S3"}
+MARKED = dg.AssetKey("candidate_marks")
+CHECK = "limits_are_respected"
+
+
+@dataclass
+class Said:
+    """What a run said to people."""
+
+    infos: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def info(self, words: str) -> None:
+        self.infos.append(words)
+
+    def warning(self, words: str) -> None:
+        self.warnings.append(words)
+
+
+@pytest.fixture
+def kept() -> Iterator[dg.DagsterInstance]:
+    """An instance that knows of no run yet."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two datasets with two marks each that are due."""
+    lake = Lake(tmp_path / "lake").has(SOME).has(SOME, "lake/e")
+    assert lake.marks() == 4
+    return lake
+
+
+def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Sequence[str] = ()) -> tuple[Step, Said]:
+    """The step of a run over some datasets, and what it says."""
+    said = Said()
+    run = dg.DagsterRun(job_name="sweep", run_id="0b7c1c5e-2f0e-4f9e-9d70-3f1ab2d6a1c4")
+    key, warehouse = dg.AssetKey([*prefix, "swept_transactions"]), Warehouse(root=str(lake.folder / "warehouse"))
+    log: Any = said
+    nothing: Any = None
+    about = DatasetFilter(globs or ("*",))
+    return Step(key, run, instance, log, Environment(lake.settings), nothing, warehouse, about, DUE), said
+
+
+def rows(metadata: Any) -> list[dict[str, Any]]:
+    return [dict(record.data) for record in metadata["by_dataset"].records]
+
+
+def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, kept: dg.DagsterInstance) -> None:
+    lake.has(SOME, "lake/g").has(SOME, "lake/zz").marks()
+    lake.branches("rescue", "S2")
+    lake.branches("older", "S1")
+    lake.branches("main", "S1", "lake/zz")
+    run, said = running(lake, kept, "lake/d", "lake/e", "lake/zz")
+    metadata = swept_transactions.work(run)
+    numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
+    assert [metadata[name] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
+    assert (lake.there(), lake.there("lake/e"), lake.there("lake/g"), lake.there("lake/zz")) == (ALL, {"S3"}, ALL, ALL)
+    found = rows(metadata)
+    assert [(row["dataset"], row["deleted"], row["spared"]) for row in found] == [
+        ("lake/zz", 0, 0), ("lake/d", 0, 2), ("lake/e", 2, 0),
+    ]  # fmt: skip
+    assert "its log is not sound" in found[0]["refused"]
+    assert [row["refused"] for row in found[1:]] == ["", ""]
+    assert metadata["bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
+    assert said.warnings == [f"lake/zz: {found[0]['refused']}"]
+    assert said.infos[-1].startswith("lake/zz: 0 deleted, 0 already gone")
+    assert "lake/d: 0 deleted, 0 already gone, 0 failed, 2 spared" in " ".join(said.infos)
+    assert metadata["as_of"] == DUE.isoformat()
+    # By whom, so that the record names the run.
+    assert [(row.data["dataset"], row.data["marks"]) for row in metadata["spared_at_the_door"].records] == [("lake/d", 1)] * 2
+    with lake.opened() as ledger:
+        changed = {row["changed_by"] for row in ledger.marks.table(statuses=["SWEPT", "SPARED"]).to_pylist()}
+    assert changed == {run.actor}
+
+
+def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(_: FilesStore, dataset: str, targets: Sequence[Target], __: int) -> list[SweptTarget]:
+        outcome = Outcome.FAILED if dataset == "lake/e" else Outcome.DELETED
+        return [
+            SweptTarget(one.transaction, outcome, 0, f"{one.transaction} is odd" if one.transaction == "S2" else None)
+            for one in targets
+        ]
+
+    monkeypatch.setattr(FilesStore, "warnings", lambda _: ["an index is missing"])
+    monkeypatch.setattr(FilesStore, "sweep", sweep)
+    run, said = running(lake, kept)
+    metadata = swept_transactions.work(run)
+    assert said.warnings == ["lake: an index is missing", "lake/d: S2 is odd", "lake/e: S2 is odd"]
+    assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
+        ("lake/e", 2, "S2 is odd"), ("lake/d", 0, ""),
+    ]  # fmt: skip
+    assert (metadata["failed"], metadata["deleted"], metadata["refused"]) == (2, 2, 0)
+
+
+def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, signals = FilesStore.sweep, [signal.SIGTERM]
+
+    def interrupted(*about: Any) -> Any:
+        swept = sweep(*about)
+        # A second one would end the tests.
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+        return swept
+
+    monkeypatch.setattr(FilesStore, "sweep", interrupted)
+    metadata = swept_transactions.work(running(lake, kept)[0])
+    assert (metadata["stopped"], metadata["datasets"], metadata["deleted"]) == (True, 1, 2)
+    assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
+
+
+def says(instance: dg.DagsterInstance, passed: bool, asset: dg.AssetKey = MARKED, name: str = CHECK) -> None:
+    """A check says something of an asset."""
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(asset_key=asset, check_name=name, passed=passed, description="Five, not three.")
+    )
+
+
+@pytest.mark.parametrize("name", [check.name for check in CHECKS["candidate_marks"]])
+def test_nothing_is_swept_as_long_as_the_last_word_of_any_check_is_that_it_failed(
+    lake: Lake, kept: dg.DagsterInstance, name: str
+) -> None:
+    says(kept, True, name=name)
+    says(kept, False, name=name)
+    with pytest.raises(dg.Failure) as failure:
+        swept_transactions.work(running(lake, kept)[0])
+    assert str(failure.value.description).startswith(f"Nothing is swept: {name} failed in run ")
+    assert "Five, not three." in str(failure.value.description)
+    assert failure.value.allow_retries is False
+    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
+    assert set(lake.statuses().values()) == {"MARKED"}
+
+
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_check_that_was_to_be_evaluated_and_never_was_leaves_the_last_word_as_it_is(
+    lake: Lake, kept: dg.DagsterInstance, passed: bool
+) -> None:
+    """The run that was to evaluate it died, or has not come to it."""
+    says(kept, passed)
+    run = kept.add_run(dg.DagsterRun(job_name="cycle", status=dg.DagsterRunStatus.FAILURE))
+    planned = AssetCheckEvaluationPlanned(asset_key=MARKED, check_name=CHECK)
+    event = DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value, "cycle", event_specific_data=planned)
+    kept.report_dagster_event(event, run.run_id)
+    (newest, _) = kept.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(MARKED, CHECK), limit=2)
+    assert newest.status.value == "PLANNED"
+    if passed:
+        assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    else:
+        with pytest.raises(dg.Failure, match="Nothing is swept"):
+            swept_transactions.work(running(lake, kept)[0])
+
+
+def test_a_check_that_passed_since_or_failed_for_another_environment_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
+    says(kept, False)
+    says(kept, True)
+    says(kept, False, dg.AssetKey(["staging", "candidate_marks"]))
+    says(kept, False, dg.AssetKey("swept_transactions"))
+    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+
+
+def test_a_check_that_failed_in_the_same_environment_stops_it_whatever_its_prefix(lake: Lake, kept: dg.DagsterInstance) -> None:
+    says(kept, False, dg.AssetKey(["staging", "candidate_marks"]))
+    with pytest.raises(dg.Failure, match="Nothing is swept"):
+        swept_transactions.work(running(lake, kept, prefix=["staging"])[0])
+
+
+def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(lake: Lake, kept: dg.DagsterInstance) -> None:
+    with lake.opened() as ledger:
+        assert by_hand(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
+    with pytest.raises(dg.Failure, match="Nothing is swept: marks_have_a_policy_and_a_reason failed") as failure:
+        swept_transactions.work(running(lake, kept)[0])
+    assert failure.value.allow_retries is False
+    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
+    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["deleted"] == 2
+    assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
+
+
+# --- what people are told ---
+
+
+@dataclass
+class Remarks:
+    """A store of which only the remarks are asked."""
+
+    name: str
+    said: list[str] | None
+
+    def warnings(self) -> list[str]:
+        if self.said is None:
+            raise OSError("away")
+        return self.said
+
+
+def test_a_store_that_is_away_hides_no_others_remarks() -> None:
+    said = Said()
+    stores: Any = [Remarks("a", ["one", "two"]), Remarks("b", None), Remarks("c", ["three"])]
+    log: Any = said
+    report_store_warnings(stores, log)
+    assert said.warnings == ["a: one", "a: two", "c: three"]
+
+
+RESULT = SweepResult("lake/d", 9, bytes_freed=70)
+RESULT.outcomes.update({Outcome.DELETED: 3, Outcome.ALREADY_GONE: 1, Outcome.FAILED: 2, Outcome.EXPIRING: 1})
+
+
+def test_a_log_is_told_each_number_and_why_nothing_more_was_done() -> None:
+    lines: list[str] = []
+    with report_progress(lines.append) as tell:
+        tell(RESULT)
+        tell(replace(RESULT, refused="Somebody has it."))
+    told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
+    assert lines == [told, f"{told} Somebody has it."]
+
+
+def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    lines: list[str] = []
+    with report_progress(lines.append) as tell:
+        tell(RESULT)
+        tell(SweepResult("lake/e", 2))
+        tell(replace(RESULT, dataset="lake/e"))
+    assert lines == []
+    assert "lake/e" in terminal.getvalue()
+
+
+# --- partitions that get an event ---
+
+
+def table(*names: str, **numbers: int) -> Any:
+    empty = {outcome.value.lower(): 0 for outcome in Outcome}
+    return {
+        "by_dataset": dg.MetadataValue.table([dg.TableRecord({"dataset": name, **empty, **numbers}) for name in names]),
+    }
+
+
+@pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
+def test_a_dataset_to_which_a_sweep_did_something_gets_an_event(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
+    run, _ = running(lake, kept)
+    # A name with three dots is a range to Dagster, and can't be a partition.
+    assert partitions_worked_on(run, table("lake/d", "lake/a...b", "lake/e", **{outcome: 1})) == ["lake/d", "lake/e"]
+    assert partitions_worked_on(run, table("lake/d", bytes_freed=1)) == []
+
+
+def test_events_are_for_stores_where_partitions_are_and_none_where_there_are_too_many(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = running(lake, kept)
+    swept = table("lake/d", "ods/e", "lake/e", deleted=1)
+    by_store = replace(run, retention=Environment(lake.settings.model_copy(update={"partition_by": BY_STORE})))
+    assert partitions_worked_on(by_store, swept) == ["lake", "ods"]
+    monkeypatch.setattr(module, "_MOST_PARTITIONS", 3)
+    assert partitions_worked_on(run, swept) == ["lake/d", "ods/e", "lake/e"]
+    monkeypatch.setattr(module, "_MOST_PARTITIONS", 2)
+    assert partitions_worked_on(run, swept) == []

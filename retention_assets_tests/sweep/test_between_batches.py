@@ -1,0 +1,361 @@
+"""Something happens elsewhere while a sweep is under way: whoever needs a mark from then on keeps it, and nobody else's stays.
+
+It happens during the first batch of a fresh plan, or of what an earlier sweep had begun; on a store whose log is read again before
+each batch, or on one that guards its targets and is not read again. It may also happen while the store is being read, while it
+prepares a plan, or while another dataset has its turn.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import BadInput, Refused
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.model import Hold
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget
+from retention_assets.sweep.recheck import Recheck, RecheckResult
+from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
+
+# Batches of two: S1 and S2 are gone when it happens.
+REST = {"S3", "S4", "S5"}
+GUARDS = pytest.mark.parametrize("guards", [pytest.param(False, id="read again"), pytest.param(True, id="guards")])
+LEFT = pytest.mark.parametrize("left", [pytest.param(False, id="fresh"), pytest.param(True, id="left")])
+BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
+Happens = Callable[[Lake], object]
+
+T = TypeVar("T")
+
+
+class Elsewhere(RecordingStore):
+    """A store that really deletes, and at one moment of whose work something happens elsewhere: after so many calls of one kind."""
+
+    def __init__(self, store: Store, guards: bool, happens: Callable[[], object], during: str, call: int = 1) -> None:
+        super().__init__(store)
+        self.guards, self.happens, self.at = guards, happens, (during, call)
+        self.calls = dict.fromkeys(("read", "prepare", "sweep"), 0)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, guards=self.guards)
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        return self._then("read", self.store.read(datasets))
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        # Before the notes are taken: they say what is there then, so that nothing has changed by them.
+        self._then("prepare", None)
+        return self.store.prepare(dataset, transactions)
+
+    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[SweptTarget]:
+        return self._then("sweep", self.store.sweep(dataset, targets, parallelism))
+
+    def _then(self, kind: str, answer: T) -> T:
+        self.calls[kind] += 1
+        if (kind, self.calls[kind]) == self.at:
+            self.happens()
+        return answer
+
+
+def places_a_hold(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/*", "reason": "case 7"}), "ann")
+
+
+def holds_one(lake: Lake) -> None:
+    lake.says(OLD, "{name: legal, datasets: ['lake/*'], transactions: ['S4'], reason: case 7}")
+
+
+def unmarks(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        ledger.unmark.transactions("lake/d", ["S5"], "ann", "still needed")
+
+
+def revokes(lake: Lake) -> None:
+    lake.says("")
+    with lake.opened() as ledger:
+        ledger.book.revoke("old", "ann", "no longer wanted")
+
+
+def purges_another(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        ledger.realms.change("beta", "PURGING", "ann", "contract over")
+
+
+def tags(lake: Lake) -> None:
+    lake._log("lake/d", ['{"dataset": "lake/d", "tag": "audit", "head": "S4"}'])
+
+
+def closes_anew(lake: Lake, transaction: str) -> None:
+    """The pipeline writes another one under the name of an old one."""
+    log = lake.folder / "log" / "lake-d.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    anew = [{**row, "closed_at": text_of(DUE - DAY)} if row.get("transaction") == transaction else row for row in rows]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in anew))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Five marks that are due, made once and copied for each test."""
+    lake = Lake(tmp_path_factory.mktemp("built") / "lake").has(FIVE)
+    assert lake.marks() == 5
+    return lake
+
+
+@pytest.fixture
+def marked(built: Lake, tmp_path: Path) -> Lake:
+    """Five marks that are due."""
+    return copied(built, tmp_path)
+
+
+def copied(built: Lake, to: Path) -> Lake:
+    return Lake(shutil.copytree(built.folder, to / "lake"))
+
+
+def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
+    (result,) = lake.sweeps(stores={"lake": store}, wait=lambda *_: None).values()
+    assert (result.refused, result.errors) == (None, [])
+    return {outcome: times for outcome, times in result.outcomes.items() if times}
+
+
+@LEFT
+@GUARDS
+@pytest.mark.parametrize(
+    ("happens", "stay", "why"),
+    [
+        pytest.param(places_a_hold, REST, "Hold 'legal' keeps it.", id="a hold"),
+        pytest.param(holds_one, {"S4"}, "Hold 'legal' keeps it.", id="a hold in a policy file"),
+        # Marks keep to the version that made them.
+        pytest.param(lambda lake: lake.says(OLD.replace("30d", "300d")), set(), "", id="a policy is amended"),
+        pytest.param(revokes, set(), "", id="a policy is revoked"),
+        pytest.param(purges_another, set(), "", id="another realm"),
+    ],
+)
+def test_what_people_say_between_batches_is_heard(
+    marked: Lake, happens: Happens, stay: set[str], why: str, guards: bool, left: bool
+) -> None:
+    if left:
+        begin(marked, *ALL - {"S6"})
+    gone = ALL - {"S6"} - stay
+    outcomes = sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: happens(marked), "sweep"))
+    assert outcomes == {Outcome.DELETED: len(gone), **({Outcome.SPARED: len(stay)} if stay else {})}
+    assert marked.there() == stay | {"S6"}
+    assert marked.statuses() == {**dict.fromkeys(gone, "SWEPT"), **dict.fromkeys(stay, "SPARED")}
+    assert {marked.why(name) for name in stay} == ({BEGUN * left + why} if stay else set())
+    report = marked.report()
+    assert (report["deleted"], report["spared"], report["finished_at"] is None) == (len(gone), len(stay), False)
+    assert marked.verified() == ()
+
+
+@LEFT
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        pytest.param(
+            lambda lake: lake.branches("rescue", "S4"),
+            "It is in the latest view of branch 'rescue': readers of that branch need it.",
+            id="a branch",
+        ),
+        pytest.param(tags, "Tag 'audit' pins the view that it belongs to.", id="a tag"),
+        pytest.param(
+            lambda lake: closes_anew(lake, "S4"),
+            "It is younger than policy 'old' asks for.",
+            id="another of the same name",
+        ),
+    ],
+)
+def test_what_a_log_says_between_batches_is_read_where_the_store_does_not_guard(
+    marked: Lake, happens: Happens, why: str, left: bool
+) -> None:
+    if left:
+        begin(marked, *ALL - {"S6"})
+    store = Elsewhere(marked.stores["lake"], False, lambda: happens(marked), "sweep")
+    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert marked.there() == {"S4", "S6"}
+    assert marked.why("S4") == BEGUN * left + why
+
+
+@LEFT
+@GUARDS
+def test_what_is_unmarked_between_batches_stays_unless_it_had_begun(marked: Lake, guards: bool, left: bool) -> None:
+    if left:
+        begin(marked, *ALL - {"S6"})
+
+    def happens() -> None:
+        if left:
+            with pytest.raises(Refused, match="S5 of lake/d is being swept"):
+                unmarks(marked)
+        else:
+            unmarks(marked)
+
+    sweeps(marked, Elsewhere(marked.stores["lake"], guards, happens, "sweep"))
+    assert marked.there() == ({"S6"} if left else {"S5", "S6"})
+    assert marked.report()["unmarked"] == (0 if left else 1)
+    assert marked.report()["finished_at"] is not None
+
+
+@LEFT
+@GUARDS
+def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, guards: bool, left: bool) -> None:
+    """What it was meant to say may be a hold."""
+    if left:
+        begin(marked, *ALL - {"S6"})
+    store = Elsewhere(marked.stores["lake"], guards, lambda: marked.says(OLD, "{name: legal, dataset"), "sweep")
+    with pytest.raises(BadInput):
+        marked.sweeps(stores={"lake": store})
+    assert marked.there() == REST | {"S6"}
+
+
+@LEFT
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        pytest.param(
+            lambda lake: lake.branches("main", "S1"),
+            "its log is not sound: two branches of one name: main (transaction S1)",
+            id="unsound",
+        ),
+        pytest.param(
+            lambda lake: (lake.folder / "log" / "lake-d.jsonl").rename(lake.folder / "elsewhere.jsonl"),
+            "its store does not have it (any more)",
+            id="gone",
+        ),
+    ],
+)
+def test_a_log_that_cannot_be_judged_any_more_ends_the_sweep_of_its_dataset(
+    built: Lake, tmp_path: Path, happens: Happens, said: str, left: bool
+) -> None:
+    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@1d", "lake/other")
+    if left:
+        begin(lake, *ALL - {"S6"})
+    store = Elsewhere(lake.stores["lake"], False, lambda: happens(lake), "sweep")
+    (result,) = lake.sweeps(stores={"lake": store}).values()
+    assert result.refused == f"the sweep of lake/d ends here: {said}"
+    assert lake.there() == REST | {"S6"}
+    assert lake.report()["finished_at"] is None
+
+
+@pytest.fixture(scope="module")
+def purging(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Two marks of a policy, and then four of the purge of a realm, which are a batch of their own; made once."""
+    lake = Lake(tmp_path_factory.mktemp("purging") / "lake")
+    lake.says(OLD.replace("30d", "75d"))
+    lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
+    assert lake.marks() == 2
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3))
+    assert lake.marks() == 4
+    return lake
+
+
+@LEFT
+@GUARDS
+@pytest.mark.parametrize("status", ["ACTIVE", "INACTIVE", "PURGED", "PURGING"])
+def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
+    purging: Lake, tmp_path: Path, status: str, guards: bool, left: bool
+) -> None:
+    lake = copied(purging, tmp_path)
+    if left:
+        begin(lake, *ALL)
+
+    def happens() -> None:
+        with lake.opened() as ledger:
+            if status == "PURGED":
+                ledger.realms.purged("acme", 0, "ann")
+            else:
+                ledger.realms.change("acme", status, "ann", "they say so")
+            assert ledger.realms.of("acme").status == status
+
+    sweeps(lake, Elsewhere(lake.stores["lake"], guards, happens, "sweep"))
+    stay = set() if status == "PURGING" else REST | {"S6"}
+    assert lake.there() == stay
+    assert {lake.why(name) for name in stay} == ({BEGUN * left + "Its realm is not being purged any more."} if stay else set())
+
+
+@LEFT
+@GUARDS
+def test_what_changes_while_the_store_is_read_is_not_taken_for_known(marked: Lake, guards: bool, left: bool) -> None:
+    """The token is from before the log is read, so that what was read is not taken for what is there now."""
+    if left:
+        begin(marked, *ALL - {"S6"})
+    store = Elsewhere(marked.stores["lake"], guards, lambda: marked.branches("rescue", "S4"), "read")
+    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert marked.there() == {"S4", "S6"}
+
+
+@LEFT
+def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: Lake, left: bool) -> None:
+    if left:
+        begin(marked, *ALL - {"S6"})
+
+    def happens() -> None:
+        marked.branches("rescue", "S4")
+        store.at, store.happens = ("read", 2), lambda: marked.branches("second", "S5")
+
+    store = Elsewhere(marked.stores["lake"], False, happens, "sweep")
+    assert sweeps(marked, store) == {Outcome.DELETED: 3, Outcome.SPARED: 2}
+    assert marked.there() == {"S4", "S5", "S6"}
+
+
+@LEFT
+@GUARDS
+def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
+    built: Lake, tmp_path: Path, guards: bool, left: bool
+) -> None:
+    """Both are read together, and the first one may take an hour."""
+    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
+    lake.marks()
+    if left:
+        begin(lake, *ALL - {"S6"})
+    store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
+    results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
+    assert list(results) == ["lake/before", "lake/d"]
+    assert (lake.there("lake/before"), lake.there()) == ({"K2"}, {"S1", "S6"})
+
+
+@GUARDS
+def test_what_changes_before_the_store_prepares_is_noticed_though_its_notes_say_nothing_of_it(
+    marked: Lake, guards: bool
+) -> None:
+    """A note is of the moment in which it was taken; what the log said then is known only from a look that is no older."""
+    store = Elsewhere(marked.stores["lake"], guards, lambda: closes_anew(marked, "S2"), "prepare")
+    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert marked.there() == {"S2", "S6"}
+
+
+@GUARDS
+def test_what_changes_while_an_earlier_sweep_is_finished_is_noticed_before_the_rest_begins(marked: Lake, guards: bool) -> None:
+    begin(marked, "S1", "S2")
+    store = Elsewhere(marked.stores["lake"], guards, lambda: closes_anew(marked, "S4"), "sweep")
+    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert marked.there() == {"S4", "S6"}
+
+
+@LEFT
+@GUARDS
+def test_what_people_say_while_marks_are_checked_is_heard_before_the_first_batch(
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool, left: bool
+) -> None:
+    """What they had said is written down before marks are held against it."""
+    if left:
+        begin(marked, *ALL - {"S6"})
+    check, asked = Recheck.check, list[pa.Table]()
+
+    def checks(door: Recheck, *about: Any) -> RecheckResult:
+        checked = check(door, *about)
+        asked.append(about[1])
+        if len(asked) == 1:
+            places_a_hold(marked)
+        return checked
+
+    monkeypatch.setattr(Recheck, "check", checks)
+    assert sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: None, "sweep")) == {Outcome.SPARED: 5}
+    assert marked.there() == ALL

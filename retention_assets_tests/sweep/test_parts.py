@@ -1,0 +1,320 @@
+"""The small parts of a sweep, each by itself: looks, batches and their pace, classes of a report, stopping, and the dry run's store."""
+
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.log import DATASETS, LINES, LOG, Log
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Policy, Sweep
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.sweep.execute import Batch, cut_batches, pause
+from retention_assets.sweep.read import DatasetReading, StoreReading, is_current, read_fresh
+from retention_assets.sweep.report_classes import classes_of, opening_of
+from retention_assets.sweep.signals import stop_on_signals
+from retention_assets_tests.histories import AS_OF
+
+DAY = timedelta(days=1)
+EMPTY = Log(LOG.empty_table(), DATASETS.empty_table())
+
+
+class Store:
+    """A store that answers each question in its own way, and lets nobody delete or expire anything."""
+
+    name = "lake"
+    capabilities = Capabilities(expiry=True, guards=True)
+
+    def __init__(self) -> None:
+        self.token = "1"
+
+    def datasets(self) -> list[str]:
+        return ["lake/a", "lake/b"]
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        return [(name,) for name in datasets]
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        row = {"transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF}
+        return pa.Table.from_pylist([{**row, "dataset": name} for name in datasets], LINES)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        return {name: self.token for name in datasets if name != "lake/gone"}
+
+    def warnings(self) -> list[str]:
+        return ["an index is missing"]
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        return [PreparedTarget(name, len(dataset) * 10, f"note of {name}") for name in transactions]
+
+    def sweep(self, *_: object) -> list[SweptTarget]:
+        raise AssertionError("it was told to delete")
+
+    def expire(self, *_: object) -> list[SweptTarget]:
+        raise AssertionError("it was told to expire")
+
+
+# --- the dry run's store ---
+
+
+def test_a_recording_store_answers_questions_like_the_store_behind_it() -> None:
+    store, names = Store(), ["lake/a", "lake/gone"]
+    recording = RecordingStore(store)
+    assert (recording.name, recording.capabilities) == (store.name, store.capabilities)
+    assert (recording.datasets(), recording.shares(names)) == (store.datasets(), store.shares(names))
+    assert recording.read(names).equals(store.read(names))
+    assert (recording.tokens(names), recording.warnings()) == (store.tokens(names), store.warnings())
+    assert recording.prepare("lake/a", ["T1"]) == store.prepare("lake/a", ["T1"])
+    assert recording.recorded == []
+
+
+def test_a_recording_store_writes_down_what_would_be_deleted_and_deletes_nothing() -> None:
+    """Transactions of one name in two datasets are two; of one that was not prepared nobody knows the size."""
+    recording = RecordingStore(Store())
+    for dataset in ("lake/a", "lake/other"):
+        recording.prepare(dataset, ["T1"])
+    targets = [Target("T1"), Target("T2")]
+    assert recording.sweep("lake/a", targets, 1) == [
+        SweptTarget("T1", Outcome.DELETED, 60),
+        SweptTarget("T2", Outcome.DELETED, 0),
+    ]
+    assert recording.sweep("lake/other", targets[:1], 1) == [SweptTarget("T1", Outcome.DELETED, 100)]
+    assert recording.recorded == [
+        RecordedDeletion("lake/a", "T1", 60),
+        RecordedDeletion("lake/a", "T2", None),
+        RecordedDeletion("lake/other", "T1", 100),
+    ]
+
+
+def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_would_be_taken_back() -> None:
+    recording = RecordingStore(Store())
+    recording.prepare("lake/a", ["T1"])
+    targets = [Target("T1"), Target("T2")]
+    expected = [SweptTarget("T1", Outcome.EXPIRING), SweptTarget("T2", Outcome.EXPIRING)]
+    assert recording.expire("lake/a", targets, None, 1) == expected
+    assert recording.recorded == []
+    assert recording.expire("lake/a", targets, AS_OF, 1) == expected
+    assert recording.recorded == [
+        RecordedDeletion("lake/a", "T1", 60, expires=True),
+        RecordedDeletion("lake/a", "T2", None, expires=True),
+    ]
+
+
+# --- looks ---
+
+
+def test_each_dataset_has_its_own_part_of_what_was_read_together() -> None:
+    reading = read_fresh(RecordingStore(Store()), ["lake/b", "lake/gone", "lake/a"])
+    assert [(look.dataset, look.token) for look in reading.datasets] == [("lake/b", "1"), ("lake/gone", None), ("lake/a", "1")]
+    for look in reading.datasets:
+        assert look.log.transactions["dataset"].to_pylist() == [look.dataset]
+        assert look.log.datasets["dataset"].to_pylist() == [look.dataset]
+
+
+def test_nothing_is_judged_of_a_dataset_without_token_or_lines_or_with_a_fault() -> None:
+    sound = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
+    fault = {"dataset": "lake/a", "fault": "two heads", "fault_transaction": "T1"}
+    unsound = Log(LOG.empty_table(), pa.Table.from_pylist([fault], DATASETS))
+    assert DatasetReading("lake/a", sound, "1").fault is None
+    assert (
+        DatasetReading("lake/a", sound, None).fault
+        == DatasetReading("lake/a", EMPTY, "1").fault
+        == "its store does not have it (any more)"
+    )
+    assert DatasetReading("lake/a", unsound, "1").fault == "its log is not sound: two heads (transaction T1)"
+
+
+def test_a_look_is_current_as_long_as_its_store_says_the_same() -> None:
+    store = Store()
+    look = DatasetReading("lake/a", EMPTY, "1")
+    assert is_current(store, look)
+    assert not is_current(store, DatasetReading("lake/gone", EMPTY, None))
+    assert not is_current(store, DatasetReading("lake/gone", EMPTY, "1"))
+    store.token = "2"
+    assert not is_current(store, look)
+
+
+def test_the_newest_time_of_a_reading_is_the_latest_that_any_log_knows() -> None:
+    rows = [{"dataset": "lake/a", "transaction": f"T{days}", "closed_at": AS_OF - days * DAY} for days in (3, 1, 2)]
+    log = Log(pa.Table.from_pylist(rows, LOG), EMPTY.datasets)
+    assert StoreReading(log, ()).newest_closed_at == AS_OF - DAY
+    assert StoreReading(EMPTY, ()).newest_closed_at is None
+
+
+# --- batches ---
+
+
+@pytest.mark.parametrize(
+    ("ways", "cut"),
+    [
+        pytest.param("", [], id="nothing"),
+        pytest.param("aa", ["01"], id="one that is full"),
+        pytest.param("aaaaa", ["01", "23", "4"], id="a rest"),
+        pytest.param("abab", ["0", "1", "2", "3"], id="another way each time"),
+        pytest.param("abbba", ["0", "123", "4"], id="the next way has another size"),
+        pytest.param("bba", ["01", "2"], id="not full when the way changes"),
+    ],
+)
+def test_a_batch_ends_where_it_is_full_or_the_way_of_sweeping_changes(ways: str, cut: list[str]) -> None:
+    how = {"a": Sweep(batch=2), "b": Sweep(batch=3)}
+    rows = [{"id": number, "transaction": f"T{number}", "note": f"note {number}"} for number in range(len(ways))]
+    found = list(cut_batches(rows, {number: how[way] for number, way in enumerate(ways)}, frozenset({1})))
+    assert found == [
+        Batch(
+            {number: Target(f"T{number}", f"note {number}", number == 1) for number in map(int, part)}, how[ways[int(part[0])]]
+        )
+        for part in cut
+    ]
+
+
+class Waits(threading.Event):
+    """An event that keeps for how long somebody would have waited."""
+
+    waited: float | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited = timeout
+        return True
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds"),
+    [
+        (Duration(seconds=90), 90),
+        (Duration(days=1), 86_400),
+        (Duration(), 0),
+        (Duration(months=12_000), threading.TIMEOUT_MAX),
+    ],
+)
+def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_stop(every: Duration, seconds: float) -> None:
+    stop = Waits()
+    pause(every, stop)
+    assert stop.waited == min(seconds, threading.TIMEOUT_MAX)
+
+
+# --- classes ---
+
+
+def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_very_instant() -> None:
+    verdicts = {
+        "V": "mark",
+        "S": "spare",
+        "K": "keep",
+        "O": "open",
+        "swept": "mark",
+        "begun": "keep",
+        "due": "mark",
+        "soon": "spare",
+    }
+    marks = {
+        "swept": ("SWEPT", AS_OF - DAY),
+        "begun": ("SWEEPING", AS_OF - DAY),
+        "due": ("MARKED", AS_OF),
+        "soon": ("MARKED", AS_OF + timedelta(microseconds=1)),
+        "elsewhere": ("MARKED", AS_OF),
+    }
+    found = classes_of(
+        pa.table({"transaction": list(verdicts), "verdict": list(verdicts.values())}),
+        pa.table(
+            {
+                "transaction": list(marks),
+                "status": [status for status, _ in marks.values()],
+                "due_at": pa.array([due for _, due in marks.values()], pa.timestamp("us", "UTC")),
+            }
+        ),
+        AS_OF,
+    )
+    assert found == dict.fromkeys(("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open"), 1)
+
+
+@pytest.mark.parametrize(
+    ("selects", "terminal", "archived"),
+    [
+        ([{"terminal_only": True}, {"terminal_only": False}], False, ()),
+        ([{"terminal_only": True}, {"terminal_only": True}], True, ()),
+        ([{}], None, ()),
+        (
+            [{"archived_before_purge": ["SNAPSHOT", "APPEND"]}, {"archived_before_purge": ["SNAPSHOT"]}],
+            None,
+            ("APPEND", "SNAPSHOT"),
+        ),
+    ],
+)
+def test_a_report_opens_with_the_rules_that_are_about_its_dataset(
+    selects: list[dict[str, Any]], terminal: bool | None, archived: tuple[str, ...]
+) -> None:
+    def policy(name: str, include: str, **select: Any) -> Policy:
+        document = {
+            "name": name,
+            "datasets": {"include": [include]},
+            "select": {"older_than": {"age": "30d", "align": "day"}, **select},
+        }
+        return Policy.model_validate(document)
+
+    mine = [policy(f"p{number}", "lake/*", **select) for number, select in enumerate(selects)]
+    others = policy("other", "ods/*", terminal_only=False)
+    log = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
+    nothing = pa.table({name: pa.array([], pa.string()) for name in ("transaction", "verdict", "status")})
+    marks = nothing.append_column("due_at", pa.array([], pa.timestamp("us", "UTC")))
+    rules = RulesInForce((*mine, others), (), (), {"p0": 3, "p1": 4, "other": 5})
+    opening = opening_of("lake/a", log, nothing, marks, rules, AS_OF)
+    names = [one.name for one in mine]
+    assert opening.policies == {name: rules.versions[name] for name in names}
+    assert opening.bounds == dict.fromkeys(names, "2026-03-01T00:00:00Z")
+    assert opening.periods == dict.fromkeys(names, "P30D")
+    assert (opening.terminal_only, opening.archived_types) == (terminal, archived)
+
+
+# --- stopping ---
+
+
+@pytest.fixture
+def heard() -> Any:
+    """What the program did with these signals before anybody stopped a sweep."""
+    heard: list[int] = []
+
+    def hear(number: int, _: FrameType | None) -> None:
+        heard.append(number)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield heard
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_the_sweep_and_the_second_ends_the_program_as_ever(number: int, heard: list[int]) -> None:
+    with stop_on_signals() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.is_set()
+        assert heard == []
+        os.kill(os.getpid(), number)
+        assert heard == [number]
+    with stop_on_signals() as stop:
+        pass
+    for one in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), one)
+    assert (heard, stop.is_set()) == ([number, signal.SIGINT, signal.SIGTERM], False)
+
+
+def test_only_the_main_thread_hears_signals(heard: list[int]) -> None:
+    handlers: list[object] = []
+
+    def elsewhere() -> None:
+        with stop_on_signals() as stop:
+            handlers.extend((stop.is_set(), signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert handlers == [False, signal.getsignal(signal.SIGTERM)]
