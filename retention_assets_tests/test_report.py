@@ -34,7 +34,7 @@ LINES = st.builds(
     periods=st.dictionaries(BY_POLICY, st.tuples(st.sampled_from(["P2Y", "P30D"]))),
     terminal_only=st.none() | st.booleans(),
     archived_types=st.sampled_from([(), ("PAYMENT",), ("PAYMENT", "RECALL")]),
-    report_classes=st.dictionaries(st.sampled_from([*CLASSES]), st.integers(0, 9)),
+    classes=st.dictionaries(st.sampled_from([*CLASSES]), st.integers(0, 9)),
     started_at=INSTANTS,
     finished_at=st.none() | INSTANTS,
 )
