@@ -21,7 +21,7 @@ from retention_assets.policy.globs import matches
 # The classes of a log in the order of a transaction's life, and what each means.
 CLASSES: Mapping[str, str] = {
     "swept": "deleted before",
-    "sweeping": "begun and not settled",
+    "sweeping": "a sweep has begun on it",
     "due": "marked, and its grace is over",
     "waiting": "marked, and in its grace",
     "selected": "selected by a policy, not marked yet",

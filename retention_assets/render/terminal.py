@@ -34,7 +34,7 @@ _OUTCOMES = {
 # What loading the files would do with an entry, and whether the book has none of it yet.
 _FILES = {
     (None, False): "", ("SKIPPED", False): "the same", ("WRITTEN", False): "newer: load them", ("DRIFTED", False): "drift",
-    ("ABSENT", False): "in none", ("WRITTEN", True): "not loaded yet",
+    ("ABSENT", False): "in no file", ("WRITTEN", True): "not loaded yet",
 }  # fmt: skip
 _WRITERS = {None: "", True: "system", False: "user"}
 _STATES = {None: "", True: "revoked", False: "in force"}
@@ -72,7 +72,7 @@ def preview_tables(result: "Preview", most: int) -> list[Table]:
     if first:
         rows = [(row["dataset"], row["transaction"], row["policy"], ", ".join(row["also"])) for row in first]
         title = f"To be marked: {len(first):,} of {len(marked):,}"
-        tables.append(table(title, ("dataset", "transaction", "policy", "also"), rows))
+        tables.append(table(title, ("dataset", "transaction", "policy", "also selected by"), rows))
     return tables
 
 
