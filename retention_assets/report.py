@@ -1,7 +1,7 @@
 """The report of a day, or of several: what was to be deleted and what became of it so far, per dataset and summed.
 
-Belongs here: putting together what the ledger has counted, and the words for the classes. Nothing is counted here.
-Does not belong here: layout (render/report_tables.py, render/html.py) and Dagster.
+Belongs here: adding up what the ledger has counted, the classes of a log with their order and meaning, and the report as JSON.
+How a report looks is decided in render/.
 
 Reports add: a sum of sums is the sum of all, so a day is the sum of its datasets and a month the sum of its days. What failed
 and was open again the next day was to be deleted on both.
@@ -21,7 +21,7 @@ from retention_assets.policy.globs import matches
 # The classes of a log in the order of a transaction's life, and what each means.
 CLASSES: Mapping[str, str] = {
     "swept": "deleted before",
-    "sweeping": "begun and not settled",
+    "sweeping": "a sweep has begun on it",
     "due": "marked, and its grace is over",
     "waiting": "marked, and in its grace",
     "selected": "selected by a policy, not marked yet",
@@ -29,8 +29,8 @@ CLASSES: Mapping[str, str] = {
     "kept": "selected by no policy",
     "open": "not closed yet",
 }
-# Where a mark of the day's set can end. What failed is still open, and is counted by attempt.
-_ENDS = ("deleted", "already_gone", "spared", "unmarked")
+# What can become of a mark of the day's set. What failed is still open, and is counted by attempt.
+_SETTLED = ("deleted", "already_gone", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,18 @@ class ReportLine:
     @property
     def left(self) -> int:
         """What this report was to delete and did not settle: it is still open, or a later day's report has settled it."""
-        return self.counters["to_delete"] - sum(self.counters[name] for name in _ENDS)
+        return self.counters["to_delete"] - sum(self.counters[name] for name in _SETTLED)
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """The classes that occur, in the order of a transaction's life; those that this release does not know stand last."""
+        unknown = sorted(name for name in self.classes if name not in CLASSES)
+        return {name: self.classes[name] for name in (*CLASSES, *unknown) if self.classes.get(name)}
+
+    def bound_range(self, policy: str) -> Sequence[str]:
+        """The bound of a policy, or the first and the last of several."""
+        bounds = self.bounds.get(policy, ())
+        return (bounds[0], bounds[-1]) if len(bounds) > 1 else bounds
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON has them."""
@@ -87,6 +98,11 @@ class DayReport:
     def when(self) -> str:
         """The day, or the interval, as ISO 8601 has it."""
         return f"{self.execution_date}/{self.last}" if self.last else str(self.execution_date)
+
+    @property
+    def unfinished(self) -> int:
+        """How many of its datasets are not finished."""
+        return sum(line.finished_at is None for line in self.lines)
 
     @property
     def total(self) -> ReportLine:

@@ -44,6 +44,6 @@ def _print(times: dict[str, datetime | None], format_: str) -> None:
     if format_ == "json":
         print_json(times)
         return
-    from retention_assets.render.ledger_tables import clock_table
+    from retention_assets.render.terminal import clock_table
 
     print_tables([clock_table(times)])

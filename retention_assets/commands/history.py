@@ -75,10 +75,10 @@ def history(
 
 
 def _print(dataset: str, lives: "Iterator[TransactionLife]", most: int) -> None:
-    from retention_assets.render.ledger_tables import life_table
+    from retention_assets.render.terminal import history_table
 
     first = [life.as_dict() for life in islice(lives, most)]
-    print_tables([life_table(dataset, first, len(first) + sum(1 for _ in lives))])
+    print_tables([history_table(dataset, first, len(first) + sum(1 for _ in lives))])
 
 
 def _about(dataset: str, log: "Log | None", holds: "Sequence[Hold]", as_of: datetime) -> "list[Hold]":

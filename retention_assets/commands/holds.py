@@ -94,7 +94,7 @@ def _list(format_: str) -> None:
     if format_ == "json":
         print_json(rows)
         return
-    from retention_assets.render.ledger_tables import hold_table
+    from retention_assets.render.terminal import hold_table
 
     print_tables([hold_table(rows)])
 

@@ -53,7 +53,7 @@ def marks(
         if format_ == "json":
             print_rows(row for table in found for row in table.to_pylist())
             return
-        from retention_assets.render.ledger_tables import mark_tables
+        from retention_assets.render.terminal import mark_tables
 
         sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
         for table in found:

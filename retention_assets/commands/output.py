@@ -1,6 +1,6 @@
 """What commands print: results to stdout, words about the work to stderr.
 
-Belongs here: the few ways to print. How a table looks is tables.py's and ledger_tables.py's.
+Belongs here: the few ways to print. How a table looks is render/terminal.py's.
 """
 
 import json

@@ -48,7 +48,7 @@ def policies(context: click.Context, format_: str) -> None:
     if format_ == "json":
         print_json({"entries": rows, "orphaned": [vars(one) for one in orphaned]})
         return
-    from retention_assets.render.ledger_tables import book_tables
+    from retention_assets.render.terminal import book_tables
 
     print_tables(book_tables(rows, orphaned))
 
@@ -105,7 +105,7 @@ def show(name: str, format_: str) -> None:
     if format_ == "json":
         print_json(rows)
         return
-    from retention_assets.render.ledger_tables import version_table
+    from retention_assets.render.terminal import version_table
 
     print_tables([version_table(name, rows)])
 
@@ -139,7 +139,7 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
     if format_ == "json":
         print_json([_decision(decision) for decision in decisions])
     else:
-        from retention_assets.render.ledger_tables import load_table
+        from retention_assets.render.terminal import load_table
 
         print_tables([load_table(decisions)])
     for decision in decisions:

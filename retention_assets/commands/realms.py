@@ -77,6 +77,6 @@ def _show(name: str | None, format_: str) -> None:
     if format_ == "json":
         print_json([vars(one) for one in found] if name is None else vars(found[0]))
         return
-    from retention_assets.render.ledger_tables import realm_table
+    from retention_assets.render.terminal import realm_table
 
     print_tables([realm_table(found)])

@@ -18,7 +18,7 @@ from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
-    from retention_assets.render.bars import Plot
+    from retention_assets.render.svg import Plot
     from retention_assets.report import DayReport
 
 _SHOWN = 5
@@ -137,6 +137,6 @@ def _show(found: "DayReport | None", format_: str, most: int) -> None:
 
         print_json(found.as_dict() if found else as_json(None, ()))
     elif found:
-        from retention_assets.render.report_tables import report_tables
+        from retention_assets.render.terminal import report_tables
 
         print_tables(report_tables(found, most))

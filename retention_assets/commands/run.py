@@ -33,7 +33,7 @@ _SHOWN = {
         "deleted": "deleted",
         "already_gone": "already gone",
         "failed": "failed",
-        "spared": "spared at the door",
+        "spared": "spared, because needed again",
         "expiring": "left to the store to expire",
         "bytes_freed": "bytes freed",
     },
@@ -78,7 +78,8 @@ def _as_dict(ran: "JobResult") -> dict[str, Any]:
 
 
 def _print(ran: "JobResult") -> None:
-    from retention_assets.render.terminal import size_of, table
+    from retention_assets.render.terminal import table
+    from retention_assets.render.text import size_of
 
     rows: list[tuple[str, str, str]] = []
     for asset, shown in _SHOWN.items():
@@ -112,7 +113,8 @@ def _dry(settings: "Settings", as_of: datetime, globs: Sequence[str], format_: s
 
 
 def _print_dry(found: "DryRun", most: int = 50) -> None:
-    from retention_assets.render.terminal import size_of, table
+    from retention_assets.render.terminal import table
+    from retention_assets.render.text import size_of
 
     total = size_of(sum(one.bytes or 0 for one in found.deleted))
     rows = [

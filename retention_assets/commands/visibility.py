@@ -89,7 +89,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     if format_ == "json":
         print_json({"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": views})
     else:
-        from retention_assets.render.ledger_tables import as_of_tables
+        from retention_assets.render.terminal import as_of_tables
 
         print_tables(as_of_tables(dataset, at, views))
     if gone:

@@ -24,7 +24,8 @@ from retention_assets.exchange import read_log
 from retention_assets.ledger import open_ledger
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
-from retention_assets.render.terminal import explanation, size_of, table
+from retention_assets.render.terminal import explanation, table
+from retention_assets.render.text import size_of
 from retention_assets.report import day_report
 from retention_assets.settings.model import Settings, load_settings
 
@@ -112,7 +113,7 @@ def _sweep(
         (row["dataset"], row["deleted"], row["spared"], size_of(row["bytes_freed"]))
         for row in ran.said["swept_transactions"]["by_dataset"]
     ]
-    columns = ("dataset", "deleted", "spared at the door", "bytes freed")
+    columns = ("dataset", "deleted", "spared", "bytes freed")
     console.print(table("What was swept", columns, rows, right=columns[1:]))
     after = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
     for name, size in before.items():
@@ -134,7 +135,7 @@ def _safe(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     with open_ledger(settings.ledger) as ledger:
         spared = ledger.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     rows = [(row["dataset"], row["transaction"], row["why"]) for row in spared]
-    console.print(table("Marked, and spared at the door", ("dataset", "transaction", "why"), rows))
+    console.print(table("Marked, and needed again when the sweep looked", ("dataset", "transaction", "why"), rows))
     now = ice.rows_of(folder)
     lost = {name for name, count in read_back.items() if now.get(name) != count}
     unsaved = set(rescued) - {f"{row['dataset']} {row['transaction']}" for row in spared}

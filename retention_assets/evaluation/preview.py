@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,27 @@ class Preview:
             row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]}
             for row in unsound.select(["dataset", "fault", "fault_transaction"]).to_pylist()
         }
+
+    @property
+    def marked(self) -> pa.Table:
+        """The verdicts that would become marks."""
+        return self.marks.filter(pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0]))
+
+    def sums_by(self, *columns: str) -> list[dict[str, Any]]:
+        """Transactions and their bytes, added up by columns of the verdicts."""
+        rows = pa.table({name: join_chunks(self.marks[name]).cast(pa.string()) for name in columns})
+        rows = rows.append_column("bytes", self.log.transactions["bytes"].cast(SUMMED))
+        grouped = rows.group_by(list(columns)).aggregate([([], "count_all"), ("bytes", "sum")])
+        return [
+            {**{name: row[name] for name in columns}, "transactions": row["count_all"], "bytes": int(row["bytes_sum"] or 0)}
+            for row in grouped.to_pylist()
+        ]
+
+    def count_reasons(self) -> dict[str, int]:
+        """How often each reason is given, by its code, the most frequent first."""
+        codes = join_chunks(join_chunks(self.marks["reasons"]).flatten()).field("code").cast(pa.string())
+        counts = {row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()}
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def preview(log: Log, rules: RulesInForce, as_of: datetime) -> Preview:

@@ -1,2 +1,2 @@
-"""How results look: tables on a terminal, Dagster's pages, the HTML report, plots. One module per medium; nothing is decided
-here."""
+"""How results look: one module per medium (terminal, Dagster's pages, HTML), and the plots that two of them share. Nothing is
+decided here."""

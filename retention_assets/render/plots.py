@@ -1,7 +1,6 @@
-"""Which plots there are: what was freed by day and policy, and how long marks have waited.
+"""Which plots there are: what was freed by day and policy, and for how long marks have waited.
 
-Belongs here: turning sums of the ledger into plots, with a title that says the answer.
-Does not belong here: how a plot is drawn (bars.py).
+Belongs here: turning sums of the ledger into plots, with a title that says the answer. How a plot is drawn is svg.py's.
 """
 
 from collections import Counter
@@ -10,21 +9,20 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, PendingMarks
-from retention_assets.render.bars import Plot, Series, binary_ticks, decimal_ticks, largest
-from retention_assets.render.terminal import size_of
+from retention_assets.render.svg import Plot, Series, binary_ticks, decimal_ticks, largest
+from retention_assets.render.text import size_of
 
+# How many days the plot of what was freed has at most, and at least.
 DAYS = 30
 _AT_LEAST = 7
-# Ages in whole days, up to and with, and how they are called.
-_AGES: tuple[tuple[int, str], ...] = (
-    (0, "under 1"), (1, "1"), (3, "2–3"), (7, "4–7"), (14, "8–14"), (30, "15–30"), (90, "31–90"),
-)  # fmt: skip
+# Ages in whole days: the highest of each class, and its label.
+_AGES = ((0, "under 1"), (1, "1"), (3, "2–3"), (7, "4–7"), (14, "8–14"), (30, "15–30"), (90, "31–90"))
 _OLDER = "over 90"
 
 
 @dataclass(frozen=True)
-class Days:
-    """What was freed on each day of a while: days without anything are there too."""
+class FreedDays:
+    """What was freed on each of some days in a row, also on those on which it was nothing."""
 
     days: tuple[date, ...]
     by_policy: tuple[Series, ...]
@@ -39,109 +37,96 @@ class Days:
 class Plots:
     """What a report shows besides its numbers."""
 
-    days: Days
+    days: FreedDays
     freed: Plot
     ages: Plot
 
-    @property
-    def both(self) -> tuple[Plot, Plot]:
-        """In the order in which they are looked at."""
-        return self.freed, self.ages
 
-
-def plots_of(outlook: PendingMarks, day: date, as_of: datetime) -> Plots:
+def plots_of(pending: PendingMarks, day: date, as_of: datetime) -> Plots:
     """What sweeps freed up to a day, and what waits at an instant."""
-    days = freed_days(outlook.freed(since(day)), day)
-    return Plots(days, freed_plot(days), ages_plot(outlook.waiting(), as_of))
+    days = freed_days(pending.freed(since(day)), day)
+    return Plots(days, freed_plot(days), ages_plot(pending.waiting(), as_of))
 
 
 def since(day: date) -> datetime:
-    """From when on a plot that ends on some day looks."""
+    """Where the plot of what was freed begins that ends on a day."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=DAYS - 1)
 
 
-def freed_days(freed: Sequence[FreedGroup], last: date) -> Days:
-    """Bytes by day and policy, up to a day. A record that began only lately is not drawn as a long empty one."""
+def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
+    """Bytes by day and policy, up to a day. It begins with the first day on which something was freed."""
     sums: Counter[tuple[str, date]] = Counter()
     for one in freed:
         sums[one.policy, one.as_of.astimezone(UTC).date()] += one.bytes
-    there = [day for (_, day), amount in sums.items() if amount and day <= last]
-    first = min([*there, last - timedelta(days=_AT_LEAST - 1)])
+    with_bytes = [day for (_, day), size in sums.items() if size and day <= last]
+    first = min([*with_bytes, last - timedelta(days=_AT_LEAST - 1)])
     days = tuple(first + timedelta(days=number) for number in range((last - first).days + 1))[-DAYS:]
     policies = sorted({policy for policy, _ in sums})
     series = [Series(policy, tuple(sums[policy, day] for day in days)) for policy in policies]
-    return Days(days, largest([one for one in series if any(one.values)]))
+    return FreedDays(days, largest([one for one in series if any(one.values)]))
 
 
-def freed_plot(found: Days) -> Plot:
+def freed_plot(freed: FreedDays) -> Plot:
     """The bytes that sweeps freed, by day and policy."""
-    total, count = sum(found.totals), len(found.days)
-    first, last = _day(found.days[0]), f"{_day(found.days[-1])} {found.days[-1].year}"
+    total, count = sum(freed.totals), len(freed.days)
+    title = f"Nothing was freed in {count} days"
     if total:
-        most = found.by_policy[0]
-        whole = f", all by {most.name}" if len(found.by_policy) == 1 else f", {_share(sum(most.values), total)} by {most.name}"
-        title = f"{size_of(total)} freed in {count} days{whole}"
-    else:
-        title = f"Nothing was freed in {count} days"
-    note = f"Bytes freed by day and policy, {first} to {last} (UTC)"
-    return Plot(title, note, tuple(map(_day, found.days)), found.by_policy, _round_size, binary_ticks)
+        most = freed.by_policy[0]
+        share = 100 * sum(most.values) / total
+        amount = "all" if len(freed.by_policy) == 1 else "nearly all" if share > 99 else f"{share:.0f} %"
+        title = f"{size_of(total)} freed in {count} days, {amount} by {most.name}"
+    return Plot(
+        title=title,
+        note=f"Bytes freed by day and policy, {_day(freed.days[0])} to {_day(freed.days[-1])} {freed.days[-1].year} (UTC)",
+        labels=tuple(map(_day, freed.days)),
+        series=freed.by_policy,
+        # A size without decimals that say nothing.
+        words=lambda size: size_of(size).replace(".0 ", " ") if size else "0",
+        step=binary_ticks,
+    )
 
 
-def freed_words(found: Days) -> str:
+def freed_words(freed: FreedDays) -> str:
     """The same in a few words."""
-    total = sum(found.totals)
-    return f"{size_of(total)} freed in {len(found.days)} days" if total else f"Nothing freed in {len(found.days)} days"
+    total = sum(freed.totals)
+    return f"{size_of(total) if total else 'Nothing'} freed in {len(freed.days)} days"
 
 
 def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     """Open marks by how long ago they were made, those that are due apart."""
-    due, still = Counter[str](), Counter[str]()
+    due, in_grace = Counter[str](), Counter[str]()
     for one in waiting:
-        (due if one.sweeping or one.due_at <= as_of else still)[age_of(one.marked_at, as_of)] += one.marks
-    labels = (*(name for _, name in _AGES), _OLDER)
-    series = (
-        Series("in their grace", tuple(still[label] for label in labels)),
-        Series("due", tuple(due[label] for label in labels)),
+        (due if one.is_due(as_of) else in_grace)[age_of(one.marked_at, as_of)] += one.marks
+    labels = (*(label for _, label in _AGES), _OLDER)
+    title = "No mark waits"
+    if total := due.total() + in_grace.total():
+        days = (as_of - min(one.marked_at for one in waiting)).days
+        oldest = _count(days, "day") if days > 0 else "less than a day"
+        are_due = f"{due.total():,} {'is' if due.total() == 1 else 'are'}" if due.total() else "none is"
+        title = f"{_count(total, 'mark')} {'waits' if total == 1 else 'wait'}, the oldest for {oldest}; {are_due} due"
+    today = as_of.astimezone(UTC)
+    return Plot(
+        title=title,
+        note=f"Open marks by the days since they were made, as of {_day(today)} {today.year}",
+        labels=labels,
+        series=(
+            Series("in their grace", tuple(in_grace[label] for label in labels)),
+            Series("due", tuple(due[label] for label in labels)),
+        ),
+        words=lambda number: f"{number:,}",
+        step=decimal_ticks,
     )
-    total = sum(one.marks for one in waiting)
-    if total:
-        oldest = max((as_of - min(one.marked_at for one in waiting)) // timedelta(days=1), 0)
-        title = f"{_marks(total)} {'waits' if total == 1 else 'wait'}, the oldest for {_days(oldest)}; {_are(due.total())} due"
-    else:
-        title = "No mark waits"
-    note = (
-        f"Open marks by the days since they were made, as of {_day(as_of.astimezone(UTC).date())} {as_of.astimezone(UTC).year}"
-    )
-    return Plot(title, note, labels, series, lambda number: f"{number:,}", decimal_ticks)
 
 
 def age_of(marked_at: datetime, as_of: datetime) -> str:
-    """The age of a mark, as a class."""
-    days = (as_of - marked_at) // timedelta(days=1)
-    return next((name for most, name in _AGES if days <= most), _OLDER)
+    """The age of a mark, as the label of its class."""
+    days = (as_of - marked_at).days
+    return next((label for most, label in _AGES if days <= most), _OLDER)
 
 
 def _day(day: date) -> str:
     return f"{day.day} {day:%b}"
 
 
-def _days(number: int) -> str:
-    return "less than a day" if number < 1 else f"{number} day{'s' if number > 1 else ''}"
-
-
-def _marks(number: int) -> str:
-    return f"{number:,} mark{'' if number == 1 else 's'}"
-
-
-def _are(number: int) -> str:
-    return "none is" if not number else f"{number:,} {'is' if number == 1 else 'are'}"
-
-
-def _share(part: int, whole: int) -> str:
-    share = 100 * part / whole
-    return "nearly all" if share > 99 else f"{share:.0f} %"
-
-
-def _round_size(size: int) -> str:
-    """A size without decimals that say nothing."""
-    return size_of(size).replace(".0 ", " ") if size else "0"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,6 +1,6 @@
 """What Dagster's pages show: tables whose columns mean something, numbers that add up, and nothing without bounds.
 
-Belongs here: the tables of retention_assets/shown, from values made by hand, as Dagster reads them back.
+Belongs here: the tables of retention_assets/render/dagster.py, from values made here, as Dagster reads them back.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -20,13 +20,21 @@ from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
 from retention_assets.policy.book import as_loaded, compare
 from retention_assets.policy.model import Policy
-from retention_assets.render.dagster_branches import branch_metadata
-from retention_assets.render.dagster_logs import LOG_COLUMNS, VERDICT_COLUMNS, VIEW_COLUMNS, log_metadata
-from retention_assets.render.dagster_policies import policy_metadata
-from retention_assets.render.dagster_sweeps import spared_metadata
-from retention_assets.render.dagster_tables import MOST_SHOWN, bar, size
-from retention_assets.render.dagster_verdicts import reason_metadata, verdict_metadata
-from retention_assets.render.dagster_waiting import pending_metadata
+from retention_assets.render.dagster import (
+    LOG_COLUMNS,
+    MOST_SHOWN,
+    VERDICT_COLUMNS,
+    VIEW_COLUMNS,
+    bar,
+    branch_metadata,
+    log_metadata,
+    pending_metadata,
+    policy_metadata,
+    reason_metadata,
+    size,
+    spared_metadata,
+    verdict_metadata,
+)
 
 AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from html.parser import HTMLParser
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -126,6 +127,7 @@ def named(part: str, name: str) -> DayReport:
         ("naïve/データ/🗄", "naïve/データ/🗄"),
         ("evil\u202egpj.exe", "evil\u202egpj.exe"),
         ("nul\x00 esc\x1b half\ud800", "nul\ufffd esc\ufffd half\ufffd"),
+        ("{{ 6 * 7 }} {% raw %} {# x #}", "{{ 6 * 7 }} {% raw %} {# x #}"),
     ],
 )
 def test_a_hostile_name_is_shown_and_does_nothing(part: str, name: str, shown: str) -> None:
@@ -215,3 +217,10 @@ def test_durations_are_said_for_people(ended: datetime, words: str) -> None:
 
 def test_sizes_are_rounded_for_people_and_exact_on_asking() -> None:
     assert {"4,096 bytes", "2,048 bytes"} <= {one.get("title") for one in page(WHOLE).tags("td")}
+
+
+def test_only_the_style_and_the_plots_are_put_on_the_page_as_they_are() -> None:
+    """Both are written here: everything else is escaped, whatever it is."""
+    template = files("retention_assets.render").joinpath("report.html").read_text("utf-8")
+    assert re.findall(r"(\w+)\s*\|\s*safe", template) == ["style", "plot"]
+    assert "autoescape" not in template

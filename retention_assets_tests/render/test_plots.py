@@ -1,6 +1,6 @@
 """Plots: the title says the answer, bars are as high as their values, names do no harm, and pictures stay small.
 
-Belongs here: retention_assets/plots, read back as SVG by an XML parser. How they look is seen in the pictures of README.md.
+Belongs here: render/plots.py and render/svg.py, read back as SVG by an XML parser. How they look is seen in the pictures of README.md.
 """
 
 import base64
@@ -13,11 +13,22 @@ from xml.etree.ElementTree import Element, fromstring, tostring
 import pytest
 
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup
-from retention_assets.render.bars import COLOURS, NARROW, Plot, Series, binary_ticks, data_uri, decimal_ticks, draw, largest
-from retention_assets.render.dagster_report import plot_markdown, strip_markdown
+from retention_assets.render.dagster import plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
 from retention_assets.render.plots import DAYS, age_of, ages_plot, freed_days, freed_plot, freed_words, since
-from retention_assets.render.strips import MOST, strip
+from retention_assets.render.svg import (
+    COLOURS,
+    NARROW,
+    STRIP_LIMIT,
+    Plot,
+    Series,
+    binary_ticks,
+    data_uri,
+    decimal_ticks,
+    draw,
+    largest,
+    strip,
+)
 from retention_assets.report import DayReport
 from retention_assets_tests.render.test_html import ACTIVE, FETCHING, WHOLE, Page
 
@@ -214,7 +225,7 @@ def test_the_largest_picture_stays_below_thirty_thousand_characters() -> None:
 
 
 def test_a_plot_is_an_image_in_markdown_with_its_answer_in_words() -> None:
-    words = plot_markdown(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
+    words = plot_metadata(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
     assert re.fullmatch(r"!\[10 B freed in 7 days, all by raw\(1\)\]\(data:image/svg\+xml;base64,[A-Za-z0-9+/=]+\)", str(words))
 
 
@@ -222,8 +233,8 @@ def test_a_plot_is_an_image_in_markdown_with_its_answer_in_words() -> None:
 def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[FreedGroup]) -> None:
     """Dagster's page hides Markdown of a thousand characters or more behind a click."""
     days = freed_days(found, TODAY)
-    words = str(strip_markdown(days).value)
-    assert len(words) <= MOST < 1000
+    words = str(strip_metadata(days).value)
+    assert len(words) <= STRIP_LIMIT < 1000
     shown = re.fullmatch(r"!\[(.*)\]\(data:image/svg\+xml,([^\s()]+)\)", words)
     assert shown is not None
     assert shown[1] == freed_words(days)
@@ -233,13 +244,13 @@ def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[FreedGroup]) ->
 
 def test_a_strip_has_a_bar_for_each_day_with_something() -> None:
     days = freed_days([freed(3, "p", 50), freed(0, "q", 100)], TODAY)
-    bars = re.findall(r"v-(\d+)h", unquote(str(strip_markdown(days).value)))
+    bars = re.findall(r"v-(\d+)h", unquote(str(strip_metadata(days).value)))
     assert bars == ["15", "30"]
 
 
 def test_a_strip_keeps_the_newest_days_where_not_all_fit() -> None:
     words = unquote(strip("much", [*range(1, 500), 1000]))
-    assert len(strip("much", [*range(1, 500), 1000])) <= MOST
+    assert len(strip("much", [*range(1, 500), 1000])) <= STRIP_LIMIT
     assert re.findall(r"v-(\d+)h", words)[-1] == "30"
 
 

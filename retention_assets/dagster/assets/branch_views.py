@@ -13,8 +13,7 @@ from retention_assets.frames.log import LOG
 from retention_assets.frames.views.branch_views import branch_views_and_ends as frame
 from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster_branches import branch_metadata
-from retention_assets.render.dagster_logs import VIEW_COLUMNS
+from retention_assets.render.dagster import VIEW_COLUMNS, branch_metadata
 
 OUTPUT, ENDS, SUMS = "branch_views", "branch_ends", "sums"
 _COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", "bytes", "files", "file_names", "attributes")]

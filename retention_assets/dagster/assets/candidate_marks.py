@@ -25,9 +25,7 @@ from retention_assets.pipeline.stage import read_datasets, read_output, run_stag
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
-from retention_assets.render.dagster_logs import VERDICT_COLUMNS
-from retention_assets.render.dagster_verdicts import reason_metadata, verdict_metadata
-from retention_assets.render.dagster_waiting import pending_metadata
+from retention_assets.render.dagster import VERDICT_COLUMNS, pending_metadata, reason_metadata, verdict_metadata
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"

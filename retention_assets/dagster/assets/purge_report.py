@@ -7,7 +7,7 @@ from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.pipeline.stage import write_text
-from retention_assets.render.dagster_report import plot_markdown, strip_markdown
+from retention_assets.render.dagster import plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
 from retention_assets.render.plots import plots_of
 from retention_assets.report import day_report
@@ -27,7 +27,7 @@ def purge_report(run: Step) -> Metadata:
         plots = plots_of(ledger.pending, day, run.as_of)
     total = report.total
     page = f"{run.folder}/{day.isoformat()}.html"
-    write_text(page_of(report, plots.both), page)
+    write_text(page_of(report, (plots.freed, plots.ages)), page)
     columns = [dg.TableColumn("dataset"), *(dg.TableColumn(name, "int") for name in COUNTERS), dg.TableColumn("finished")]
     records = [
         dg.TableRecord({"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"})
@@ -36,11 +36,11 @@ def purge_report(run: Step) -> Metadata:
     return {
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None,
-        "freed": strip_markdown(plots.days),
+        "freed": strip_metadata(plots.days),
         "datasets": len(report.lines),
         **total.counters,
-        "freed_by_day_and_policy": plot_markdown(plots.freed),
-        "marks_by_age": plot_markdown(plots.ages),
+        "freed_by_day_and_policy": plot_metadata(plots.freed),
+        "marks_by_age": plot_metadata(plots.ages),
         "page": dg.MetadataValue.path(page),
         "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
     }

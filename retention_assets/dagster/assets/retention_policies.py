@@ -4,7 +4,7 @@ from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.policy.book import LoadOutcome
-from retention_assets.render.dagster_policies import policy_metadata
+from retention_assets.render.dagster import policy_metadata
 
 
 @retention_asset(kinds={"yaml"}, partitioned=False)

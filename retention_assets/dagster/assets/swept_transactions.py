@@ -13,8 +13,7 @@ from retention_assets.datasets import by_store
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.render.dagster_sweeps import spared_metadata
-from retention_assets.render.dagster_waiting import pending_metadata
+from retention_assets.render.dagster import pending_metadata, spared_metadata
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals

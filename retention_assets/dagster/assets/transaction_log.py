@@ -13,7 +13,7 @@ from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, ChosenDatasets
 from retention_assets.pipeline.read_tokens import write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster_logs import LOG_COLUMNS, log_metadata
+from retention_assets.render.dagster import LOG_COLUMNS, log_metadata
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")

@@ -29,6 +29,10 @@ class PendingGroup:
     marks: int
     bytes: int
 
+    def is_due(self, as_of: datetime) -> bool:
+        """Whether their grace is over. What a sweep has begun on is due, whatever its day was."""
+        return self.sweeping or self.due_at <= as_of
+
 
 @dataclass(frozen=True)
 class FreedGroup:

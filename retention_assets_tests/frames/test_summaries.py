@@ -1,6 +1,6 @@
-"""What is shown of logs and verdicts, counted a second time in plain loops: columns, largest datasets, branches, reasons.
+"""Summaries of logs and verdicts, counted a second time in plain loops: columns, largest datasets, branches, reasons.
 
-Belongs here: the frames that add up (column_statistics, branch_ends, why), on drawings and on random histories.
+Belongs here: the frames that add up (column_statistics, branch_ends, count_reasons), on drawings and on random histories.
 """
 
 import random
@@ -109,7 +109,7 @@ def test_the_largest_latest_views_are_kept(log: Log) -> None:
     assert ends_of(log.transactions, 7) == rows[:7]
 
 
-def test_views_and_ends_come_from_one_look(log: Log) -> None:
+def test_views_and_ends_are_computed_together(log: Log) -> None:
     views, ends = branch_views_and_ends(log.transactions, AS_OF)
     assert views.equals(branch_views(log.transactions, AS_OF))
     assert ends.to_pylist() == ends_of(log.transactions, 1_000)

@@ -1,0 +1,349 @@
+"""What Dagster's pages show of each step: numbers worth a plot over time, and tables of what matters most.
+
+Belongs here: one function per step that turns what it found into metadata, the meaning of every column, and plots as Markdown.
+Does not belong here: anything that counts or decides, and what a step's numbers are (dagster/assets/).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.log import LOG
+from retention_assets.frames.statistics import LARGEST, merge_statistics
+from retention_assets.frames.verdicts.decisions import VERDICTS
+from retention_assets.frames.verdicts.reason_counts import merge_reason_counts
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
+from retention_assets.frames.views.branch_views import BRANCH_VIEWS
+from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
+from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of
+from retention_assets.policy.datahub import sentence as entry_sentence
+from retention_assets.policy.durations import from_micros, text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.sentences import sentence
+from retention_assets.render.plots import FreedDays, freed_words
+from retention_assets.render.svg import Plot, data_uri, strip
+from retention_assets.render.text import size_of
+
+# No table of a page is longer: what matters stands first, and all of it is in the warehouse or the ledger.
+MOST_SHOWN = 1_000
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR_WIDTH = 10
+# What a person has to look at stands first, should the table be cut.
+_LOAD_OUTCOMES = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, LoadOutcome.SKIPPED)
+
+MEANINGS: Mapping[str, str] = {
+    "dataset": "store/name, which is the partition as well",
+    "transaction": "unique in its dataset",
+    "ordinal": "position in the dataset's log, parents before children; order comes from here, never from times",
+    "parent_ordinal": "the position of the parent, -1 where there is none",
+    "parent": "the transaction that it follows",
+    "type": "SNAPSHOT replaces the view, APPEND, UPDATE and DELETE change it; RECORD and OBJECT are in no view",
+    "status": "OPEN, COMMITTED or ABORTED",
+    "opened_at": "when it began",
+    "closed_at": "when it was committed or aborted; none while it is open",
+    "archived_at": "when a record was archived",
+    "bytes": "how much it holds, where the store knows",
+    "files": "how many files it holds, where the store knows",
+    "file_names": "which files, where the log says so",
+    "heads": "branches that point at it",
+    "tags": "tags that point at it",
+    "tag_expiries": "until when each of the tags pins",
+    "attributes": "what policies may ask for besides",
+    "branches": "how many live branches hold it; 0: no branch reaches it",
+    "view": "the newest view index over its branches; 0: in the latest view of one of them",
+    "newer": "the fewest newer data transactions on any of its branches",
+    "superseded_at": "when it left the latest view of the last branch that had it",
+    "view_closed_at": "when the newest view that holds it got its newest transaction",
+    "open_after": "an open transaction follows it on a branch that has it in its latest view",
+    "protected_by": "the branch or tag that protects it",
+    "verdict": "mark, spare, keep or open",
+    "policy": "the policy that has the credit",
+    "also": "other policies that select it as well",
+    "reasons": "why: codes with the branch, tag, hold or policy that each is about",
+}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def table(
+    columns: Mapping[str, str],
+    rows: Iterable[Mapping[str, str | int | float | bool | None]],
+    meanings: Mapping[str, str] | None = None,
+) -> dg.MetadataValue:
+    """A table: columns with their types as Dagster calls them (string, int, …), and the meaning of those that need one."""
+    meanings = meanings or {}
+    schema = dg.TableSchema([dg.TableColumn(name, kind, description=meanings.get(name)) for name, kind in columns.items()])
+    return dg.MetadataValue.table([dg.TableRecord({name: row[name] for name in columns}) for row in rows], schema)
+
+
+def size(count: int) -> str:
+    """Bytes for people, in one piece: a cell is broken at its spaces."""
+    return size_of(count).replace(" ", "\u00a0")
+
+
+def bar(value: int, most: int) -> str:
+    """A bar as long as the value is large. What is there at all can be seen."""
+    if value <= 0 or most <= 0:
+        return ""
+    eighths = max(1, round(value * _BAR_WIDTH * 8 / most))
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """The columns of an asset, each with what it means."""
+    columns = [dg.TableColumn(field.name, _type_name(field.type), description=MEANINGS[field.name]) for field in schema]
+    return dg.TableSchema(columns)
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """A type in few words. How it is encoded does not matter to those who read the page."""
+    if pa.types.is_dictionary(kind):
+        return _type_name(kind.value_type)
+    if pa.types.is_list(kind):
+        return f"list<{_type_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return "struct<{}>".format(", ".join(f"{field.name}: {_type_name(field.type)}" for field in kind))
+    return "timestamp" if pa.types.is_timestamp(kind) else str(kind)
+
+
+LOG_COLUMNS, VIEW_COLUMNS, VERDICT_COLUMNS = (column_schema(schema) for schema in (LOG, BRANCH_VIEWS, CANDIDATE_MARKS))
+
+
+# --- policies, logs and branches --------------------------------------------------------------------------------------
+
+
+def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored]) -> dg.MetadataValue:
+    """What loading did with each policy: one row per entry, in the order of the files among those that ended alike."""
+    stored = {one.name: one for one in in_force}
+    return table(
+        {"policy": "string", "sentence": "string", "outcome": "string", "version": "int", "reason": "string"},
+        (
+            {
+                "policy": one.name,
+                "outcome": one.outcome.value.lower(),
+                "version": stored[one.name].version if one.name in stored else None,
+                "sentence": _policy_sentence(stored.get(one.name)),
+                # The outcome says already that book and file say the same.
+                "reason": "" if one.outcome is LoadOutcome.SKIPPED else one.reason,
+            }
+            for one in sorted(decisions, key=lambda one: _LOAD_OUTCOMES.index(one.outcome))[:MOST_SHOWN]
+        ),
+        {
+            "outcome": (
+                "written, skipped (book and file say the same), drifted (a person's version stays) or absent (in no file)"
+            ),
+            "version": "the one in force",
+            "sentence": "the version in force, in words",
+            "reason": "why loading did what it did, where that is not a matter of course",
+        },
+    )
+
+
+def _policy_sentence(stored: Stored | None) -> str:
+    if stored is None:
+        return "It is not in force."
+    item = item_of(stored.name, stored.content)
+    if item is None:
+        return "This release no longer understands it."
+    return sentence(item) if isinstance(item, Policy) else entry_sentence(item)
+
+
+def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbers of a log, what its columns hold, and its largest datasets."""
+    columns = list(merge_statistics(statistics))
+    totals = {row["column"]: row["total"] or 0 for row in columns}
+    return {
+        "bytes": totals.get("bytes", 0),
+        "branches": totals.get("heads", 0),
+        "tags": totals.get("tags", 0),
+        "columns": table(
+            {
+                "column": "string", "nulls": "int", "least": "string", "most": "string", "distinct": "int", "total": "string",
+                "words": "string",
+            },
+            map(_column_row, columns),
+            {
+                "nulls": "rows without a value; of lists, empty ones",
+                "total": "the sum of numbers, or the entries of all lists",
+                "distinct": "how many different values there are, where that is cheap to know",
+            },
+        ),
+        "largest_datasets": _largest_datasets(largest),
+    }  # fmt: skip
+
+
+def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    name, total = row["column"], row["total"]
+    return {
+        **row,
+        "least": _end_of_column(name, row["least"]),
+        "most": _end_of_column(name, row["most"]),
+        "total": "" if total is None else size(total) if name == "bytes" else f"{total:,}",
+        # Names of datasets are not words of a language: a few of thousands say nothing.
+        "words": "" if name == "dataset" else ", ".join(row["words"]),
+    }
+
+
+def _end_of_column(name: str, value: int | None) -> str:
+    if value is None:
+        return ""
+    return f"{from_micros(value):%Y-%m-%d %H:%M}" if pa.types.is_timestamp(LOG.field(name).type) else f"{value:,}"
+
+
+def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> dg.MetadataValue:
+    exact = [{**row, "bytes": int(row["bytes"])} for row in largest]
+    rows = sorted(exact, key=lambda row: (-row["bytes"], -row["transactions"], row["dataset"]))[:LARGEST]
+    most = rows[0]["bytes"] if rows else 0
+    return table(
+        {"dataset": "string", "transactions": "int", "size": "string", "share": "string", "bytes": "int"},
+        ({**row, "size": size(row["bytes"]), "share": bar(row["bytes"], most)} for row in rows),
+    )
+
+
+def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
+    """The branches with the largest latest views, which is what readers keep, largest first."""
+    order = [("transactions", "descending"), ("dataset", "ascending"), ("branch", "ascending")]
+    return table(
+        {"dataset": "string", "branch": "string", "views": "int", "transactions": "int", "newest_close": "string"},
+        (
+            {**row, "newest_close": text_of(row["newest_close"]) if row["newest_close"] else ""}
+            for row in ends.sort_by(order).slice(0, MOST_SHOWN).to_pylist()
+        ),
+        {
+            "views": "each SNAPSHOT begins one; a beginning without a SNAPSHOT is one as well",
+            "transactions": "committed ones in the latest view",
+            "newest_close": "when the newest committed transaction closed",
+        },
+    )
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def verdict_metadata(sums: pa.Table) -> dict[str, Any]:
+    """The verdicts of a run, added up over its parts: numbers, and a table by policy."""
+    total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
+    rows = [
+        {
+            "verdict": row["verdict"],
+            "policy": row["policy"] or "",
+            "transactions": row["count_all_sum"],
+            "bytes": int(row["bytes_sum_sum"] or 0),
+            "size": size(int(row["bytes_sum_sum"] or 0)),
+        }
+        for row in total.sort_by([("verdict", "ascending"), ("count_all_sum", "descending")]).to_pylist()
+    ]
+    numbers: dict[str, Any] = {"dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
+    for verdict in VERDICTS:
+        same = [row for row in rows if row["verdict"] == verdict]
+        numbers[verdict] = sum(row["transactions"] for row in same)
+        numbers[f"{verdict}_bytes"] = sum(row["bytes"] for row in same)
+    columns = {"verdict": "string", "policy": "string", "transactions": "int", "bytes": "int", "size": "string"}
+    return {**numbers, "by_policy": table(columns, rows[:MOST_SHOWN])}
+
+
+def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
+    """The reasons of all verdicts, and for each some transactions, for `retention explain`, with the sentence about them."""
+    rows = merge_reason_counts(counts.to_pylist())
+    reasons = table(
+        {
+            "verdict": "string", "transactions": "int", "size": "string", "meaning": "string", "reason": "string",
+            "bytes": "int",
+        },
+        (
+            {**row, "reason": row["code"], "size": size(row["bytes"]), "meaning": Reason[row["code"]].text("…")} for row in rows
+        ),
+        {"transactions": "one that has several reasons counts for each", "reason": "the code that programs go by"},
+    )  # fmt: skip
+    examples = table(
+        dict.fromkeys(("verdict", "dataset", "transaction", "sentence", "policy", "reason", "witness"), "string"),
+        (
+            {
+                "verdict": row["verdict"],
+                "reason": row["code"],
+                **{name: one[name] or "" for name in ("dataset", "transaction", "policy", "witness")},
+                "sentence": Reason[row["code"]].text(one["witness"]),
+            }
+            for row in rows
+            for one in row["examples"]
+        ),
+        {"policy": "the one with the credit", "witness": "what the reason is about: a branch, tag, hold or policy"},
+    )
+    return {"reasons": reasons, "why": examples}
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
+    """All open marks of the ledger, whatever datasets a run was about: only so do the numbers mean something over time."""
+    due = [one for one in waiting if one.is_due(as_of)]
+    in_grace = [one for one in waiting if not one.is_due(as_of)]
+    days: dict[date, list[PendingGroup]] = {}
+    for one in in_grace:
+        days.setdefault(one.due_at.astimezone(UTC).date(), []).append(one)
+    rows = {"now": due} if due else {}
+    rows |= {day.isoformat(): days[day] for day in sorted(days)}
+    return {
+        "marked": sum(one.marks for one in waiting),
+        "marked_bytes": sum(one.bytes for one in waiting),
+        "due": sum(one.marks for one in due),
+        "due_bytes": sum(one.bytes for one in due),
+        "waiting": sum(one.marks for one in in_grace),
+        "waiting_bytes": sum(one.bytes for one in in_grace),
+        "due_by_day": _due_by_day(rows),
+    }
+
+
+def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> dg.MetadataValue:
+    bytes_of = {day: sum(one.bytes for one in groups) for day, groups in days.items()}
+    most = max(bytes_of.values(), default=0)
+    return table(
+        {"due": "string", "marks": "int", "size": "string", "share": "string", "policies": "string", "bytes": "int"},
+        (
+            {
+                "due": day,
+                "marks": sum(one.marks for one in groups),
+                "bytes": bytes_of[day],
+                "size": size(bytes_of[day]),
+                "share": bar(bytes_of[day], most),
+                "policies": ", ".join(sorted({one.policy for one in groups})),
+            }
+            for day, groups in list(days.items())[:MOST_SHOWN]
+        ),
+        {
+            "due": "the UTC day on which the grace is over; the sweep then looks once more",
+            "share": "of bytes, beside the largest day",
+        },
+    )
+
+
+def spared_metadata(spared: Sequence[SparedGroup]) -> dg.MetadataValue:
+    """The marks that a sweep spared: one row per dataset and reason, what concerns most marks first."""
+    rows = sorted(spared, key=lambda one: (-one.marks, one.dataset, one.why))[:MOST_SHOWN]
+    return table(
+        {"dataset": "string", "marks": "int", "why": "string", "for_example": "string"},
+        ({"dataset": one.dataset, "marks": one.marks, "why": one.why, "for_example": one.transaction} for one in rows),
+        {"why": "what a last look at the store found: the marks are taken off, and nothing of them was deleted"},
+    )
+
+
+# --- plots ------------------------------------------------------------------------------------------------------------
+
+
+def strip_metadata(freed: FreedDays) -> dg.MetadataValue:
+    """What was freed day by day, small enough to be shown without a click."""
+    return dg.MetadataValue.md(strip(freed_words(freed), freed.totals))
+
+
+def plot_metadata(plot: Plot) -> dg.MetadataValue:
+    """A plot, shown on a click on [Show Markdown], with its answer for those who can't see it."""
+    # Brackets would end the words too early.
+    words = plot.title.translate({ord("["): "(", ord("]"): ")"})
+    return dg.MetadataValue.md(f"![{words}]({data_uri(plot)})")

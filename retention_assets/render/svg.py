@@ -1,0 +1,224 @@
+"""Pictures as SVG: stacked bars with an axis, and strips so small that Dagster shows them without a click.
+
+Belongs here: drawing. A picture has its own background and its own dark theme, since the page around it may have another one.
+Does not belong here: which plots there are (plots.py), and any number that is not in a `Plot`.
+"""
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, tostring
+
+from retention_assets.render.text import printable
+
+# By Okabe and Ito, in an order in which neighbours differ in lightness too; the last is for everything else.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")
+_DARK = ("#3f9fdc", "#f0b429", "#2fbf93", "#e093bf", "#8fd0f5", "#7b8794")
+WIDTH, NARROW, HEIGHT = 760, 560, 300
+_EMPTY_HEIGHT = 72
+_LEFT, _RIGHT, _BOTTOM = 76, 20, 34
+_LETTER = 6.6
+_LONGEST_NAME = 28
+
+_STYLE = (
+    ".plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;font-size:12px}"
+    ".plot .ground{fill:#fff;stroke:#dfe4ea}.plot text{fill:#5b6675}.plot .title{fill:#1c2430;font-size:16px;font-weight:600}"
+    ".plot .name{fill:#1c2430;unicode-bidi:isolate}.plot .line{stroke:#e6eaee}.plot .axis{stroke:#9aa6b4}"
+    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
+    + "@media(prefers-color-scheme:dark){.plot .ground{fill:#1a212b;stroke:#2d3744}.plot text{fill:#9aa6b4}"
+    ".plot .title,.plot .name{fill:#e7ebf0}.plot .line{stroke:#2d3744}.plot .axis{stroke:#6b7685}"
+    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(_DARK))
+    + "}"
+)
+
+# Dagster's page hides Markdown of a thousand characters or more behind a click.
+STRIP_LIMIT = 990
+_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_TOP = 360, 46, 16
+_STRIP_COLOUR = "%232a8fd0"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One part of every bar."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What is drawn: the answer in words, what is counted, and a bar per label, stacked of the series."""
+
+    title: str
+    note: str
+    labels: tuple[str, ...]
+    series: tuple[Series, ...]
+    # A value in words, for the axis and the legend.
+    words: Callable[[int], str]
+    # From the highest bar to the distance of two lines of the axis.
+    step: Callable[[int], int]
+
+    @property
+    def highest(self) -> int:
+        """The height of the highest bar."""
+        return max((sum(column) for column in zip(*(one.values for one in self.series), strict=True)), default=0)
+
+
+def decimal_ticks(highest: int) -> int:
+    """A round step for numbers: 1, 2 or 5 of some power of ten, at most four to the top."""
+    power = 1
+    while True:
+        for first in (1, 2, 5):
+            if first * power * 4 >= highest:
+                return first * power
+        power *= 10
+
+
+def binary_ticks(highest: int) -> int:
+    """A round step for bytes: a power of two, at most four to the top."""
+    return 1 << max(0, (max(highest, 1) - 1).bit_length() - 2)
+
+
+def largest(series: Sequence[Series], most: int = len(COLOURS) - 1) -> tuple[Series, ...]:
+    """The series with the largest sums, and all others as one: there are no more colours that everybody can tell apart."""
+    ordered = sorted(series, key=lambda one: (-sum(one.values), one.name))
+    rest = ordered[most:]
+    if len(rest) < 2:
+        return tuple(ordered)
+    added_up = tuple(sum(column) for column in zip(*(one.values for one in rest), strict=True))
+    return (*ordered[:most], Series(f"{len(rest)} others", added_up))
+
+
+def draw(plot: Plot, width: int = WIDTH) -> Element:
+    """The picture as an element, to stand in a page or in a data URI. Letters have one size, however wide it is."""
+    height = HEIGHT if plot.highest else _EMPTY_HEIGHT
+    picture = _element(
+        "svg",
+        _element("title", f"{plot.title} {plot.note}"),
+        _element("style", _STYLE),
+        _element("rect", class_="ground", x="0.5", y="0.5", width=str(width - 1), height=str(height - 1), rx="10"),
+        _element("text", _shorten(plot.title, (width - 40) // 8), class_="title", x="20", y="32"),
+        _element("text", _shorten(plot.note, (width - 40) // 6), x="20", y="52"),
+        viewBox=f"0 0 {width} {height}", width=str(width), height=str(height),
+        role="img", class_="plot",
+    )  # fmt: skip
+    if not plot.highest:
+        return picture
+    top = 78
+    if len(plot.series) > 1:
+        legend, lines = _draw_legend(plot, width)
+        picture.extend(legend)
+        top = 82 + 18 * lines
+    step = plot.step(plot.highest)
+    end = -(-plot.highest // step) * step
+    unit = (HEIGHT - _BOTTOM - top) / end
+    picture.extend([*_draw_axis(plot, range(0, end + 1, step), unit, width), *_draw_bars(plot, unit, width)])
+    picture.extend(_draw_labels(plot, width))
+    return picture
+
+
+def data_uri(plot: Plot) -> str:
+    """The picture as an address that holds all of it."""
+    picture = draw(plot)
+    # Inside HTML an svg needs no namespace; a picture that stands alone does.
+    picture.set("xmlns", "http://www.w3.org/2000/svg")
+    return "data:image/svg+xml;base64," + base64.b64encode(tostring(picture)).decode()
+
+
+def strip(words: str, values: Sequence[int]) -> str:
+    """Markdown that shows the words above a bar for each value; of many values the newest, as many as there is room for."""
+    words = "".join(letter if letter.isalnum() or letter in " .,:-" else " " for letter in words)
+    for most in range(len(values), -1, -1):
+        markdown = f"![{words}](data:image/svg+xml,{_draw_strip(words, values[len(values) - most :])})"
+        if len(markdown) <= STRIP_LIMIT:
+            return markdown
+    return words
+
+
+def _draw_strip(words: str, values: Sequence[int]) -> str:
+    height, highest = _STRIP_HEIGHT - _STRIP_TOP, max(values, default=0)
+    slot = _STRIP_WIDTH // max(len(values), 12)
+    bars = "".join(
+        f"M{slot * place},{_STRIP_HEIGHT}v-{max(1, round(height * value / highest))}h{slot - 2}V{_STRIP_HEIGHT}"
+        for place, value in enumerate(values)
+        if value
+    )
+    svg = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_STRIP_WIDTH}' height='{_STRIP_HEIGHT}'>"
+        f"<text y='11' font-family='sans-serif' font-size='12' fill='gray'>{words}</text>"
+        f"<path fill='@' d='{bars}M0,{_STRIP_HEIGHT}h{slot * max(len(values), 1)}' stroke='@'/></svg>"
+    )
+    return quote(svg, safe="/:=',;@-.").replace("@", _STRIP_COLOUR)
+
+
+def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
+    """An element. Attributes whose name Python has for itself, or can't write, are spelled with underscores."""
+    element = Element(tag, {name.strip("_").replace("_", "-"): printable(value) for name, value in attributes.items()})
+    for part in content:
+        if isinstance(part, Element):
+            element.append(part)
+        elif len(element):
+            element[-1].tail = (element[-1].tail or "") + printable(part)
+        else:
+            element.text = (element.text or "") + printable(part)
+    return element
+
+
+def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
+    """The names and sums of the series, below the title, and how many lines they take."""
+    legend, x, line = list[Element](), 20.0, 0
+    for number, one in enumerate(plot.series):
+        name, amount = _shorten(one.name, _LONGEST_NAME), plot.words(sum(one.values))
+        taken = 22 + (len(name) + len(amount) + 1) * _LETTER + 16
+        if x > 20 and x + taken > width - _RIGHT:
+            x, line = 20.0, line + 1
+        y = 68 + 18 * line
+        legend.append(_element("rect", class_=f"c{number}", x=f"{x:.0f}", y=str(y), width="11", height="11", rx="3"))
+        words = _element("tspan", name, class_="name"), f" {amount}"
+        legend.append(_element("text", *words, x=f"{x + 17:.0f}", y=str(y + 10)))
+        x += taken
+    return legend, line + 1
+
+
+def _draw_axis(plot: Plot, ticks: range, unit: float, width: int) -> Iterator[Element]:
+    for value in ticks:
+        y = f"{HEIGHT - _BOTTOM - value * unit:.1f}"
+        look = "line" if value else "axis"
+        yield _element("line", class_=look, x1=str(_LEFT), x2=str(width - _RIGHT), y1=y, y2=y)
+        yield _element("text", plot.words(value), x=str(_LEFT - 8), y=f"{float(y) + 4:.1f}", text_anchor="end")
+
+
+def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
+    """One path per series: all of its parts together."""
+    slot = (width - _RIGHT - _LEFT) / len(plot.labels)
+    wide = min(slot * 0.72, 56)
+    below = [0] * len(plot.labels)
+    for number, one in enumerate(plot.series):
+        parts = []
+        for place, value in enumerate(one.values):
+            if value:
+                x = _LEFT + slot * place + (slot - wide) / 2
+                # What is there at all can be seen.
+                height = max(value * unit, 1)
+                y = HEIGHT - _BOTTOM - below[place] * unit
+                parts.append(f"M{x:.1f} {y:.1f}v{-height:.1f}h{wide:.1f}v{height:.1f}z")
+                below[place] += value
+        if parts:
+            yield _element("path", class_=f"c{number}", d="".join(parts))
+
+
+def _draw_labels(plot: Plot, width: int) -> Iterator[Element]:
+    """Labels below the bars; of many only some, the last one always."""
+    slot = (width - _RIGHT - _LEFT) / len(plot.labels)
+    longest = max(map(len, plot.labels)) * _LETTER + 8
+    every = math.ceil(longest / slot)
+    for place, label in enumerate(plot.labels):
+        if (len(plot.labels) - 1 - place) % every == 0:
+            x = _LEFT + slot * (place + 0.5)
+            yield _element("text", label, x=f"{x:.1f}", y=str(HEIGHT - 14), text_anchor="middle")
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

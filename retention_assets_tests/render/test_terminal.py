@@ -1,0 +1,102 @@
+"""Tables on a terminal: what they add up is what they are given, and names are shown as they are.
+
+Belongs here: render/terminal.py, read back cell by cell. What the commands print around the tables is in commands/.
+"""
+
+import io
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from retention_assets.evaluation.preview import Change, Preview, preview
+from retention_assets.evaluation.rules_in_force import rules_for
+from retention_assets.exchange import read_log
+from retention_assets.ledger.reports import COUNTERS
+from retention_assets.policy.language import load_policies
+from retention_assets.render.terminal import compare_tables, console, hold_table, preview_tables, report_tables, table
+from retention_assets.report import DayReport, ReportLine
+from retention_assets.settings.model import Settings
+from retention_assets_tests.histories import AS_OF, history, to_lines
+
+POLICIES = """policies:
+  - {name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}}
+  - {name: very-old, datasets: {include: ['lake/*']}, select: {older_than: 60d}}
+"""
+MANY = " - ".join(f"S{number}:SNAPSHOT@{number}d=1024" for number in (90, 80, 45, 40, 35, 20, 1))
+
+
+def cells(found: Table) -> list[list[str]]:
+    """The rows of a table as they are printed."""
+    out = io.StringIO()
+    console(out).print(found)
+    return [[cell.strip() for cell in row.split("│")[1:-1]] for row in out.getvalue().splitlines() if "│" in row]
+
+
+def titles(found: Sequence[Table]) -> list[str]:
+    return [str(one.title) for one in found]
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Preview:
+    """A history with five snapshots that are old enough, and a dataset whose log is not sound."""
+    (tmp_path / "log.jsonl").write_text(
+        "".join(f"{line}\n" for line in to_lines([history(f"main: {MANY}", dataset="lake/d")]))
+        + '{"dataset": "lake/c", "branch": "main", "head": "nowhere"}\n'
+    )
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    log = read_log(tmp_path / "log.jsonl")
+    policies = load_policies([tmp_path / "p.yaml"])
+    return preview(log, rules_for(policies, log.datasets["dataset"].to_pylist(), Settings()), AS_OF)
+
+
+def test_a_preview_adds_up_verdicts_policies_and_reasons(result: Preview) -> None:
+    refused, verdicts, policies, reasons, first = preview_tables(result, 2)
+    assert [row[0] for row in cells(refused)] == ["lake/c"]
+    assert cells(verdicts) == [["mark", "5", "5.0 KiB"], ["spare", "0", "0 B"], ["keep", "2", "2.0 KiB"], ["open", "0", "0 B"]]
+    assert cells(policies) == [["old", "5", "5.0 KiB"]]
+    assert [row[:2] for row in cells(reasons)] == [["SELECTED", "5"], ["TOO_YOUNG", "4"]]  # of each policy
+    assert (str(first.title), cells(first)) == (
+        "To be marked: 2 of 5", [["lake/d", "S90", "old", "very-old"], ["lake/d", "S80", "old", "very-old"]],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "title"), [(0, None), (5, "To be marked: 5 of 5"), (99, "To be marked: 5 of 5")])
+def test_a_preview_lists_as_many_marks_as_wanted(most: int, title: str | None, result: Preview) -> None:
+    assert [one for one in titles(preview_tables(result, most)) if one.startswith("To be")] == ([title] if title else [])
+
+
+def test_that_nothing_would_change_is_said() -> None:
+    assert titles(compare_tables([])) == ["Nothing would change."]
+    (changed,) = compare_tables([Change("lake/d", "p", "newly marked", 3_000, 2_048)])
+    assert cells(changed) == [["lake/d", "p", "newly marked", "3,000", "2.0 KiB"]]
+
+
+def test_names_are_no_markup() -> None:
+    assert cells(table("[red]title", ("name",), [("[bold]x[/]",), ("[/]",)])) == [["[bold]x[/]"], ["[/]"]]
+
+
+def test_a_hold_says_where_it_is_and_of_what() -> None:
+    hold = {
+        "name": "audit", "source": "file", "datasets": {"include": ["lake/*", "ods/a"], "exclude": ["lake/x"], "with": {"realm": "r"}},
+        "transactions": None, "reason": "checked", "owner": "ann", "until": None,
+    }  # fmt: skip
+    ended = {**hold, "source": "ledger", "transactions": ["T1"], "datasets": {"include": ["ods/a"]}, "until": AS_OF}
+    assert cells(hold_table([hold, ended])) == [
+        ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "checked", "ann", "released"],
+        ["audit", "ledger", "ods/a", "T1", "checked", "ann", "2026-03-31T12:00:00Z"],
+    ]
+
+
+def test_the_classes_of_a_report_stand_in_the_order_of_a_life_and_unknown_ones_last() -> None:
+    counters = dict.fromkeys(COUNTERS, 0)
+    began = datetime(2026, 1, 8, tzinfo=UTC)
+    classes = {"new": 1, "kept": 7_999, "due": 2_000, "swept": 0}
+    shown = report_tables(DayReport(date(2026, 1, 8), (ReportLine("lake/d", counters, classes=classes, started_at=began),)), 0)
+    assert cells(shown[-1]) == [
+        ["due", "2,000", "20.0 %", "marked, and its grace is over"],
+        ["kept", "7,999", "80.0 %", "selected by no policy"],
+        ["new", "1", "under 0.1 %", ""],
+    ]
