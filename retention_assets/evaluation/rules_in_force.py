@@ -14,7 +14,7 @@ from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.settings.model import Settings
-from retention_assets.stores.kinds import AspectsSettings
+from retention_assets.stores.aspects.settings import AspectsSettings
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
+from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.kinds import AspectsSettings
-from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
 _ABILITIES = Capabilities(log_is_complete=True, guards=True)

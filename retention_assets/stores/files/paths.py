@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from retention_assets.errors import Refused, quote
-from retention_assets.stores.kinds import FilesSettings
+from retention_assets.stores.files.settings import FilesSettings
 
 Folder = tuple[str, ...]
 

@@ -21,8 +21,8 @@ from retention_assets.stores.files.folders import TransactionFolders
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, can_append, tombstones_for
-from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.pieces import map_concurrently
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 

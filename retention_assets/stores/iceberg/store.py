@@ -28,10 +28,10 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.prepare import prepare_table
+from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
-from retention_assets.stores.kinds import IcebergSettings
-from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.settings import LazyStore
 
 _ABILITIES = Capabilities(log_is_complete=True)
 _SHARE = 64

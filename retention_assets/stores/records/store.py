@@ -18,8 +18,6 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.databases import ForeignDatabase
-from retention_assets.stores.kinds import RecordsSettings
-from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.postponing import ExpiryCount, PostponementTerms
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 from retention_assets.stores.records.delete import (
@@ -32,8 +30,10 @@ from retention_assets.stores.records.delete import (
 )
 from retention_assets.stores.records.log import lines_of, token_of
 from retention_assets.stores.records.pages import read_pages
+from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of
+from retention_assets.stores.settings import LazyStore
 
 _PIECE = 1_000
 _AT_ONCE = 4

@@ -28,8 +28,8 @@ from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
 from retention_assets.sql.databases import ForeignDatabase, Place
-from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.records.keys import Key
+from retention_assets.stores.records.settings import RecordsSettings
 
 TIMES = ("opened_at", "closed_at", "archived_at")
 TOLD = (*TIMES, "type")

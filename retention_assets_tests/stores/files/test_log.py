@@ -21,8 +21,8 @@ from retention_assets.exchange import read_file
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import content, listing, log
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.files.worlds import LocalFiles
 

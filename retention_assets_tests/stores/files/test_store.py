@@ -27,8 +27,8 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import delete_remote, log
 from retention_assets.stores.files.folders import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.stores.contract import Contract, Environment

@@ -34,9 +34,9 @@ from retention_assets.stores.iceberg import aliases, commit
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import lines_of
 from retention_assets.stores.iceberg.manifests import Manifest, Unreadable, live_files, manifest_list
+from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.iceberg.table_properties import own_attributes
-from retention_assets.stores.kinds import IcebergSettings
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Contract, Environment

@@ -20,9 +20,9 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.stores.records.log import lines_of
+from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.stores.records.worlds import TOLD_TO, Units

@@ -10,7 +10,7 @@ from retention_assets.errors import InvalidValue, Refused
 from retention_assets.policy.durations import parse_duration
 from retention_assets.settings.urls import Url
 from retention_assets.sql.databases import ForeignDatabase
-from retention_assets.stores.kinds import RecordsSettings, TtlSettings
+from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.worlds import Units
