@@ -9,8 +9,7 @@ from collections.abc import Iterable
 import dagster as dg
 
 from retention_assets.errors import Refused
-from retention_assets.stores.protocol import Store
-from retention_assets.sweep.read import call_store
+from retention_assets.stores.protocol import Store, call_store
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:

@@ -11,8 +11,7 @@ from datetime import datetime
 from retention_assets.errors import Refused
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import ExpiringStore, Store, SweptTarget, Target
-from retention_assets.sweep.read import StoreFailed, call_store
+from retention_assets.stores.protocol import ExpiringStore, Store, StoreFailed, SweptTarget, Target, call_store
 
 _SILENT = "the store said nothing of it"
 

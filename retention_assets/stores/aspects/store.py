@@ -28,7 +28,7 @@ from retention_assets.stores.protocol import Capabilities, PreparedTarget, Swept
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
-_ABILITIES = Capabilities(log_is_complete=True, guards=True)
+_CAPABILITIES = Capabilities(log_is_complete=True, guards=True)
 
 
 class AspectsStore(LazyStore[AspectsSettings]):
@@ -45,7 +45,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
     @property
     def capabilities(self) -> Capabilities:
         """The log is the table itself, and each deletion looks again."""
-        return _ABILITIES
+        return _CAPABILITIES
 
     def datasets(self) -> list[str]:
         """Every entity and aspect that the table has rows of."""

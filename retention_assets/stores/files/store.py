@@ -17,13 +17,13 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.folders import TransactionFolders
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
-from retention_assets.stores.files.tombstones import append_tombstones, can_append, tombstones_for
-from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 
 Asked = TypeVar("Asked")
@@ -47,8 +47,8 @@ class FilesStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Prefixes and file lists; DELETE transactions where the log can be added to."""
-        return Capabilities(prefixes=True, delete_transactions=can_append(self.settings.log), file_lists=True)
+        """No more than what all stores can."""
+        return Capabilities()
 
     @property
     def log(self) -> FilesLog:

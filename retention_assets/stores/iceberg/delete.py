@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.manifests import File
 from retention_assets.stores.iceberg.reachability import OwnedFiles
-from retention_assets.stores.pieces import map_concurrently
 
 _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
     lambda owned: owned.data,

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from pyiceberg.io import FileIO
 
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
-from retention_assets.stores.pieces import map_concurrently
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

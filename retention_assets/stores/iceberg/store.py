@@ -33,7 +33,7 @@ from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 from retention_assets.stores.settings import LazyStore
 
-_ABILITIES = Capabilities(log_is_complete=True)
+_CAPABILITIES = Capabilities(log_is_complete=True)
 _SHARE = 64
 _THREADS = 8
 _Answer = TypeVar("_Answer")
@@ -51,7 +51,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
     @property
     def capabilities(self) -> Capabilities:
         """The log is the table itself; the rest is left to the engine."""
-        return _ABILITIES
+        return _CAPABILITIES
 
     def datasets(self) -> list[str]:
         """Every table of the namespaces that the settings choose."""

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.commit import CommitConflict, CommitUnknown, expire, named_by, refs_lost
 from retention_assets.stores.iceberg.delete import RemovedFiles, delete_files_of
 from retention_assets.stores.iceberg.fence import TableFence
@@ -26,7 +27,6 @@ from retention_assets.stores.iceberg.metadata_history import is_there
 from retention_assets.stores.iceberg.notes import SnapshotNote, note_from, notes_of, snapshot_id
 from retention_assets.stores.iceberg.ownership import files_of_notes, staying_manifests
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability
-from retention_assets.stores.pieces import map_concurrently
 from retention_assets.stores.protocol import SweptTarget, Target
 
 GARBAGE_STAYS = "table property gc.enabled is false"

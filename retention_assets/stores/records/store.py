@@ -18,8 +18,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.databases import ForeignDatabase
-from retention_assets.stores.postponing import ExpiryCount, PostponementTerms
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, ExpiryCount, PostponementTerms, PreparedTarget, SweptTarget, Target
 from retention_assets.stores.records.delete import (
     clear_expiry,
     count_expiring_by,
@@ -99,13 +98,13 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return self._acted(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism)
 
     @property
-    def putting_off(self) -> PostponementTerms:
+    def postponement_terms(self) -> PostponementTerms:
         """As the settings say."""
         if self.settings.ttl is None:
             raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
         return PostponementTerms(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
 
-    def postponable(
+    def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
         """Units of work that would expire and must not, a thousand at a time."""
@@ -121,7 +120,9 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """Give all rows of units of work a later time."""
         return self._acted(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE)
 
-    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[ExpiryCount]:
+    def count_expiring(
+        self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
+    ) -> list[ExpiryCount]:
         """What expires in an interval."""
         if dataset != self.dataset:
             return []

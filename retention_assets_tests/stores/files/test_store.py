@@ -29,6 +29,7 @@ from retention_assets.stores.files.folders import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.stores.contract import Contract, Environment
@@ -491,7 +492,7 @@ def test_a_log_may_be_a_single_file(tmp_path: Path, name: str) -> None:
     store = lake.store()
     assert store.datasets() == ["lake/a"]
     assert store.read(["lake/a"])["transaction"].to_pylist() == ["T1"]
-    assert store.capabilities.delete_transactions == (name in ("log.jsonl", "log.txt"))
+    assert can_append(lake.settings.log) == (name in ("log.jsonl", "log.txt"))
     assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
 
 
