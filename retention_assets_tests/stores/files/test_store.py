@@ -25,7 +25,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import delete_remote, log
-from retention_assets.stores.files.folders import TransactionFolders
+from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
@@ -327,7 +327,7 @@ def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFi
     folders = TransactionFolders.of(FolderLayout.of(lake.settings))
     (lake.root / "data").rename(lake.root / "disk")
     (lake.root / "data").mkdir()
-    for ask in (folders.measured, folders.removed):
+    for ask in (folders.measure, folders.remove_folder):
         with pytest.raises(Refused, match="data is empty"):
             ask(("a", "T1"))
 
