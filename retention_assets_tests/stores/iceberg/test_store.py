@@ -32,11 +32,10 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import aliases, commit
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
-from retention_assets.stores.iceberg.log import lines_of
+from retention_assets.stores.iceberg.log import lines_of, own_attributes
 from retention_assets.stores.iceberg.manifests import Manifest, Unreadable, live_files, manifest_list
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.iceberg.table_properties import own_attributes
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Contract, Environment
@@ -591,7 +590,7 @@ GROUNDS = (
 @pytest.mark.parametrize(("root", "file", "own"), GROUNDS)
 def test_only_what_lies_below_the_table_is_its_own(warehouse: Warehouse, root: str, file: str, own: bool) -> None:
     metadata = warehouse.table().metadata.model_copy(update={"location": root})
-    assert TableFence.of(metadata).hold(file) is own
+    assert TableFence.of(metadata).encloses(file) is own
 
 
 def test_a_link_does_not_lead_out_of_the_table(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -600,8 +599,8 @@ def test_a_link_does_not_lead_out_of_the_table(warehouse: Warehouse, tmp_path: P
     inside = Path(place(table.location()), "data")
     inside.mkdir(exist_ok=True)
     (inside / "link").symlink_to(tmp_path / "other")
-    grounds = TableFence.of(table.metadata)
-    assert (grounds.hold(f"{table.location()}/data/a"), grounds.hold(f"{table.location()}/data/link/a")) == (True, False)
+    fence = TableFence.of(table.metadata)
+    assert (fence.encloses(f"{table.location()}/data/a"), fence.encloses(f"{table.location()}/data/link/a")) == (True, False)
 
 
 def test_one_file_has_one_identity() -> None:
