@@ -345,7 +345,7 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
             connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
     children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
     store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "children": children}))
-    assert store.tables.in_turn
+    assert store.tables.one_by_one
     assert [one.outcome for one in store.sweep(units.dataset, targets(units, "a"), 4)] == [DELETED]
     assert units.whole("b")
 

@@ -89,8 +89,8 @@ def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled
     tables = store_of(
         units, children=[{"table": name, "key": key} for name, key in zip(names, ("unit", "other"), strict=True)]
     ).tables
-    assert tables.in_turn
-    assert not units.store().tables.in_turn
+    assert tables.one_by_one
+    assert not units.store().tables.one_by_one
 
 
 # --- foreign keys ---
