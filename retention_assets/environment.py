@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.settings.model import Settings
-from retention_assets.stores.opening import open_store
 from retention_assets.stores.protocol import Store
+from retention_assets.stores.registry import open_store
 
 
 @dataclass(frozen=True)

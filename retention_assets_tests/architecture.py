@@ -117,7 +117,7 @@ ORDERS: Mapping[str, str] = {
 }
 
 # Where names that PyIceberg keeps to itself are used, so that a new release of it is looked at in one place.
-PYICEBERG_PRIVATE = f"{PACKAGE}.stores.iceberg.pyiceberg_private"
+PYICEBERG_PRIVATE = f"{PACKAGE}.stores.iceberg.commit"
 
 CLOCKS = (f"{PACKAGE}.clock", f"{TESTS}.test_clock")
 _TIMES = {"current_date", "current_timestamp", "localtimestamp", "now", "today", "unix_timestamp", "utcnow"}

@@ -158,9 +158,9 @@ BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
         ("the sweep's module postpones", "sweep.execute", "def f(s):\n    s.postpone('d', [], 1, 2)", "s.postpone"),
     ),
     private_faults: (
-        ("a private name", "stores.iceberg.commit", "from pyiceberg.table.update import _apply", "pyiceberg.table.update._apply"),
-        ("a private module", "stores.iceberg.commit", "import pyiceberg._private.thing", "pyiceberg._private"),
-        ("a private attribute of a table", "stores.iceberg.commit", "def f(table):\n    table._do_commit()", "table._do_commit"),
+        ("a private name", "stores.iceberg.sweep", "from pyiceberg.table.update import _apply", "pyiceberg.table.update._apply"),
+        ("a private module", "stores.iceberg.sweep", "import pyiceberg._private.thing", "pyiceberg._private"),
+        ("a private attribute of a table", "stores.iceberg.sweep", "def f(table):\n    table._do_commit()", "table._do_commit"),
         ("elsewhere", "demo.ice", "from pyiceberg.table import _x", "pyiceberg.table._x"),
     ),
     clock_faults: (
@@ -230,7 +230,7 @@ SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
         ("how a policy has its marks swept", "sweep.engine", "def f(policy):\n    return policy.sweep.every"),
     ),
     private_faults: (
-        ("the one module", "stores.iceberg.pyiceberg_private", "from pyiceberg.table.update import _apply"),
+        ("the one module", "stores.iceberg.commit", "from pyiceberg.table.update import _apply"),
         ("one's own", "stores.iceberg.commit", "class A:\n    def f(self):\n        self._mine()"),
         ("another library", "stores.files.log", "def f(a):\n    a._theirs()"),
         ("what is public", "stores.iceberg.commit", "from pyiceberg.table import Table"),

@@ -30,7 +30,7 @@ def read_log_of(path: Path | None, settings: "Settings", dataset: str | None = N
 def log_if_any(path: Path | None, settings: "Settings", dataset: str) -> "Log | None":
     """The log of a dataset; none where no path was named, and no store that can be read has the dataset (any more)."""
     from retention_assets.frames.soundness import sound_log
-    from retention_assets.stores.opening import open_store
+    from retention_assets.stores.registry import open_store
 
     found = settings.store(store_of(dataset))
     if path is not None or found is None:
@@ -48,7 +48,7 @@ def log_if_any(path: Path | None, settings: "Settings", dataset: str) -> "Log | 
 def _of_store(settings: "Settings", dataset: str) -> "Log":
     """The log of a dataset as its store has it now."""
     from retention_assets.frames.soundness import sound_log
-    from retention_assets.stores.opening import open_store
+    from retention_assets.stores.registry import open_store
 
     found = settings.store(store_of(dataset))
     if found is None:
@@ -66,7 +66,7 @@ def _of_stores(settings: "Settings") -> "Log":
     import pyarrow as pa
 
     from retention_assets.frames.soundness import sound_log
-    from retention_assets.stores.opening import open_store
+    from retention_assets.stores.registry import open_store
 
     opened = []
     for found in settings.stores:

@@ -38,8 +38,8 @@ from retention_assets.policy.book import Stored
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.sentences import hold_sentence
+from retention_assets.stores.protocol import call_store
 from retention_assets.sweep.dry_run import DryRun, dry_run
-from retention_assets.sweep.read import call_store
 
 _MOST_SHOWN = 1000
 _COLUMNS = ("dataset", "transaction", "would", "bytes", "why")

@@ -11,9 +11,8 @@ import dagster as dg
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
-from retention_assets.sweep.read import call_store
 
 _GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 

@@ -16,8 +16,7 @@ from retention_assets.environment import Environment
 from retention_assets.frames.arrays import NEVER, as_micros
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.stores.protocol import Store
-from retention_assets.sweep.read import error_text
+from retention_assets.stores.protocol import Store, error_text
 
 
 class ChangeReason(StrEnum):

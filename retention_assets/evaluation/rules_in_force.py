@@ -22,7 +22,7 @@ from retention_assets.policy.purge import purge_of
 from retention_assets.policy.scope import digests
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
-from retention_assets.stores.kinds import AspectsSettings
+from retention_assets.stores.aspects.settings import AspectsSettings
 
 
 @dataclass(frozen=True)

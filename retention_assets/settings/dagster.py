@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from retention_assets.errors import InvalidValue
-from retention_assets.stores.kinds import Properties, SettingsPart
+from retention_assets.stores.settings import Properties, SettingsPart
 
 # What Dagster takes in the names of jobs, which have the prefix as well.
 WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)

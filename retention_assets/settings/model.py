@@ -31,8 +31,8 @@ from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
-from retention_assets.stores.kinds import FilesSettings, Properties, SettingsPart, StoreSettings
-from retention_assets.stores.plugins import kind_named, known_kinds
+from retention_assets.stores.registry import kind_named, known_kinds
+from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
 
 VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
@@ -116,7 +116,7 @@ class Settings(SettingsPart):
     @model_validator(mode="after")
     def _data_is_their_own(self) -> Self:
         """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
-        roots = sorted((_root(store.data), store.name) for store in self.stores if isinstance(store, FilesSettings))
+        roots = sorted((_real(root), store.name) for store in self.stores if (root := store.data_root) is not None)
         for (outer, one), (inner, other) in itertools.pairwise(roots):
             if inner.startswith(outer):
                 raise InvalidValue(
@@ -149,9 +149,8 @@ class Settings(SettingsPart):
         return store.kind if store else None
 
 
-def _root(data: str) -> str:
-    """The folder below which a store of files deletes, as it really is."""
-    root = data.partition("{")[0].rpartition("/")[0]
+def _real(root: str) -> str:
+    """The root below which a store deletes, as it really is."""
     return (root if has_scheme(root) else os.path.realpath(root)).rstrip("/") + "/"
 
 

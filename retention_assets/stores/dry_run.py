@@ -1,6 +1,6 @@
 """The recording store: a store that writes down what it is told to delete, and deletes nothing. The dry run is this store.
 
-Belongs here: answering as if. Everything that reads is the store's own that stands behind it.
+Belongs here: the answers to deletions. Every other question goes to the store behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class RecordingStore:
         return self.store.tokens(datasets)
 
     def warnings(self) -> list[str]:
-        """The store's own remarks."""
+        """The store's own warnings."""
         return self.store.warnings()
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:

@@ -1,6 +1,6 @@
-"""The protocol: what a store is to everything else.
+"""The protocol: what a store is to everything else, and how everything else asks it.
 
-Belongs here: the words in which the engine speaks with a store, and what each store promises by answering to them.
+Belongs here: the questions that a store answers, the values that go in and out, and what each store promises by answering.
 Does not belong here: any store.
 
 Every store passes one contract test (retention_assets_tests/stores/contract.py). In short: reading never changes anything;
@@ -8,28 +8,26 @@ Every store passes one contract test (retention_assets_tests/stores/contract.py)
 with one target.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
+from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import Duration
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Capabilities:
     """What a store can do beyond the least that all of them can."""
 
-    # Removes everything below a prefix in one request.
-    prefixes: bool = False
     # Expires rows by itself, once it was given their time (sweep.mode: ttl).
     expiry: bool = False
-    # Adds a DELETE transaction to a history, so that readers of a latest view learn what is gone.
-    delete_transactions: bool = False
-    # Its log names the files of a transaction, which `superseded` asks for.
-    file_lists: bool = False
     # What its log no longer lists is no longer there: the log is the data, not a book beside it.
     log_is_complete: bool = False
     # `sweep` deletes a target only if it still is what its note says, and nothing that happens meanwhile can make it needed
@@ -113,7 +111,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class ExpiringStore(Store, Protocol):
-    """A store with the ability `expiry`: it deletes by itself what has passed the time that it was given."""
+    """A store with the capability `expiry`: it deletes by itself what has passed the time that it was given."""
 
     def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
         """Let everything of the targets expire at an instant, the same for all of it; none takes the time back.
@@ -121,3 +119,64 @@ class ExpiringStore(Store, Protocol):
         What would expire earlier stays as it is. One outcome for each: EXPIRING when its time is set (or taken back),
         ALREADY_GONE, FAILED, or SPARED where it is no longer what its note says.
         """
+
+
+@dataclass(frozen=True)
+class ExpiryCount:
+    """How many transactions of one type expire in an interval; and how many of them though they are not done with."""
+
+    type: str | None
+    transactions: int
+    unfinished: int
+    unarchived: int
+
+
+@dataclass(frozen=True)
+class PostponementTerms:
+    """How many days ahead is looked for what would expire, and for how long it is put off."""
+
+    days: int
+    length: Duration
+
+
+@runtime_checkable
+class PostponingStore(Store, Protocol):
+    """A store that expires rows by a time that they carry. Only asked where it has the capability `expiry`."""
+
+    @property
+    def postponement_terms(self) -> PostponementTerms:
+        """As its settings say."""
+
+    def find_postponable(
+        self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
+    ) -> Iterator[list[Target]]:
+        """What would expire by an instant though it is unfinished, or not archived and of a type that must be, or held.
+
+        Piece by piece. Without `is_held` nothing is held, and only what is not done with has to be looked at.
+        """
+
+    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
+        """Let them expire later: EXPIRING, or SPARED if they have changed and are looked at again the next time."""
+
+    def count_expiring(
+        self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
+    ) -> list[ExpiryCount]:
+        """What expires in an interval, by type."""
+
+
+class StoreFailed(Refused):
+    """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
+
+
+def call_store(store: Store, question: Callable[[], Answer]) -> Answer:
+    """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
+    try:
+        return question()
+    except Exception as fault:
+        raise StoreFailed(f"the store {store.name} failed: {error_text(fault)}") from fault
+
+
+def error_text(fault: Exception) -> str:
+    """An error as one line, with what kind it is where it is not made for people."""
+    text = " ".join(str(fault).split())
+    return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"

@@ -25,10 +25,10 @@ from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import Store, Target
+from retention_assets.stores.protocol import Store, Target, call_store
 from retention_assets.sweep.execute import Batch, cut_batches, execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.read import DatasetReading, call_store, is_current, read_fresh
+from retention_assets.sweep.read import DatasetReading, is_current, read_fresh
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets.sweep.report_classes import opening_of
 

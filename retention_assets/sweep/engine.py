@@ -15,12 +15,12 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import Duration
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.lease import hold_lease
-from retention_assets.sweep.read import DatasetReading, StoreFailed, StoreReading, call_store, read_fresh
+from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
 
 

@@ -16,8 +16,7 @@ from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import ExpiringStore, Store, SweptTarget, Target
-from retention_assets.sweep.read import StoreFailed, call_store
+from retention_assets.stores.protocol import ExpiringStore, Store, StoreFailed, SweptTarget, Target, call_store
 
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 _NO_ANSWER = "the store said nothing of it"

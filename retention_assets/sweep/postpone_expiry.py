@@ -19,10 +19,8 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.stores.postponing import ExpiryCount, PostponingStore
-from retention_assets.stores.protocol import Store, Target
+from retention_assets.stores.protocol import ExpiryCount, PostponingStore, Store, StoreFailed, Target, call_store, error_text
 from retention_assets.sweep.lease import hold_lease
-from retention_assets.sweep.read import StoreFailed, call_store, error_text
 
 _DAY = timedelta(days=1)
 _MOST_SAID = 5
@@ -94,7 +92,7 @@ def _kept(
 ) -> PostponementResult:
     kept = PostponementResult(dataset, as_of, as_of)
     try:
-        ahead = store.putting_off
+        ahead = store.postponement_terms
         kept = replace(kept, within=as_of + timedelta(days=ahead.days), until=ahead.length.after(as_of))
         must = _to_be_archived(ledger, dataset)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
@@ -108,7 +106,7 @@ def _kept(
                 going = ledger.postponements.going(dataset)
                 for some in _to_put_off(store, kept, must, is_held, going):
                     kept = _put_off(ledger, store, kept, some, actor)
-        return replace(kept, tomorrow=tuple(store.expected(dataset, tomorrow, tomorrow + _DAY, must)))
+        return replace(kept, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, must)))
     except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
         return replace(kept, refused=error_text(fault))
 
@@ -121,7 +119,7 @@ def _to_put_off(
     going: Collection[str],
 ) -> Iterator[list[Target]]:
     """What must not expire yet, piece by piece, without what a sweep has given its time."""
-    for some in store.postponable(kept.dataset, kept.within, must, is_held):
+    for some in store.find_postponable(kept.dataset, kept.within, must, is_held):
         if mine := [one for one in some if one.transaction not in going]:
             yield mine
 

@@ -6,21 +6,17 @@ last of them an hour later, and then asks for its token before it believes what 
 Does not belong here: what a log means.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import BadInput, Refused
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import Store
-
-T = TypeVar("T")
+from retention_assets.stores.protocol import Store, call_store
 
 
 @dataclass(frozen=True)
@@ -53,24 +49,6 @@ class StoreReading:
         """The newest time that the logs know."""
         newest: datetime | None = pc.max(self.log.transactions["closed_at"]).as_py()
         return newest
-
-
-class StoreFailed(Refused):
-    """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
-
-
-def call_store(store: Store, question: Callable[[], T]) -> T:
-    """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
-    try:
-        return question()
-    except Exception as fault:
-        raise StoreFailed(f"the store {store.name} failed: {error_text(fault)}") from fault
-
-
-def error_text(fault: Exception) -> str:
-    """An error as one line, with what kind it is where it is not made for people."""
-    text = " ".join(str(fault).split())
-    return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
 
 
 def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:

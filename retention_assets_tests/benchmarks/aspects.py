@@ -32,8 +32,8 @@ from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.model import Policy
 from retention_assets.stores.aspects.log import ROWS
 from retention_assets.stores.aspects.names import key_of
+from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
-from retention_assets.stores.kinds import AspectsSettings
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender, Times

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import Target
 from retention_assets.stores.records.log import lines_of, token_of
+from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.benchmarks.ledger import postgresql
 from retention_assets_tests.benchmarks.measures import Contender

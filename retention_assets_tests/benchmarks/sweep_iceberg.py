@@ -27,7 +27,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import micros
-from retention_assets.stores.iceberg.commit import expire
+from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.benchmarks.environments import AS_OF
@@ -136,7 +136,7 @@ class Long:
         """Seconds of the store's commit that takes out the oldest."""
         with self._restored() as warehouse:
             table = warehouse.load()
-            return timed(lambda: expire(table, range(_FIRST, _FIRST + amount)))
+            return timed(lambda: remove_snapshots(table, range(_FIRST, _FIRST + amount)))
 
     def commit_by_pyiceberg(self, amount: int) -> float:
         """Seconds of PyIceberg's own, by ids."""

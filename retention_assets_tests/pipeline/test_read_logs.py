@@ -17,8 +17,8 @@ from retention_assets.frames.log import LINES
 from retention_assets.pipeline.read_logs import _logs, choose_datasets, read_stores
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, write_log
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.kinds import FilesSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

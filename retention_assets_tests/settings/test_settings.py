@@ -16,7 +16,10 @@ from retention_assets.policy.durations import Duration
 from retention_assets.settings.environment import expand_text
 from retention_assets.settings.model import AutomationSettings, Settings, load_settings
 from retention_assets.settings.urls import Url, database_url, locate, mask_secrets
-from retention_assets.stores.kinds import AspectsSettings, FilesSettings, IcebergSettings, RecordsSettings
+from retention_assets.stores.aspects.settings import AspectsSettings
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.records.settings import RecordsSettings
 
 ROOT = Path(retention_assets.__file__).parents[1]
 

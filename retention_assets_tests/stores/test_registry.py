@@ -1,5 +1,6 @@
 """Kinds of store that other packages bring: found when they are named, and harmless to others when they are broken."""
 
+import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -8,14 +9,14 @@ import pytest
 
 from retention_assets.errors import BadInput, Problem
 from retention_assets.settings.model import Settings, load_settings
-from retention_assets.stores.kinds import BUILT_IN
-from retention_assets.stores.plugins import GROUP, known_kinds
+from retention_assets.stores.registry import BUILT_IN, GROUP, kind_named, known_kinds
 
 # What a package outside would write: a place, a URL and a key of its own, with the base's strictness.
 LANCE = """
 from typing import Literal
-from retention_assets.places import DatabaseUrl, Location
-from retention_assets.stores.kinds import StoreKind, StoreSettings
+from retention_assets.settings.urls import DatabaseUrl, Location
+from retention_assets.stores.registry import StoreKind
+from retention_assets.stores.settings import StoreSettings
 
 class LanceSettings(StoreSettings):
     kind: Literal["lance"] = "lance"
@@ -29,7 +30,7 @@ KIND = StoreKind("lance", LanceSettings, lambda settings: None)
 MISNAMED = LANCE.replace('StoreKind("lance"', 'StoreKind("lnce"')
 SHADOWING = LANCE.replace('StoreKind("lance"', 'StoreKind("files"')
 NO_KIND = "KIND = 'a string'"
-NO_SETTINGS = "from retention_assets.stores.kinds import StoreKind\nKIND = StoreKind('lance', dict, lambda settings: None)"
+NO_SETTINGS = "from retention_assets.stores.registry import StoreKind\nKIND = StoreKind('lance', dict, lambda settings: None)"
 BROKEN = "raise RuntimeError('no licence')"
 MISSING = "import a_driver_that_is_not_installed"
 
@@ -129,7 +130,7 @@ def test_a_broken_package_harms_nobody_who_does_not_use_it(tmp_path: Path, site:
 def test_no_package_takes_the_place_of_a_built_in_kind(tmp_path: Path, site: Site) -> None:
     """It would be handed what only the built-in one may delete."""
     module = site.install("retention-evil", SHADOWING, kind="files")
-    assert type(read(tmp_path, LAKE).stores[0]) is BUILT_IN["files"].settings
+    assert type(read(tmp_path, LAKE).stores[0]) is kind_named("files").settings
     assert module not in sys.modules
     assert known_kinds().count("files") == 1
 
@@ -151,5 +152,23 @@ def test_the_test_installs_what_python_sees(site: Site) -> None:
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN))
 def test_a_built_in_kind_answers_to_its_own_name(kind: str) -> None:
-    assert BUILT_IN[kind].name == kind
-    assert BUILT_IN[kind].settings.model_fields["kind"].default == kind
+    assert kind_named(kind).name == kind
+    assert kind_named(kind).settings.model_fields["kind"].default == kind
+
+
+def test_a_kind_is_imported_when_it_is_named_and_its_driver_when_a_store_is_opened() -> None:
+    """Reading settings stays quick, and needs no driver of a kind that they do not name."""
+    script = """
+import subprocess
+import sys
+from retention_assets.settings.model import Settings
+from retention_assets.stores.registry import BUILT_IN, kind_named, known_kinds
+
+known_kinds()
+print(sorted(set(BUILT_IN.values()) & sys.modules.keys()))
+kind_named("iceberg")
+print(sorted(set(BUILT_IN.values()) & sys.modules.keys()))
+print(sorted({"pyiceberg", "retention_assets.stores.iceberg.store"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "['retention_assets.stores.iceberg']", "[]"]

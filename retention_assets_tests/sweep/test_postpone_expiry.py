@@ -12,8 +12,7 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.stores.postponing import ExpiryCount
-from retention_assets.stores.protocol import Target
+from retention_assets.stores.protocol import ExpiryCount, Target
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
@@ -305,7 +304,9 @@ def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[
     assert units.expires("a") == {PUT_OFF}
 
 
-@pytest.mark.parametrize("part", ["capabilities", "putting_off", "datasets", "postponable", "postpone", "expected"])
+@pytest.mark.parametrize(
+    "part", ["capabilities", "postponement_terms", "datasets", "find_postponable", "postpone", "count_expiring"]
+)
 def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     tmp_path: Path, cycle: Cycle, units: Units, part: str
 ) -> None:
@@ -315,7 +316,7 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
         raise KeyError("expires_at")
 
     # Of a class of its own, so that the other one is well.
-    is_value = part in ("capabilities", "putting_off")
+    is_value = part in ("capabilities", "postponement_terms")
     broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
     (tmp_path / "other.db").touch()
     other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")

@@ -43,7 +43,7 @@ Ints = npt.NDArray[np.int64]
 
 def fault_table(dataset: str) -> pa.Table:
     """The one line of a dataset whose urns are none."""
-    return _fault(dataset, _NO_URNS)
+    return _fault_line(dataset, _NO_URNS)
 
 
 def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
@@ -52,7 +52,7 @@ def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> 
     Raises ArrowInvalid if a time is in no year from 1 to 9999.
     """
     rows = pa.Table.from_batches(batches, ROWS)
-    _can_be_shown(rows["createdon"])
+    _check_range(rows["createdon"])
     return _lines_of(rows, datasets)
 
 
@@ -71,21 +71,21 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
         if wrong is not None:
             row = chains.order[first + wrong]
             name = transaction_of(chains.urns[chains.urn[row]].as_py(), int(chains.version[row]))
-            faults[int(at)] = _fault(chains.names[at], _no_time(name, texts[int(first) + wrong].as_py()))
+            faults[int(at)] = _fault_line(chains.names[at], _time_fault(name, texts[int(first) + wrong].as_py()))
     sound = rows.filter(pa.array((chains.dataset >= 0) & ~np.isin(chains.dataset, list(faults))))
     place = ROWS.get_field_index("createdon")
-    sound = sound.set_column(place, ROWS.field(place), _times(sound["createdon"]))
+    sound = sound.set_column(place, ROWS.field(place), _instants(sound["createdon"]))
     return pa.concat_tables([_lines_of(sound, datasets), *faults.values()])
 
 
-def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as instants. Raises ArrowInvalid if one of them is none."""
     times = pa.chunked_array([instant_columns(chunk) for chunk in texts.chunks], INSTANT)
-    _can_be_shown(times)
+    _check_range(times)
     return times
 
 
-def _can_be_shown(times: pa.ChunkedArray) -> None:
+def _check_range(times: pa.ChunkedArray) -> None:
     ends = pc.min_max(times.cast(pa.int64()))
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is not None and (first < _FIRST or last >= _LAST):
@@ -109,13 +109,13 @@ def _first_wrong(texts: pa.ChunkedArray) -> int | None:
 
 def _are_times(texts: pa.ChunkedArray) -> bool:
     try:
-        _times(texts)
+        _instants(texts)
     except pa.ArrowInvalid:
         return False
     return True
 
 
-def _no_time(transaction: str, text: str) -> str:
+def _time_fault(transaction: str, text: str) -> str:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return (
         f"createdon of {transaction} is {shown or 'empty'}, which is no date with a time, in a year from 1 to 9999, such as"
@@ -123,7 +123,7 @@ def _no_time(transaction: str, text: str) -> str:
     )
 
 
-def _fault(dataset: str, fault: str) -> pa.Table:
+def _fault_line(dataset: str, fault: str) -> pa.Table:
     return _lines({"dataset": pa.array([dataset]), "fault": pa.array([fault])}, 1)
 
 
@@ -132,8 +132,8 @@ def _lines_of(rows: pa.Table, datasets: Mapping[Key, str]) -> pa.Table:
         return LINES.empty_table()
     chains = _Chains(rows, datasets)
     pieces = [slice(first, first + _SLICE) for first in range(0, len(chains.order), _SLICE)]
-    about = _about(chains)
-    return pa.concat_tables([about, *(_transactions(chains, one) for one in pieces), *(_heads(chains, one) for one in pieces)])
+    transactions = (_transaction_lines(chains, one) for one in pieces)
+    return pa.concat_tables([_dataset_lines(chains), *transactions, *(_branch_lines(chains, one) for one in pieces)])
 
 
 class _Chains:
@@ -186,31 +186,31 @@ def _codes(encoded: pa.ChunkedArray) -> Ints:
     return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)
 
 
-def _about(chains: _Chains) -> pa.Table:
+def _dataset_lines(chains: _Chains) -> pa.Table:
     """One line about each dataset that is there."""
     there = [chains.names[at] for at in np.unique(chains.dataset[chains.order]).tolist()]
     attributes = [list(zip(("entity", "aspect"), chains.keys[name], strict=True)) for name in there]
     return _lines({"dataset": pa.array(there, pa.string()), "attributes": pa.array(attributes, ATTRIBUTES)}, len(there))
 
 
-def _transactions(chains: _Chains, piece: slice) -> pa.Table:
+def _transaction_lines(chains: _Chains, piece: slice) -> pa.Table:
     rows = chains.order[piece]
     numbers, at = np.unique(chains.version[rows], return_inverse=True)
     versions = pa.array(numbers).cast(pa.string())
     created = chains.created.take(pa.array(rows))
-    given = {
+    columns = {
         "dataset": chains.named(rows),
         "transaction": pc.binary_join_element_wise(chains.urn_of(rows), versions.take(pa.array(at)), "@"),
         # What begins no chain follows the line before it.
         "parent_given": pa.array(chains.begins[piece]),
-        "type": _all("SNAPSHOT", len(rows)),
-        "status": _all("COMMITTED", len(rows)),
+        "type": _repeat("SNAPSHOT", len(rows)),
+        "status": _repeat("COMMITTED", len(rows)),
         "opened_at": created,
         "closed_at": created,
         "bytes": chains.bytes.take(pa.array(rows)),
         "attributes": _attributes(chains.urns, chains.urn[rows], versions, at),
     }
-    return _lines(given, len(rows))
+    return _lines(columns, len(rows))
 
 
 def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) -> pa.Array:
@@ -222,25 +222,25 @@ def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) ->
     return pa.MapArray.from_arrays(pa.array(np.arange(0, 2 * count + 1, 2, dtype=np.int32)), keys, values)
 
 
-def _heads(chains: _Chains, piece: slice) -> pa.Table:
+def _branch_lines(chains: _Chains, piece: slice) -> pa.Table:
     """A branch for each urn that has a current row."""
     rows = chains.order[piece]
     rows = rows[chains.version[rows] == 0]
     urn = chains.urn_of(rows)
-    given = {
+    columns = {
         "dataset": chains.named(rows),
         "branch": urn,
         "head": pc.binary_join_element_wise(urn, "0", "@"),
-        "parent_given": _all(False, len(rows)),
+        "parent_given": _repeat(False, len(rows)),
     }
-    return _lines(given, len(rows))
+    return _lines(columns, len(rows))
 
 
-def _all(value: str | bool, count: int) -> pa.Array:
+def _repeat(value: str | bool, count: int) -> pa.Array:
     return pa.repeat(value, count)
 
 
-def _lines(given: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
-    """Columns as lines; what is not given is null."""
-    columns = {"parent_given": _all(False, count), **given}
+def _lines(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
+    """Columns as lines; what no column is given for is null."""
+    columns = {"parent_given": _repeat(False, count), **columns}
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in LINES], schema=LINES)

@@ -1,10 +1,10 @@
 """The `aspects` store: the table in which DataHub keeps the versions of its metadata aspects.
 
-Belongs here: answering to the protocol. Names are in names.py, SQL in table.py, lines of a log in
-log.py, deleting in delete.py.
+Belongs here: answering to the protocol. Names are in names.py, SQL in table.py, lines of a log in log.py, deletions in
+delete.py.
 Does not belong here: whose rule is about which aspect (policy/datahub.py), and anything about connections (sql/databases.py).
 
-What the questions cost, in looks at the table (or, where its columns suffice, at the index of its key): `datasets` one;
+What the questions cost, in scans of the table (or, where its columns suffice, at the index of its key): `datasets` one;
 `tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
 share, over the entities in it, and a second one if a time in it is impossible.
 """
@@ -22,13 +22,13 @@ from retention_assets.sql.databases import ForeignDatabase
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
+from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.kinds import AspectsSettings
-from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
-_ABILITIES = Capabilities(log_is_complete=True, guards=True)
+_CAPABILITIES = Capabilities(log_is_complete=True, guards=True)
 
 
 class AspectsStore(LazyStore[AspectsSettings]):
@@ -45,17 +45,17 @@ class AspectsStore(LazyStore[AspectsSettings]):
     @property
     def capabilities(self) -> Capabilities:
         """The log is the table itself, and each deletion looks again."""
-        return _ABILITIES
+        return _CAPABILITIES
 
     def datasets(self) -> list[str]:
         """Every entity and aspect that the table has rows of."""
-        self._counts = self._counted()
+        self._counts = self._count_rows()
         return sorted(self._counts)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """Datasets of one entity lie in one range of the key, so neighbours by name are together, up to a million rows."""
         if datasets and not self._counts.keys() >= set(datasets):
-            self._counts = self._counted()
+            self._counts = self._count_rows()
         shares: list[list[str]] = []
         rows = 0
         for name in sorted(set(datasets)):
@@ -70,12 +70,12 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def read(self, datasets: Sequence[str]) -> pa.Table:
         """The rows of some datasets as branches and their versions, in one state of the database that no writer waits for."""
         keys = {key_of(self.name, name): name for name in datasets}
-        asked = {key: name for key, name in keys.items() if key[0]}
+        wanted = {key: name for key, name in keys.items() if key[0]}
         found = [LINES.empty_table()]
-        if asked:
-            found.append(self._lines(asked))
-        if len(asked) < len(keys):
-            there = self._counted()
+        if wanted:
+            found.append(self._lines(wanted))
+        if len(wanted) < len(keys):
+            there = self._count_rows()
             found += [fault_table(name) for key, name in keys.items() if not key[0] and name in there]
         return pa.concat_tables(found)
 
@@ -84,11 +84,11 @@ class AspectsStore(LazyStore[AspectsSettings]):
         wanted = {key_of(self.name, name) for name in datasets}
         if not wanted:
             return {}
-        said: dict[str, list[str]] = {}
+        numbers_of: dict[str, list[str]] = {}
         with self._database.reading() as connection:
-            for entity, aspect, *numbers in connection.execute(self._table().prints(wanted)):
-                said.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
-        return {name: _hash(said[name]) for name in datasets if name in said}
+            for entity, aspect, *numbers in connection.execute(self._table().fingerprints(wanted)):
+                numbers_of.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
+        return {name: _digest(numbers_of[name]) for name in datasets if name in numbers_of}
 
     def warnings(self) -> list[str]:
         """What makes it slow, or makes others wait."""
@@ -121,7 +121,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
-            return self._deletion(dataset).sweep(targets, parallelism)
+            return self._deletion(dataset).delete_rows(targets, parallelism)
         except Refused as fault:
             # The table itself can't be looked at: one more way in which all of them fail.
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
@@ -130,12 +130,12 @@ class AspectsStore(LazyStore[AspectsSettings]):
         """Give back the connections. Asking the store again opens it again."""
         self._database.close()
 
-    def _lines(self, asked: Mapping[Key, str]) -> pa.Table:
+    def _lines(self, wanted: Mapping[Key, str]) -> pa.Table:
         try:
-            return lines_of(self._database.batches(self._table().rows(asked), ROWS), asked)
+            return lines_of(self._database.batches(self._table().rows(wanted), ROWS), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             # One impossible time is the end of the whole stream. A second one, of texts, shows whose it is.
-            return lines_of_texts(self._database.batches(self._table().texts(asked), TEXTS), asked)
+            return lines_of_texts(self._database.batches(self._table().texts(wanted), TEXTS), wanted)
 
     def _deletion(self, dataset: str) -> Deletion:
         return Deletion(self._database, self._table(), *key_of(self.name, dataset))
@@ -146,7 +146,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
                 self._opened = AspectsTable.of(self._database, self.settings.table)
             return self._opened
 
-    def _counted(self) -> dict[str, int]:
+    def _count_rows(self) -> dict[str, int]:
         counts: dict[str, int] = {}
         with self._database.reading() as connection:
             for entity, aspect, count in connection.execute(self._table().counts()):
@@ -155,5 +155,5 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return counts
 
 
-def _hash(said: list[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(said)).encode()).hexdigest()
+def _digest(numbers: list[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(numbers)).encode()).hexdigest()

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     CHAR,
     BigInteger,
     ColumnElement,
@@ -24,11 +23,8 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
-    bindparam,
     case,
     cast,
-    delete,
-    exists,
     extract,
     func,
     literal,
@@ -37,7 +33,6 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.errors import Refused
 from retention_assets.sql.databases import ForeignDatabase
@@ -134,7 +129,7 @@ class AspectsTable:
         )
 
     @cached_property
-    def _time(self) -> ColumnElement[Any]:
+    def _created(self) -> ColumnElement[Any]:
         """`createdon` as a stream of the database gives it."""
         created = self.table.c.createdon
         if self.dialect != "sqlite":
@@ -145,16 +140,16 @@ class AspectsTable:
         return case((kind == "text", created), (kind != "null", shown))
 
     @cached_property
-    def _said(self) -> ColumnElement[Any]:
+    def _created_text(self) -> ColumnElement[Any]:
         """`createdon` as text: in the form of ISO 8601 if it is a time, and as the database writes it if it is none."""
         created = self.table.c.createdon
         if self.dialect == "postgresql":
             # Unlike a cast, the same whatever the server's DateStyle is.
             return func.btrim(cast(func.to_json(created), Text), '"', type_=Text)
-        return self._time if self.dialect == "sqlite" else cast(created, CHAR)
+        return self._created if self.dialect == "sqlite" else cast(created, CHAR)
 
     @cached_property
-    def _print(self) -> ColumnElement[Any]:
+    def _fingerprint(self) -> ColumnElement[Any]:
         """A number that is another one for another row, or for the same row with another time."""
         if self.dialect == "postgresql":
             return func.hashtextextended(self.urn, func.hashint8extended(self.version, self.moment), type_=Numeric)
@@ -167,23 +162,23 @@ class AspectsTable:
         """Entity, aspect and number of rows of everything: one look at the table or at an index that holds its key."""
         return select(self.entity, self.aspect, func.count()).group_by(self.entity, self.aspect)
 
-    def prints(self, keys: Collection[Key]) -> Select[Any]:
+    def fingerprints(self, keys: Collection[Key]) -> Select[Any]:
         """Entity, aspect, and numbers that change whenever a row comes, goes or changes: one look at their entities."""
         # Any time has a text, an infinite one as well. On SQLite it may be bytes, which would be none.
         latest: ColumnElement[Any] = func.max(self.table.c.createdon)
         if self.dialect == "sqlite":
             latest = func.quote(latest)
-        numbers = (func.count(), func.sum(self.version), func.max(self.version), func.sum(self._print), latest)
+        numbers = (func.count(), func.sum(self.version), func.max(self.version), func.sum(self._fingerprint), latest)
         texts = [cast(number, String(80)) for number in numbers]
         return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
 
     def rows(self, keys: Collection[Key]) -> Select[Any]:
         """The rows of some datasets (and perhaps others that the caller has to drop), in no order."""
-        return select(self.urn, self.aspect, self.version, self._time, self.size).where(self.among(keys))
+        return select(self.urn, self.aspect, self.version, self._created, self.size).where(self.among(keys))
 
     def texts(self, keys: Collection[Key]) -> Select[Any]:
         """The same rows with their times as text, which impossible ones have, too."""
-        return select(self.urn, self.aspect, self.version, self._said, self.size).where(self.among(keys))
+        return select(self.urn, self.aspect, self.version, self._created_text, self.size).where(self.among(keys))
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
         """Rows of some entities and aspects, as ranges of the key where the database can walk one."""
@@ -199,25 +194,3 @@ class AspectsTable:
         if self.dialect == "sqlite":
             return and_(self.urn >= first, self.urn < f"{PREFIX}{entity};")
         return self.urn.like(first.replace("_", "!_") + "%", escape="!")
-
-    @cached_property
-    def deletion(self) -> ReturningDelete[Any]:
-        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays.
-
-        It finds the current row and the newest of the history in the same state as the row itself.
-        """
-        kinds = ("urn", "version", "moment", "bytes", "newest")
-        # Numbers come as the text of an array, which is made ten times faster than an array is.
-        numbers = (cast(bindparam(name, type_=Text), ARRAY(BigInteger)) for name in kinds[1:])
-        arrays = (bindparam("urn", type_=ARRAY(Text)), *numbers)
-        plan = func.unnest(*arrays).table_valued(*kinds, name="plan").render_derived()
-        other, aspect = self.table.alias("other"), bindparam("aspect", type_=Text)
-        same_urn = and_(other.c.urn == plan.c.urn, other.c.aspect == aspect)
-        return (
-            delete(self.table)
-            .where(self.urn == plan.c.urn, self.aspect == aspect, self.version == plan.c.version, self.version != 0)
-            .where(self.moment == plan.c.moment, self.size == plan.c.bytes)
-            .where(exists().where(same_urn, other.c.version == 0))
-            .where(or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)))
-            .returning(self.urn, self.version, self.size)
-        )

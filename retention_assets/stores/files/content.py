@@ -26,7 +26,7 @@ from retention_assets.stores.files.file_systems import is_local, open_file_syste
 from retention_assets.stores.files.listing import LogFile, is_settled
 
 # Of a larger file only the ids are kept, and its lines are read for those who ask.
-WHOLE = 64 << 20
+WHOLE_BYTES = 64 << 20
 # What a process keeps of all logs together.
 _KEPT_BYTES = 256 << 20
 # Files up to this size are read many at a time.
@@ -62,49 +62,49 @@ class ContentSlice:
         return self.table.take(np.sort(np.concatenate(rows))) if rows else self.table.slice(0, 0)
 
 
-class _Kept:
-    """The cuts that were asked for last, as many as there is room for."""
+class _SliceCache:
+    """The slices that were asked for last, as many as there is room for."""
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._cuts: OrderedDict[tuple[LogFile, bool], ContentSlice] = OrderedDict()
+        self._slices: OrderedDict[tuple[LogFile, bool], ContentSlice] = OrderedDict()
         self._lock = Lock()
 
-    def cut(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
-        """A cut that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
+    def get(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
+        """A slice that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
         key = file, whole
         with self._lock:
-            if (kept := self._cuts.get(key)) is not None:
-                self._cuts.move_to_end(key)
+            if (kept := self._slices.get(key)) is not None:
+                self._slices.move_to_end(key)
                 return kept
         stays = is_settled(file)
         made = make()
         if stays and made.bytes <= _KEPT_BYTES:
             with self._lock:
                 # Another thread may have made it meanwhile.
-                if key not in self._cuts:
-                    self._cuts[key] = made
+                if key not in self._slices:
+                    self._slices[key] = made
                     self._room -= made.bytes
                 while self._room < 0:
-                    self._room += self._cuts.popitem(last=False)[1].bytes
+                    self._room += self._slices.popitem(last=False)[1].bytes
         return made
 
 
-_kept = _Kept(_KEPT_BYTES)
+_cache = _SliceCache(_KEPT_BYTES)
 
 
 @lru_cache(maxsize=100_000)
 def datasets_of(file: LogFile) -> tuple[str, ...]:
     """The names of the datasets that a file speaks of, sorted."""
-    with _here(file) as path:
+    with _local_copy(file) as path:
         return tuple(datasets_in(path))
 
 
 def lines_of(file: LogFile, datasets: Collection[str]) -> pa.Table:
     """The lines of some datasets."""
-    if file.size > WHOLE:
+    if file.size > WHOLE_BYTES:
         return _read(file, datasets)
-    return _kept.cut(file, True, lambda: ContentSlice.of(_read(file))).lines(datasets)
+    return _cache.get(file, True, lambda: ContentSlice.of(_read(file))).lines(datasets)
 
 
 def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
@@ -113,21 +113,23 @@ def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
     To begin reading takes longer than a small file, and a log may have thousands.
     """
     found: list[pa.Table] = []
-    for alike, files in itertools.groupby(wanted, _is_small):
+    for alike, files in itertools.groupby(wanted, _can_be_joined):
         some = list(files)
         for first in range(0, len(some), _AT_ONCE):
             mine = some[first : first + _AT_ONCE]
-            together = _together(mine, set[str]().union(*(wanted[file] for file in mine))) if alike and len(mine) > 1 else None
+            together = (
+                _read_together(mine, set[str]().union(*(wanted[file] for file in mine))) if alike and len(mine) > 1 else None
+            )
             found += [lines_of(file, wanted[file]) for file in mine] if together is None else [together]
     return found
 
 
-def _is_small(file: LogFile) -> bool:
+def _can_be_joined(file: LogFile) -> bool:
     fs, _ = open_file_system(file.log)
     return is_local(fs) and 0 < file.size <= _SMALL and not file.name.endswith((".gz", ".parquet"))
 
 
-def _together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
+def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
     """The lines of some files, read as one file; None if that can't be, so that the file at fault is named."""
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "log.jsonl"
@@ -142,22 +144,24 @@ def _together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table |
 
 def ids_of(file: LogFile, dataset: str) -> pa.Array:
     """The ids of a dataset's transactions in a file."""
-    if file.size > WHOLE:
-        cut = _kept.cut(file, False, lambda: ContentSlice.of(_ids_alone(_read(file))))
+    if file.size > WHOLE_BYTES:
+        slice_ = _cache.get(file, False, lambda: ContentSlice.of(_only_ids(_read(file))))
     else:
-        cut = _kept.cut(file, True, lambda: ContentSlice.of(_read(file)))
-    return join_chunks(cut.table["transaction"].take(cut.rows[dataset]).drop_null()) if dataset in cut.rows else _NO_IDS
+        slice_ = _cache.get(file, True, lambda: ContentSlice.of(_read(file)))
+    return (
+        join_chunks(slice_.table["transaction"].take(slice_.rows[dataset]).drop_null()) if dataset in slice_.rows else _NO_IDS
+    )
 
 
 _NO_IDS = pa.array([], pa.string())
 
 
-def _ids_alone(lines: pa.Table) -> pa.Table:
+def _only_ids(lines: pa.Table) -> pa.Table:
     return lines.select(["dataset", "transaction"]).filter(pc.is_valid(lines["transaction"]))
 
 
 @contextmanager
-def _here(file: LogFile) -> Iterator[Path]:
+def _local_copy(file: LogFile) -> Iterator[Path]:
     """The file on this machine. What is wrong with it is said of its own place, not of the copy's."""
     fs, _ = open_file_system(file.log)
     if is_local(fs):
@@ -174,7 +178,7 @@ def _here(file: LogFile) -> Iterator[Path]:
 
 def _read(file: LogFile, datasets: Collection[str] | None = None) -> pa.Table:
     try:
-        with _here(file) as path:
+        with _local_copy(file) as path:
             return read_file(path, datasets)
     except FileNotFoundError:
         raise BadInput(Problem("was there a moment ago and is not any more", file=file.shown, remedy="Try again.")) from None

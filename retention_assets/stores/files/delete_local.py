@@ -1,4 +1,4 @@
-"""Removing the folder of one transaction from a local file system.
+"""Deleting from a local file system: the folder of one transaction, and what is left of a log file that was not finished.
 
 Belongs here: the one function that deletes local data of a `files` store, and the one that measures it. Both go down from the
 root by directory descriptors and follow no symlink, so that whoever swaps a folder for a symlink meanwhile leads them nowhere.
@@ -21,7 +21,7 @@ def measure(root: str, folder: Folder) -> int | None:
     """The bytes that removing a folder would free, or None if it is not there."""
     seen: Counter[tuple[int, int]] = Counter()
     size = 0
-    with _opened(root, folder) as above:
+    with _open_parent(root, folder) as above:
         if above is None:
             return None
         for _, _, names, here in _walk(folder[-1], above):
@@ -41,27 +41,38 @@ def remove_folder(root: str, folder: Folder) -> int | None:
     Raises OSError or Refused at the first thing that stays. What is gone by then is gone; the next call removes the rest.
     """
     freed = 0
-    with _opened(root, folder) as above:
+    with _open_parent(root, folder) as above:
         if above is None:
             return None
         for _, folders, names, here in _walk(folder[-1], above):
             for name in names:
-                freed += _unlinked(name, here)
+                freed += _remove_file(name, here)
             for name in folders:
-                _remove_folder(name, here)
+                _remove_empty_folder(name, here)
         os.rmdir(folder[-1], dir_fd=above)
     return freed
 
 
-def check_folder(root: str) -> None:
+def replace_file(unfinished: str, path: str) -> None:
+    """Give a file that was written whole its name. What had that name is gone."""
+    os.rename(unfinished, path)
+
+
+def remove_unfinished(path: str) -> None:
+    """Remove a file that was not written whole, if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def check_root(root: str) -> None:
     """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
-    os.close(_opened_root(root))
+    os.close(_open_root(root))
 
 
 @contextmanager
-def _opened(root: str, folder: Folder) -> Iterator[int | None]:
+def _open_parent(root: str, folder: Folder) -> Iterator[int | None]:
     """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
-    above = _opened_root(root)
+    above = _open_root(root)
     try:
         for segment in folder[:-1]:
             below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
@@ -75,7 +86,7 @@ def _opened(root: str, folder: Folder) -> Iterator[int | None]:
         os.close(above)
 
 
-def _opened_root(root: str) -> int:
+def _open_root(root: str) -> int:
     try:
         found = os.open(root, _FOLDER)
     except FileNotFoundError:
@@ -111,7 +122,7 @@ def _walk(name: str, above: int) -> Iterator[tuple[str, list[str], list[str], in
     return os.fwalk(name, topdown=False, onerror=stop, follow_symlinks=False, dir_fd=above)
 
 
-def _unlinked(name: str, here: int) -> int:
+def _remove_file(name: str, here: int) -> int:
     """Remove a file, or a symlink itself; the bytes that became free."""
     try:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
@@ -121,7 +132,7 @@ def _unlinked(name: str, here: int) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
 
 
-def _remove_folder(name: str, here: int) -> None:
+def _remove_empty_folder(name: str, here: int) -> None:
     """Remove an empty folder; among folders the walk also names the symlinks that lead to one."""
     try:
         os.rmdir(name, dir_fd=here)

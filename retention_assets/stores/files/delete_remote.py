@@ -1,7 +1,7 @@
-"""Removing the folder of one transaction from an object store, or from any other file system that fsspec knows.
+"""Deleting the folder of one transaction from an object store, or from any other file system that fsspec knows.
 
-Belongs here: the one function that deletes remote data of a `files` store, the listing that measures it, and the patience with
-a store that is busy. On S3 the keys are listed and deleted by S3's own requests: s3fs reads no error of a single key in a bulk
+Belongs here: the one function that deletes remote data of a `files` store, the listing that measures it, and trying again
+where a store is busy. On S3 the keys are listed and deleted by S3's own requests: s3fs reads no error of a single key in a bulk
 deletion, takes names with * for patterns, and hides the objects that stand for folders.
 Does not belong here: which folder it is to be (paths.py).
 """
@@ -27,13 +27,13 @@ _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permission
 
 def measure(fs: FileSystem, folder: str) -> int | None:
     """The bytes of everything below a folder, or None if there is nothing."""
-    places = with_patience(lambda: _listed(fs, folder))
+    places = retry(lambda: _list(fs, folder))
     return sum(places.values()) if places else None
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
     """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
-    return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
+    return retry(lambda: not _any_below(fs, root.rstrip("/")))
 
 
 def remove_folder(fs: FileSystem, folder: str) -> int | None:
@@ -41,7 +41,7 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
 
     Raises OSError when anything stays. What is gone by then is gone; the next call removes the rest.
     """
-    places = with_patience(lambda: _listed(fs, folder))
+    places = retry(lambda: _list(fs, folder))
     if not places:
         return None
     if is_s3(fs):
@@ -51,12 +51,17 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
     else:
         # Files before folders, and the deepest folders first.
         for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
-            with_patience(partial(_delete_one, fs, place))
-    with_patience(lambda: _none_left(fs, folder, len(places)))
+            retry(partial(_delete_one, fs, place))
+    retry(lambda: _check_none_left(fs, folder, len(places)))
     return sum(places.values())
 
 
-def with_patience(request: Callable[[], Result]) -> Result:
+def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
+    """Give a file that was written whole its name. What had that name is gone."""
+    fs.mv(unfinished, place)
+
+
+def retry(request: Callable[[], Result]) -> Result:
     """A request that is made again when it fails for a reason that may pass."""
     for wait in WAITS:
         try:
@@ -68,11 +73,11 @@ def with_patience(request: Callable[[], Result]) -> Result:
     return request()
 
 
-def _listed(fs: FileSystem, folder: str) -> dict[str, int]:
+def _list(fs: FileSystem, folder: str) -> dict[str, int]:
     """What lies below a folder, asked anew: on S3 keys, elsewhere places, those of folders with a / at their ends."""
     if is_s3(fs):
         bucket, key, _ = fs.split_path(folder)
-        return dict(_keys(fs.call_s3, bucket, f"{key}/"))
+        return dict(_list_keys(fs.call_s3, bucket, f"{key}/"))
     fs.invalidate_cache()
     try:
         if not fs.isdir(folder):
@@ -90,9 +95,9 @@ def _listed(fs: FileSystem, folder: str) -> dict[str, int]:
     return {below: 0, **sizes}
 
 
-def _none_left(fs: FileSystem, folder: str, there: int) -> None:
+def _check_none_left(fs: FileSystem, folder: str, there: int) -> None:
     """Raises OSError when the file system still lists anything: some say nothing of what they do not delete."""
-    if left := _listed(fs, folder):
+    if left := _list(fs, folder):
         raise OSError(f"{len(left)} of {there} places stay: {min(left)}")
 
 
@@ -109,7 +114,7 @@ def _any_below(fs: FileSystem, root: str) -> bool:
         return False
 
 
-def _keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
+def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
     """Every key that begins with a prefix, the objects that stand for folders among them, with its size."""
     more: dict[str, str] = {}
     while True:
@@ -135,7 +140,7 @@ def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
             text = f"{len(errors)} of {len(keys)} objects stay: {first['Key']}: {first['Code']}: {first.get('Message', '')}"
             raise kind(text.rstrip(": "))
 
-    with_patience(delete)
+    retry(delete)
 
 
 def _delete_one(fs: FileSystem, place: str) -> None:

@@ -113,13 +113,13 @@ def _version(info: Mapping[str, Any]) -> str:
     """The keys that are known to tell, or else everything that the driver says. Raises Refused if it says nothing."""
     if known := [f"{key}={info[key]}" for key in _VERSIONS if info.get(key)]:
         return "-".join(known)
-    said = {key: value for key, value in info.items() if key not in _SAYS_NOTHING and not _is_of_reading(key)}
-    if not any(value not in (None, "") for value in said.values()):
+    facts = {key: value for key, value in info.items() if key not in _SAYS_NOTHING and not _is_of_reading(key)}
+    if not any(value not in (None, "") for value in facts.values()):
         raise Refused(
             f"The file system of {mask_secrets(str(info['name']))} tells nothing by which a changed log would be seen: no"
             " time, no version. Keep the log on a file system that does."
         )
-    return repr(sorted(said.items(), key=str))
+    return repr(sorted(facts.items(), key=str))
 
 
 def _is_of_reading(key: object) -> bool:

@@ -1,4 +1,4 @@
-"""The log of a `files` store: which file speaks of which dataset, and what follows from it.
+"""The log of a `files` store: which file holds lines of which dataset, and what follows from it.
 
 Belongs here: the questions to a log. Each lists the files anew; what depends on their versions alone is worked out once for
 them, so that a question about one dataset does not cost more where there are many.
@@ -22,13 +22,13 @@ _TOGETHER = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class LogAnswer:
-    """The files of a log as they were listed. Two of one listing are the same object."""
+class LogIndex:
+    """Which files of a log hold lines of which dataset, as they were listed. Two of one listing are the same object."""
 
     # The names of all datasets, sorted, each with the files that speak of it, in reading order.
     files: Mapping[str, tuple[LogFile, ...]]
 
-    def holding(self, datasets: Collection[str]) -> dict[LogFile, list[str]]:
+    def files_holding(self, datasets: Collection[str]) -> dict[LogFile, list[str]]:
         """The files that speak of some datasets, in reading order, each with those of them that it speaks of."""
         found: dict[LogFile, list[str]] = {}
         for name in sorted(set(datasets)):
@@ -49,17 +49,17 @@ class FilesLog:
     store: str
     place: str
 
-    def held(self) -> LogAnswer:
-        """What the files speak of, listed anew. Raises BadInput if there is none, or one speaks of another store."""
-        return _held(self, list_logs(self.place))
+    def index(self) -> LogIndex:
+        """Its files, listed anew. Raises BadInput if there is none, or one speaks of another store."""
+        return _index_of(self, list_logs(self.place))
 
     def datasets(self) -> list[str]:
         """The names of all datasets, sorted."""
-        return list(self.held().files)
+        return list(self.index().files)
 
     def lines(self, datasets: Collection[str]) -> pa.Table:
         """The lines of some datasets as they are now."""
-        holding = self.held().holding(datasets) if datasets else {}
+        holding = self.index().files_holding(datasets) if datasets else {}
         return joined_lines(lines_of_all(holding))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
@@ -73,34 +73,34 @@ class FilesLog:
                 first[dataset] = dataset = first[first[dataset]]
             return dataset
 
-        held = self.held().holding(datasets) if datasets else {}
-        for names in held.values():
+        holding = self.index().files_holding(datasets) if datasets else {}
+        for names in holding.values():
             for name in names:
                 first[root(name)] = root(names[0])
         # What no file speaks of costs nothing to read.
-        nowhere = sorted(first.keys() - set[str]().union(*held.values()))
+        nowhere = sorted(first.keys() - set[str]().union(*holding.values()))
         for name in nowhere:
             first[name] = nowhere[0]
         shares: dict[str, list[str]] = {}
         for dataset in sorted(first):
             shares.setdefault(root(dataset), []).append(dataset)
         sizes = dict.fromkeys(shares, 0)
-        for file, names in held.items():
+        for file, names in holding.items():
             sizes[root(names[0])] += file.size
-        return [tuple(sorted(share)) for share in _packed([(shares[one], size) for one, size in sizes.items()])]
+        return [tuple(sorted(share)) for share in _pack([(shares[one], size) for one, size in sizes.items()])]
 
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
         """Per dataset a hash of the files that speak of it. A new file that does changes it, as does a file that is gone."""
-        held = self.held().files if datasets else {}
-        holding = {name: held[name] for name in datasets if name in held}
+        known = self.index().files if datasets else {}
+        holding = {name: known[name] for name in datasets if name in known}
         digests: dict[tuple[LogFile, ...], str] = {}
         for files in set(holding.values()):
-            said = repr([(file.path, file.size, file.version) for file in files])
-            digests[files] = hashlib.sha256(said.encode(errors="surrogateescape")).hexdigest()
+            versions = repr([(file.path, file.size, file.version) for file in files])
+            digests[files] = hashlib.sha256(versions.encode(errors="surrogateescape")).hexdigest()
         return {name: digests[files] for name, files in holding.items()}
 
 
-def _packed(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
+def _pack(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
     """Shares put together, as long as they have few bytes of log; a large one stays by itself."""
     together: list[str] = []
     room = _TOGETHER
@@ -116,26 +116,26 @@ def _packed(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
 
 # A sweep may serve several stores, and one of them may be written to meanwhile.
 @lru_cache(maxsize=8)
-def _held(log: FilesLog, found: tuple[Found, ...]) -> LogAnswer:
+def _index_of(log: FilesLog, found: tuple[Found, ...]) -> LogIndex:
     files = sorted((LogFile(log.place, *one) for one in found), key=lambda file: reading_order(file.name))
     problems: list[Problem] = []
     holding: dict[str, list[LogFile]] = {}
     for file in files:
         names = datasets_of(file)
         if foreign := _first_foreign(log.store, names):
-            problems.append(_foreign(log.store, file, foreign))
+            problems.append(_foreign_problem(log.store, file, foreign))
         for name in names:
             holding.setdefault(name, []).append(file)
     if problems:
         raise BadInput(problems)
-    return LogAnswer({name: tuple(holding[name]) for name in sorted(holding)})
+    return LogIndex({name: tuple(holding[name]) for name in sorted(holding)})
 
 
 def _first_foreign(store: str, names: Iterable[str]) -> str | None:
     return next((name for name in names if not (name.startswith(f"{store}/") and len(name) > len(store) + 1)), None)
 
 
-def _foreign(store: str, file: LogFile, name: str) -> Problem:
+def _foreign_problem(store: str, file: LogFile, name: str) -> Problem:
     return Problem(
         f"speaks of a dataset that is not of the store {store}", file=file.shown, key="dataset", value=name,
         expected=f"{store}/name on each line",

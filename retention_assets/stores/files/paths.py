@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from retention_assets.errors import Refused, quote
-from retention_assets.stores.kinds import FilesSettings
+from retention_assets.stores.files.settings import FilesSettings
 
 Folder = tuple[str, ...]
 
@@ -59,10 +59,10 @@ class FolderLayout:
         name = dataset.partition("/")[2]
         return tuple(fold_case("/".join(self.segments).replace("{dataset}", name)).split("/"))
 
-    def shared(self, folder: Folder, other: str, named: Callable[[str, str], str | None]) -> str | None:
+    def owner_of_shared(self, folder: Folder, other: str, name_of: Callable[[str, str], str | None]) -> str | None:
         """The dataset, or the transaction of a dataset, in, around or instead of whose folder this one may lie, or none.
 
-        `named` gives the id of a transaction of that dataset, and not the one that is asked about, by its folded id.
+        `name_of` gives the id of a transaction of that dataset, and not the one that is asked about, by its folded id.
         """
         inside = None
         for segment, pattern in zip(map(fold_case, folder), self.pattern(other), strict=False):
@@ -73,7 +73,7 @@ class FolderLayout:
                 return None
         if inside is None:
             return f"the dataset {other}"
-        name = named(other, inside)
+        name = name_of(other, inside)
         return None if name is None else f"the transaction {quote(name)} of {other}"
 
     def _name(self, dataset: str) -> str:

@@ -2,8 +2,8 @@
 
 Belongs here: the answers to the protocol, and the order in which a sweep asks its questions: is the name plainly a folder of
 this transaction and of no other, does the log know it, do readers know that it goes; then it goes. Each target for itself.
-Does not belong here: any of those answers (paths.py, ownership.py, tombstones.py), reading (log.py), and
-the removal itself (folders.py).
+Does not belong here: any of those answers (paths.py, ownership.py, tombstones.py), reading (log.py), and the deletion itself
+(delete.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.folders import TransactionFolders
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
-from retention_assets.stores.files.tombstones import append_tombstones, can_append, tombstones_for
-from retention_assets.stores.kinds import FilesSettings
-from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _LISTINGS_AT_ONCE = 8
 # A folder of some files on a local disk takes less; over a network one request takes more.
@@ -47,8 +47,8 @@ class FilesStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Prefixes and file lists; DELETE transactions where the log can be added to."""
-        return Capabilities(prefixes=True, delete_transactions=can_append(self.settings.log), file_lists=True)
+        """No more than what all stores can."""
+        return Capabilities()
 
     @property
     def log(self) -> FilesLog:
@@ -78,10 +78,10 @@ class FilesStore:
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(TransactionFolders.of, [layout], 1)
         if isinstance(folders, Exception):
             return [PreparedTarget(name) for name in transactions]
-        found = _each(lambda name: folders.measured(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
+        found = _try_each(lambda name: folders.measure(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
         return [
             PreparedTarget(name, size if isinstance(size, int) else None)
             for name, size in zip(transactions, found, strict=True)
@@ -90,30 +90,30 @@ class FilesStore:
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(TransactionFolders.of, [layout], 1)
         if isinstance(folders, Exception):
             return [_failed(target, folders) for target in targets]
         try:
             owners = FolderOwnership.of(self.log, layout, dataset, [target.transaction for target in targets])
         except (BadInput, OSError, Refused) as fault:
             return [_failed(target, fault) for target in targets]
-        going, swept = _chosen(owners, targets)
-        if seen := [target for target in going if target.in_latest_view]:
+        going, swept = _check_ownership(owners, targets)
+        if visible := [target for target in going if target.in_latest_view]:
             try:
-                self._tell(dataset, [target.transaction for target in seen])
+                self._append_tombstones(dataset, [target.transaction for target in visible])
             except (BadInput, OSError, Refused) as fault:
-                swept += [_failed(target, fault) for target in seen]
+                swept += [_failed(target, fault) for target in visible]
                 going = {target: folder for target, folder in going.items() if not target.in_latest_view}
 
-        def removed(target: Target) -> int | None:
-            if not owners.knows(target.transaction) and folders.measured(going[target]) is not None:
+        def remove(target: Target) -> int | None:
+            if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
-            return folders.removed(going[target])
+            return folders.remove_folder(going[target])
 
-        found = _each(removed, list(going), parallelism)
+        found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
 
-    def _tell(self, dataset: str, transactions: Sequence[str]) -> None:
+    def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
         log = sound_log(self.read([dataset]))
         if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
@@ -122,7 +122,7 @@ class FilesStore:
             append_tombstones(self.settings.log, lines)
 
 
-def _chosen(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[SweptTarget]]:
+def _check_ownership(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[SweptTarget]]:
     """The targets that may go, each with its folder; and what became of the others."""
     going, refused = {}, []
     for target in targets:
@@ -133,18 +133,18 @@ def _chosen(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Ta
     return going, refused
 
 
-def _each(ask: Callable[[Asked], Answer], asked: Sequence[Asked], at_once: int) -> list[Answer | Exception]:
+def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int) -> list[Result | Exception]:
     """The answer for each, or whatever was raised instead."""
 
-    def attempt(one: Asked) -> Answer | Exception:
+    def attempt(one: Item) -> Result | Exception:
         try:
-            return ask(one)
+            return act(one)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and one fails alone
             return fault
 
     pool = ThreadPoolExecutor(max(1, at_once))
     try:
-        return map_concurrently(pool, attempt, asked, _QUICK)
+        return map_concurrently(pool, attempt, items, _QUICK)
     finally:
         # Whoever interrupts a sweep does not wait for what has not begun.
         pool.shutdown(cancel_futures=True)
@@ -159,5 +159,5 @@ def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
-    said = isinstance(fault, BadInput | Refused)
-    return SweptTarget(target.transaction, Outcome.FAILED, error=str(fault) if said else f"{type(fault).__name__}: {fault}")
+    text = str(fault) if isinstance(fault, BadInput | Refused) else f"{type(fault).__name__}: {fault}"
+    return SweptTarget(target.transaction, Outcome.FAILED, error=text)

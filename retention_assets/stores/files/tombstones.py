@@ -1,4 +1,4 @@
-"""DELETE transactions: how readers of a latest view learn that a sweep takes files out of it.
+"""Tombstones: the DELETE transactions by which readers of a latest view learn that a sweep takes files out of it.
 
 Belongs here: which branches need one and what it says (pure), and appending it to the log of a `files` store. A log is only
 ever added to, never rewritten; frames/views/added_deletes.py moves the branch when the log is read.
@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files import delete_local, delete_remote
 from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
 
 Row = Mapping[str, Any]
@@ -42,18 +42,18 @@ def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetim
     Its id comes from what it is for, so that what is there already is not added again.
     """
     rows = log.transactions.select(_COLUMNS).to_pylist()
-    here = _in_view(rows, set(targets))
+    in_view = _targets_in_view(rows, set(targets))
     found = []
     for place, row in enumerate(rows):
-        for branch in row["heads"] if here[place] else ():
-            said = _delete(dataset, branch, _view(rows, place), here[place], row["transaction"], at)
-            if said is not None:
-                found.append(said)
+        for branch in row["heads"] if in_view[place] else ():
+            line = _tombstone(dataset, branch, _view(rows, place), in_view[place], row["transaction"], at)
+            if line is not None:
+                found.append(line)
     known = {row["transaction"] for row in rows}
     return [line for line in found if line["transaction"] not in known]
 
 
-def _in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
+def _targets_in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
     """For each transaction the targets in the latest view of a branch that would stand there."""
     found: list[frozenset[str]] = []
     for row in rows:
@@ -79,25 +79,25 @@ def _view(rows: Sequence[Row], place: int) -> list[Row]:
     return view[::-1]
 
 
-def _delete(
+def _tombstone(
     dataset: str, branch: str, view: Sequence[Row], targets: frozenset[str], head: str, at: datetime
 ) -> dict[str, Any] | None:
-    files = _owned(view, targets)
+    files = _files_of(view, targets)
     # Nothing is taken out of a view that another DELETE has taken these files out of, or that never had any of them.
     if files == []:
         return None
-    said = json.dumps([dataset, branch, sorted(targets)])
+    purpose = json.dumps([dataset, branch, sorted(targets)])
     # The times of the transaction that it follows: what retention itself adds makes no view younger than it was.
     times = dict.fromkeys(("opened_at", "closed_at"), text_of(view[-1]["closed_at"]))
     line = {
-        "dataset": dataset, "transaction": f"{ADDED}{hashlib.sha256(said.encode()).hexdigest()[:16]}", "parent": head,
+        "dataset": dataset, "transaction": f"{ADDED}{hashlib.sha256(purpose.encode()).hexdigest()[:16]}", "parent": head,
         "type": "DELETE", "status": "COMMITTED", **times,
         "attributes": {**PROVENANCE, BRANCH: branch, "added_at": text_of(at)},
     }  # fmt: skip
     return line if files is None else {**line, "files": files}
 
 
-def _owned(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
+def _files_of(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
     """The names that targets were the last of the view to write; None where the log does not say."""
     owner: dict[str, str] = {}
     begun = False
@@ -159,10 +159,9 @@ def _add_file(folder: str, name: str, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.rename(unfinished, f"{folder}/{name}")
+        delete_local.replace_file(unfinished, f"{folder}/{name}")
     except OSError:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
+        delete_local.remove_unfinished(unfinished)
         raise
     above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -178,4 +177,4 @@ def _put(fs: FileSystem, place: str, content: bytes) -> None:
         return
     unfinished = f"{place}.unfinished"
     fs.pipe_file(unfinished, content)
-    fs.mv(unfinished, place)
+    delete_remote.replace_file(fs, unfinished, place)

@@ -1,1 +1,21 @@
-"""The `iceberg` store: tables of a PyIceberg catalog; each snapshot is a transaction."""
+"""The `iceberg` store: tables of a PyIceberg catalog; each snapshot is a transaction.
+
+Belongs here: what the registry has to know of this kind.
+"""
+
+from typing import TYPE_CHECKING
+
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.registry import StoreKind
+
+if TYPE_CHECKING:
+    from retention_assets.stores.protocol import Store
+
+
+def _open(settings: IcebergSettings) -> "Store":
+    from retention_assets.stores.iceberg.store import IcebergStore
+
+    return IcebergStore(settings)
+
+
+KIND = StoreKind("iceberg", IcebergSettings, _open)

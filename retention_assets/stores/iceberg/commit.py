@@ -1,12 +1,13 @@
 """Taking snapshots out of a table's metadata: exactly the planned ones, in one optimistic commit.
 
-Belongs here: the updates and the requirements of that commit, and what it means when it fails.
+Belongs here: the updates and the requirements of that commit, and what it means when it fails. PyIceberg's private names are
+used here and nowhere else.
 Does not belong here: retrying, reading files, deleting files.
 
 A catalog that applies the removal of a snapshot also drops, without a word, every branch and tag that points at it.
 Requirements that the known refs stay where they are do not see a ref that was made a moment ago. Catalogs that apply commits in
 this program (SQL, Hive, Glue, DynamoDB, BigQuery) therefore get a requirement of our own, which they check against the metadata
-that they then replace. A REST server knows no such requirement: there, `refs_lost` looks afterwards at the metadata that it
+that they then replace. A REST server knows no such requirement: there, `refs_dropped` looks afterwards at the metadata that it
 committed upon.
 """
 
@@ -46,20 +47,20 @@ class AssertNoRefOn(ValidatableTableRequirement):
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Raises CommitFailedException for the first ref that does."""
-        named = named_by(base_metadata) if base_metadata else {}
-        for snapshot in sorted(self.snapshot_ids & named.keys()):
-            raise CommitFailedException(f"Requirement failed: {named[snapshot]} points at {snapshot}")
+        refs = refs_by_snapshot(base_metadata) if base_metadata else {}
+        for snapshot in sorted(self.snapshot_ids & refs.keys()):
+            raise CommitFailedException(f"Requirement failed: {refs[snapshot]} points at {snapshot}")
 
 
-class Removal(RemoveSnapshotsUpdate):
+class SnapshotRemoval(RemoveSnapshotsUpdate):
     """The removal of snapshots that PyIceberg sends, applied in one walk: its own looks through the lists for each id."""
 
 
-@_apply_table_update.register(Removal)
-def _(update: Removal, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
+@_apply_table_update.register(SnapshotRemoval)
+def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
     going = frozenset(update.snapshot_ids)
     known = {snapshot.snapshot_id for snapshot in base_metadata.snapshots}
-    if going - known or going & named_by(base_metadata).keys():
+    if going - known or going & refs_by_snapshot(base_metadata).keys():
         # What is not the plain case is PyIceberg's to decide.
         applied: TableMetadata = _apply_table_update.dispatch(RemoveSnapshotsUpdate)(update, base_metadata, context)
         return applied
@@ -74,7 +75,7 @@ def _(update: Removal, base_metadata: TableMetadata, context: _TableMetadataUpda
     return base_metadata.model_copy(update={"snapshots": staying, "snapshot_log": log})
 
 
-def named_by(metadata: TableMetadata) -> dict[int, str]:
+def refs_by_snapshot(metadata: TableMetadata) -> dict[int, str]:
     """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so."""
     current = (
         {} if metadata.current_snapshot_id is None else {metadata.current_snapshot_id: "the table as its current snapshot"}
@@ -82,8 +83,8 @@ def named_by(metadata: TableMetadata) -> dict[int, str]:
     return current | {ref.snapshot_id: f"{ref.snapshot_ref_type.value} {name}" for name, ref in metadata.refs.items()}
 
 
-def expire(table: Table, snapshot_ids: Collection[int]) -> None:
-    """Take snapshots, and the statistics on them, out of a table as it was loaded. Raises Conflict or Unsure."""
+def remove_snapshots(table: Table, snapshot_ids: Collection[int]) -> None:
+    """Take snapshots, and the statistics on them, out of a table as it was loaded. Raises CommitConflict or CommitUnknown."""
     metadata = table.metadata
     going = frozenset(snapshot_ids)
     # In the order of the metadata, in which a catalog then looks for them.
@@ -94,7 +95,7 @@ def expire(table: Table, snapshot_ids: Collection[int]) -> None:
             RemovePartitionStatisticsUpdate(snapshot_id=one)
             for one in sorted(going & {s.snapshot_id for s in metadata.partition_statistics})
         ),
-        Removal(snapshot_ids=ordered),
+        SnapshotRemoval(snapshot_ids=ordered),
     ]
     requirements: list[Any] = [
         AssertTableUUID(uuid=metadata.table_uuid),
@@ -119,11 +120,11 @@ def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
 
 
-def refs_lost(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[int, str]:
+def refs_dropped(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[int, str]:
     """Refs that a server dropped together with these snapshots, because they were made after the table was loaded.
 
-    Raises Unsure if that can't be looked up. `table` is what the commit produced, `loaded` the location of the metadata in
-    which the refs were checked.
+    Raises CommitUnknown if that can't be looked up. `table` is what the commit produced, `loaded` the location of the metadata
+    in which the refs were checked.
     """
     log = table.metadata.metadata_log
     if isinstance(table.catalog, MetastoreCatalog) or not log or log[-1].metadata_file == loaded:
@@ -133,4 +134,4 @@ def refs_lost(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[
     # Neither the file system nor the content is ours to trust.
     except Exception as fault:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
-    return {snapshot: ref for snapshot, ref in named_by(base).items() if snapshot in snapshot_ids}
+    return {snapshot: ref for snapshot, ref in refs_by_snapshot(base).items() if snapshot in snapshot_ids}

@@ -1,4 +1,4 @@
-"""Deleting the files of expired snapshots: the only function of this store that deletes is here, behind the table's fence.
+"""Deleting the files of expired snapshots, behind the table's fence.
 
 Belongs here: the order (data, then manifests and statistics, then the manifest list, for each snapshot), and counting what
 really became free. A snapshot whose data could not all be deleted keeps its manifests and its list, so that the next sweep
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.manifests import File
 from retention_assets.stores.iceberg.reachability import OwnedFiles
-from retention_assets.stores.pieces import map_concurrently
 
 _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
     lambda owned: owned.data,
@@ -39,7 +39,7 @@ class _Undeletable(Exception):
 
 
 def delete_files_of(
-    io: FileIO, grounds: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor
+    io: FileIO, fence: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor
 ) -> dict[str, RemovedFiles]:
     """Delete what each transaction owns, stage by stage for all of them together."""
     removed = {transaction: RemovedFiles() for transaction in owned}
@@ -47,7 +47,7 @@ def delete_files_of(
     def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | None]:
         transaction, file = work
         try:
-            return removed[transaction], file, _delete(io, grounds, file)
+            return removed[transaction], file, _delete_file(io, fence, file)
         except _Undeletable as fault:
             return removed[transaction], file, str(fault)
 
@@ -63,9 +63,9 @@ def delete_files_of(
     return removed
 
 
-def _delete(io: FileIO, grounds: TableFence, file: File) -> int | None:
+def _delete_file(io: FileIO, fence: TableFence, file: File) -> int | None:
     """Delete one file. The bytes that this freed, none if it was gone already, and None if it must not be deleted."""
-    if not grounds.hold(file.location):
+    if not fence.encloses(file.location):
         return None
     try:
         io.delete(file.location)

@@ -38,11 +38,11 @@ class TableFence:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "TableFence":
-        """The grounds of a table."""
+        """The fence of a table."""
         written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
         return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
 
-    def hold(self, location: str) -> bool:
+    def encloses(self, location: str) -> bool:
         """Whether a file may be deleted: it lies below a root, by its name and, on a local disk, in truth."""
         if _AMBIGUOUS & set(location) or ".." in location.split("/"):
             return False

@@ -2,7 +2,8 @@
 
 Belongs here: what a snapshot is in our words, in both models. `states`: each snapshot is a full state, so each is a SNAPSHOT.
 `deltas`: a snapshot is what its operation says, and one that carries no data file over from before is a SNAPSHOT.
-Does not belong here: catalogs and files. Everything here comes from metadata that was read already.
+Does not belong here: catalogs and files. Everything here comes from metadata that was read already. What a table says about its
+own retention is only told here: it becomes a deletion through a policy that asks for it (`from_table`).
 
 Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, and the table's own retention
 (`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
@@ -10,7 +11,7 @@ Attributes of a dataset that policies may choose by: `gc.enabled`, `format-versi
 first two stands under `history.expire.branch.NAME.`. Of a transaction: `operation`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from retention_assets.frames.log import LINES
-from retention_assets.stores.iceberg.table_properties import own_attributes
+from retention_assets.policy.table_windows import MAX_AGE, MIN_SNAPSHOTS, attribute
 
 Model = Literal["states", "deltas"]
 Line = dict[str, Any]
@@ -28,6 +29,9 @@ Line = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _TYPES = {Operation.APPEND: "APPEND", Operation.DELETE: "DELETE"}
+_FIVE_DAYS = 5 * 24 * 60 * 60 * 1000
+_DEFAULTS = {attribute(MAX_AGE): str(_FIVE_DAYS), attribute(MIN_SNAPSHOTS): "1"}
+_MAX_REF_AGE = attribute("max-ref-age-ms")
 
 
 def table_of(lines: Iterable[Line]) -> pa.Table:
@@ -53,6 +57,25 @@ def lines_of(dataset: str, metadata: TableMetadata, model: Model) -> list[Line]:
 def collects_garbage(metadata: TableMetadata) -> bool:
     """Whether the table lets its files be deleted. Anything but `true` is a no: a typo shall not delete."""
     return metadata.properties.get("gc.enabled", "true").strip().lower() == "true"
+
+
+def own_attributes(properties: Mapping[str, str], refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
+    """The table's numbers as they are in force, and what branches say otherwise.
+
+    A number that cannot be read is shown as it is written: it keeps no history from being read, and nothing is judged by it.
+    """
+    written = {name: properties[name] for name in (*_DEFAULTS, _MAX_REF_AGE) if name in properties}
+    return {**_DEFAULTS, **written, **_branch_attributes(refs)}
+
+
+def _branch_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
+    """What branches say about their own history. Tags have none, and PyIceberg reads no tag that says anything about it."""
+    numbers = {
+        attribute(number, name): value
+        for name, ref in refs.items()
+        for number, value in ((MAX_AGE, ref.max_snapshot_age_ms), (MIN_SNAPSHOTS, ref.min_snapshots_to_keep))
+    }
+    return {name: str(value) for name, value in numbers.items() if value is not None}
 
 
 def _about(metadata: TableMetadata) -> dict[str, str]:

@@ -1,13 +1,18 @@
 """What is written down about a snapshot before it is expired, so that its files are found when it no longer is in the metadata.
 
-Belongs here: the note, as a value and as the text that a plan keeps.
-Does not belong here: anything that reads files.
+Belongs here: the note, as a value and as the text that a plan keeps; making it from the metadata or, of a snapshot that was
+expired and whose note went with its plan, from the metadata files of before.
+Does not belong here: deciding whether its files may be deleted. A sweep checks that against the present.
 """
 
 import json
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.stores.iceberg.manifests import File
@@ -40,17 +45,43 @@ def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
     }
 
 
+def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, SnapshotNote]:
+    """Notes of those expired snapshots whose manifest list is still there, from the table's log of metadata files.
+
+    What is not found there is not swept: its files stay until an orphan scan of the table.
+    """
+    found: dict[int, SnapshotNote] = {}
+    for entry in reversed(table.metadata.metadata_log):
+        if snapshot_ids <= found.keys():
+            break
+        try:
+            earlier = notes_of(FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)))
+        # Tables remove metadata files of long ago, and what can't be read tells nothing.
+        except (OSError, EOFError, ValueError):
+            continue
+        found |= {one: earlier[one] for one in snapshot_ids - found.keys() if one in earlier}
+    return {one: note for one, note in found.items() if is_there(table.io, note)}
+
+
+def is_there(io: FileIO, note: SnapshotNote) -> bool:
+    """Whether anything of an expired snapshot is left: its manifest list goes last. What can't be told is looked into."""
+    try:
+        return io.new_input(note.manifest_list).exists()
+    except OSError:
+        return True
+
+
 def note_from(text: str) -> SnapshotNote:
     """A note from the text of a plan. Raises ValueError if it is none: nothing can be deleted by it."""
-    said: Any = json.loads(text)
-    match said:
+    content: Any = json.loads(text)
+    match content:
         case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
             return SnapshotNote(table, location, tuple(_file(file) for file in files))
     raise ValueError("it does not name a table, a manifest list and statistics")
 
 
-def _file(said: Any) -> File:
-    match said:
+def _file(content: Any) -> File:
+    match content:
         case [str(location), int(size)]:
             return File(location, size)
     raise ValueError("it names statistics without a location and a size")

@@ -1,6 +1,6 @@
 """What a sweep of one Iceberg table has to know beforehand: a note for each snapshot, and the bytes that will become free.
 
-Belongs here: asking, and when the answer is not worth its price.
+Belongs here: finding both, and when the bytes are not worth the time of counting them.
 Does not belong here: anything that changes a table.
 """
 
@@ -9,13 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.table import Table
 
-from retention_assets.stores.iceberg.commit import named_by
+from retention_assets.stores.iceberg.commit import refs_by_snapshot
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
-from retention_assets.stores.iceberg.metadata_history import notes_of_before
-from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of, snapshot_id
-from retention_assets.stores.iceberg.ownership import files_of_notes, staying_manifests
-from retention_assets.stores.iceberg.reachability import Reachability
+from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of, notes_of_expired, snapshot_id
+from retention_assets.stores.iceberg.reachability import Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import PreparedTarget
 
 # Telling the bytes beforehand reads what the sweep reads again; past this it is not worth it.
@@ -28,10 +26,10 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -
     if not collects_garbage(table.metadata):
         return [PreparedTarget(transaction, 0) for transaction in transactions]
     ids = {transaction: snapshot_id(transaction) for transaction in transactions}
-    notes, named = notes_of(table.metadata), named_by(table.metadata)
+    notes, refs = notes_of(table.metadata), refs_by_snapshot(table.metadata)
     # Expired already: by a sweep that could not delete everything, or by somebody else.
-    notes |= notes_of_before(table, {one for one in ids.values() if one is not None and one not in notes})
-    going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in named}
+    notes |= notes_of_expired(table, {one for one in ids.values() if one is not None and one not in notes})
+    going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in refs}
     sizes = _sizes(table, going, parallelism)
     # What a ref points at is going to be spared, and what nothing is known of is gone: neither frees anything.
     return [
@@ -46,8 +44,8 @@ def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int) ->
     with ThreadPoolExecutor(parallelism) as threads:
         reach = Reachability(table.io, threads)
         try:
-            lists = staying_manifests(table.metadata, going.values())
-            if len(reach.reached(lists)) > _MOST_MANIFESTS:
+            lists = staying_lists(table.metadata, going.values())
+            if len(reach.find_manifests(lists)) > _MOST_MANIFESTS:
                 return None
             return {name: owned.bytes for name, owned in files_of_notes(reach, table.metadata, going, lists).items()}
         except Unreadable:

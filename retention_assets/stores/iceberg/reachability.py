@@ -1,7 +1,8 @@
 """Which files do snapshots reach? Exactly, for those that go and against all that stay.
 
-Belongs here: the set arithmetic over manifest lists, manifests and their live entries.
-Does not belong here: deleting, and knowing what a snapshot is: it is the location of its manifest list here.
+Belongs here: the set arithmetic over manifest lists, manifests and their live entries, and over statistics, which metadata
+names and no manifest list does.
+Does not belong here: deleting.
 
 A file is owned by those that go when no snapshot that stays holds it live: a manifest that any list of theirs names is kept
 whole, and a data file that any of their manifests holds as ADDED or EXISTING is kept, whatever other manifest calls it deleted.
@@ -10,14 +11,16 @@ What cannot be read on the side that stays raises; on the side that goes it is r
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 
+from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
-from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -55,9 +58,9 @@ class Reachability:
     _lists: dict[str, ManifestList | Unreadable] = field(default_factory=dict)
     _live: dict[Manifest, Mapping[str, File] | Unreadable] = field(default_factory=dict)
     _wanted: Set[str] = frozenset()
-    _held: dict[Manifest, Set[str]] = field(default_factory=dict)
+    _live_wanted: dict[Manifest, Set[str]] = field(default_factory=dict)
 
-    def reached(self, staying: Iterable[str]) -> Mapping[str, Manifest]:
+    def find_manifests(self, staying: Iterable[str]) -> Mapping[str, Manifest]:
         """Every manifest, by identity, that some lists name. Raises Unreadable if one of the lists can't be read."""
         lists = set(staying)
         if not self._read <= lists:
@@ -69,29 +72,29 @@ class Reachability:
         self._read = lists
         return self._reached
 
-    def owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
+    def find_owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
         """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""
         stays = set(staying)
-        reached = self.reached(stays)
-        lists = self._remembered(self._lists, going, lambda location: manifest_list(self.io, location, self._known))
-        own = {location: _own(found, reached) for location, found in lists.items()}
-        live = self._remembered(self._live, _distinct(own.values()), lambda manifest: live_files(self.io, manifest))
+        reached = self.find_manifests(stays)
+        lists = self._read_once(self._lists, going, lambda location: manifest_list(self.io, location, self._known))
+        own = {location: _own_manifests(found, reached) for location, found in lists.items()}
+        live = self._read_once(self._live, _unique(own.values()), lambda manifest: live_files(self.io, manifest))
         wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
-        taken = self._held_by(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
-        return {location: _shared_out(lists[location], own[location], live, taken) for location in going}
+        taken = self._live_in(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
+        return {location: _share_out(lists[location], own[location], live, taken) for location in going}
 
-    def _held_by(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
+    def _live_in(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
         """Which of the wanted files any of the manifests holds live."""
         if not wanted <= self._wanted:
-            self._wanted, self._held = wanted, {}
+            self._wanted, self._live_wanted = wanted, {}
         if not self._wanted:
             return set()
-        new = [manifest for manifest in manifests if manifest not in self._held and manifest.live != 0]
+        new = [manifest for manifest in manifests if manifest not in self._live_wanted and manifest.live != 0]
         kept = map_concurrently(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
-        self._held.update(zip(new, kept, strict=True))
-        return {name for manifest in manifests for name in self._held.get(manifest, ())}
+        self._live_wanted.update(zip(new, kept, strict=True))
+        return {name for manifest in manifests for name in self._live_wanted.get(manifest, ())}
 
-    def _remembered(
+    def _read_once(
         self, memory: dict[_Key, _Value | Unreadable], keys: Sequence[_Key], read: Callable[[_Key], _Value]
     ) -> dict[_Key, _Value | Unreadable]:
         def attempt(key: _Key) -> _Value | Unreadable:
@@ -105,17 +108,17 @@ class Reachability:
         return {key: memory[key] for key in keys}
 
 
-def _own(found: ManifestList | Unreadable, reached: Mapping[str, Manifest]) -> list[Manifest]:
+def _own_manifests(found: ManifestList | Unreadable, reached: Mapping[str, Manifest]) -> list[Manifest]:
     if isinstance(found, Unreadable):
         return []
     return [manifest for manifest in found.manifests if manifest.identity not in reached]
 
 
-def _distinct(groups: Iterable[Sequence[Manifest]]) -> list[Manifest]:
+def _unique(groups: Iterable[Sequence[Manifest]]) -> list[Manifest]:
     return list(dict.fromkeys(manifest for group in groups for manifest in group))
 
 
-def _shared_out(
+def _share_out(
     found: ManifestList | Unreadable,
     manifests: Sequence[Manifest],
     live: Mapping[Manifest, Mapping[str, File] | Unreadable],
@@ -140,3 +143,34 @@ def _shared_out(
     own = [] if file_identity(found.location) in taken else [File(found.location, found.bytes)]
     taken.add(file_identity(found.location))
     return OwnedFiles(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))
+
+
+def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote]) -> list[str]:
+    """The manifest lists of all other snapshots, whatever ref they are on, or none."""
+    gone = {note.manifest_list for note in going}
+    return [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list not in gone]
+
+
+def files_of_notes(
+    reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Iterable[str]
+) -> dict[str, OwnedFiles]:
+    """What each transaction owns, its statistics among it unless a remaining snapshot has the same."""
+    owned = reach.find_owned(list(dict.fromkeys(note.manifest_list for note in going.values())), stays)
+    lists = {note.manifest_list for note in going.values()}
+    kept = {
+        file_identity(file.location)
+        for note in notes_of(metadata).values()
+        if note.manifest_list not in lists
+        for file in note.statistics
+    }
+    found: dict[str, OwnedFiles] = {}
+    for name, note in going.items():
+        own = _without(note.statistics, kept)
+        kept.update(file_identity(file.location) for file in own)
+        # Two snapshots with one manifest list would be told of the same files; the first has them.
+        found[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
+    return found
+
+
+def _without(files: Iterable[File], kept: set[str]) -> tuple[File, ...]:
+    return tuple(file for file in files if file_identity(file.location) not in kept)

@@ -1,7 +1,7 @@
 """The `iceberg` store: the tables of a PyIceberg catalog, each a dataset, each snapshot a transaction.
 
-Belongs here: opening the catalog, names, and answering to the protocol. The words of a log are in log.py, a sweep of
-one table in sweep.py, two names for one table in aliases.py.
+Belongs here: opening the catalog, names, and answering to the protocol. Lines of a log are made in log.py; a sweep of one table
+is sweep.py, and two names for one table are found in aliases.py.
 Does not belong here: anything about one table's files.
 
 A dataset is called `store/namespace.table`, the parts of a nested namespace joined by dots; a dot or percent sign inside of a
@@ -28,12 +28,12 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.prepare import prepare_table
+from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
-from retention_assets.stores.kinds import IcebergSettings
-from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.settings import LazyStore
 
-_ABILITIES = Capabilities(log_is_complete=True)
+_CAPABILITIES = Capabilities(log_is_complete=True)
 _SHARE = 64
 _THREADS = 8
 _Answer = TypeVar("_Answer")
@@ -46,16 +46,16 @@ class IcebergStore(LazyStore[IcebergSettings]):
         super().__init__(settings)
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
-        self._twins = TableAliases()
+        self._aliases = TableAliases()
 
     @property
     def capabilities(self) -> Capabilities:
         """The log is the table itself; the rest is left to the engine."""
-        return _ABILITIES
+        return _CAPABILITIES
 
     def datasets(self) -> list[str]:
         """Every table of the namespaces that the settings choose."""
-        return sorted(self._dataset(table) for table in self._asked(lambda catalog: list(self._tables(catalog))))
+        return sorted(self._dataset(table) for table in self._ask_catalog(lambda catalog: list(self._tables(catalog))))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """A metadata read each: groups that a task reads in seconds."""
@@ -64,16 +64,16 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def read(self, datasets: Sequence[str]) -> pa.Table:
         """Snapshots and refs of some tables, from one read of each table's metadata."""
         with ThreadPoolExecutor(_THREADS) as threads:
-            return table_of(line for lines in threads.map(self._lines, datasets) for line in lines)
+            return table_of(line for lines in threads.map(self._lines_of, datasets) for line in lines)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The location of the metadata, which is another one after each commit."""
-        found = self._asked(table_locations) if datasets else None
+        found = self._ask_catalog(table_locations) if datasets else None
         if found is not None:
             keys = {name: self._identifier(name) for name in datasets}
             return {name: found[at] for name, (*above, last) in keys.items() if (at := (".".join(above), last)) in found}
         with ThreadPoolExecutor(_THREADS) as threads:
-            tokens = zip(datasets, threads.map(self._token, datasets), strict=True)
+            tokens = zip(datasets, threads.map(self._token_of, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
 
     def warnings(self) -> list[str]:
@@ -83,7 +83,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """How to find the files of each snapshot once it is expired, and what deleting them will free."""
         try:
-            table = self._loaded(dataset)
+            table = self._load(dataset)
         except Unloadable as fault:
             raise Refused(f"{fault}. Nothing of {dataset} is swept before it can be read.") from fault
         if table is None:
@@ -91,10 +91,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return prepare_table(table, transactions, _THREADS)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
-        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is a twin."""
+        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
         if not targets:
             return []
-        return sweep_table(lambda: self._loaded_again(dataset), lambda table: self._twin(dataset, table), targets, parallelism)
+        return sweep_table(
+            lambda: self._load_in_sweep(dataset), lambda table: self._find_alias(dataset, table), targets, parallelism
+        )
 
     def close(self) -> None:
         """Give back the connections of the catalog. Asking the store again opens it again."""
@@ -113,76 +115,76 @@ class IcebergStore(LazyStore[IcebergSettings]):
                 self._opened = catalog
             return self._opened
 
-    def _asked(self, question: Callable[[Catalog], _Answer]) -> _Answer:
+    def _ask_catalog(self, question: Callable[[Catalog], _Answer]) -> _Answer:
         """What the catalog answers. Raises Refused if it does not."""
         try:
             return question(self._catalog())
         # A catalog raises what its driver raises; whatever it is, nothing can be read through it.
         except Exception as fault:
             raise Refused(
-                f"The catalog of the store {self.name} can't be read: {_said(fault)}. Check `catalog` in the settings, and that"
-                " it is up."
+                f"The catalog of the store {self.name} can't be read: {_error_line(fault)}. Check `catalog` in the settings,"
+                " and that it is up."
             ) from fault
 
     def _tables(self, catalog: Catalog) -> Iterator[Identifier]:
         namespaces = sorted(set(_namespaces(catalog, ())))
-        chosen = matching([_joined(namespace) for namespace in namespaces], self.settings.namespaces)
+        chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
         for namespace, wanted in zip(namespaces, chosen, strict=True):
             # A namespace may be dropped while its neighbours are listed.
             with suppress(NoSuchNamespaceError):
                 yield from (tuple(table) for table in (catalog.list_tables(namespace) if wanted else ()))
 
     def _dataset(self, table: Identifier) -> str:
-        return f"{self.name}/{_joined(table)}"
+        return f"{self.name}/{_join_name(table)}"
 
     def _identifier(self, dataset: str) -> Identifier:
         parts = dataset.removeprefix(f"{self.name}/").split(".")
         return tuple(part.replace("%2E", ".").replace("%25", "%") for part in parts)
 
-    def _loaded(self, dataset: str) -> Table | None:
+    def _load(self, dataset: str) -> Table | None:
         """A table as it is now, or none if there is none. Raises Unloadable, or Refused if it is the catalog that is away."""
-        catalog = self._asked(lambda catalog: catalog)
+        catalog = self._ask_catalog(lambda catalog: catalog)
         try:
-            table = _load(catalog, self._identifier(dataset))
+            table = _load_table(catalog, self._identifier(dataset))
         except Unloadable:
             # Which of the two it is can't be told from what was raised: ask the catalog for something else.
-            self._asked(lambda catalog: catalog.list_namespaces())
+            self._ask_catalog(lambda catalog: catalog.list_namespaces())
             raise
-        self._twins.remember(dataset, table)
+        self._aliases.remember(dataset, table)
         return table
 
-    def _loaded_again(self, dataset: str) -> Table | None:
+    def _load_in_sweep(self, dataset: str) -> Table | None:
         """The same in the middle of a sweep, where a catalog that is away is one more way in which a target can fail."""
         try:
-            return self._loaded(dataset)
+            return self._load(dataset)
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
 
-    def _twin(self, dataset: str, table: Table) -> str | None:
+    def _find_alias(self, dataset: str, table: Table) -> str | None:
         """Why nothing may be deleted, if another name of the catalog leads to the files of this table."""
         try:
-            found = self._asked(table_locations) or {}
+            found = self._ask_catalog(table_locations) or {}
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
         near = (self._dataset((*namespace.split("."), name)) for namespace, name in tables_beside(table, found))
-        return self._twins.of(dataset, table, near, self._loaded_again)
+        return self._aliases.of(dataset, table, near, self._load_in_sweep)
 
-    def _lines(self, dataset: str) -> list[Line]:
+    def _lines_of(self, dataset: str) -> list[Line]:
         try:
-            table = self._loaded(dataset)
+            table = self._load(dataset)
         except Unloadable as fault:
             return [fault_line(dataset, str(fault))]
         return lines_of(dataset, table.metadata, self.settings.model) if table else []
 
-    def _token(self, dataset: str) -> str | None:
+    def _token_of(self, dataset: str) -> str | None:
         try:
-            table = self._loaded(dataset)
+            table = self._load(dataset)
         except Unloadable as fault:
             return str(fault)
         return table.metadata_location if table else None
 
 
-def _load(catalog: Catalog, identifier: Identifier) -> Table | None:
+def _load_table(catalog: Catalog, identifier: Identifier) -> Table | None:
     if len(identifier) < 2:
         # Every table is in a namespace; catalogs differ in how they say that this one is in none.
         return None
@@ -194,7 +196,7 @@ def _load(catalog: Catalog, identifier: Identifier) -> Table | None:
         except Exception as fault:
             # A commit may remove the metadata file that the catalog named a moment before.
             if not (again and isinstance(fault, FileNotFoundError)):
-                raise Unloadable(f"the table's metadata can't be read: {_said(fault)}") from fault
+                raise Unloadable(f"the table's metadata can't be read: {_error_line(fault)}") from fault
     raise AssertionError("the second attempt returns or raises")
 
 
@@ -207,11 +209,11 @@ def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
                 yield from _namespaces(catalog, tuple(namespace))
 
 
-def _joined(parts: Identifier) -> str:
+def _join_name(parts: Identifier) -> str:
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
 
 
-def _said(fault: Exception) -> str:
+def _error_line(fault: Exception) -> str:
     """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
     first = str(fault).strip().partition("\n")[0]
     return mask_secrets(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)

@@ -1,8 +1,8 @@
-"""A sweep of one Iceberg table: read, commit, look again, delete.
+"""A sweep of one Iceberg table: read, commit, read again, delete.
 
 Belongs here: the order of these steps, and the outcome of each target.
-Does not belong here: which files are owned (reachability.py), the commit (commit.py), deleting (delete.py),
-finding a twin of the table (aliases.py).
+Does not belong here: which files are owned (reachability.py), the commit (commit.py), deleting (delete.py), finding an alias of
+the table (aliases.py).
 
 The commit stands before the deleting: a reader must never find a snapshot whose files are gone. So a sweep that is killed in
 between leaves files that no metadata names; the note that `prepare` left names their manifest list, and the next sweep goes on
@@ -17,16 +17,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.commit import CommitConflict, CommitUnknown, expire, named_by, refs_lost
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.iceberg.commit import (
+    CommitConflict,
+    CommitUnknown,
+    refs_by_snapshot,
+    refs_dropped,
+    remove_snapshots,
+)
 from retention_assets.stores.iceberg.delete import RemovedFiles, delete_files_of
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
-from retention_assets.stores.iceberg.metadata_history import is_there
-from retention_assets.stores.iceberg.notes import SnapshotNote, note_from, notes_of, snapshot_id
-from retention_assets.stores.iceberg.ownership import files_of_notes, staying_manifests
-from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability
-from retention_assets.stores.pieces import map_concurrently
+from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, snapshot_id
+from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import SweptTarget, Target
 
 GARBAGE_STAYS = "table property gc.enabled is false"
@@ -47,29 +51,30 @@ class _Going:
 
 
 def sweep_table(
-    load: Callable[[], Table | None], twin: Callable[[Table], str | None], targets: Sequence[Target], parallelism: int
+    load: Callable[[], Table | None], find_alias: Callable[[Table], str | None], targets: Sequence[Target], parallelism: int
 ) -> list[SweptTarget]:
     """Expire the targets and delete the files that only they reached.
 
-    `load` reads the table anew, or says it is gone; `twin` says why nothing may be deleted, if another name leads to its files.
+    `load` reads the table anew, or says it is gone; `find_alias` says why nothing may be deleted, if another name leads to its
+    files.
     """
     with ThreadPoolExecutor(parallelism) as threads:
-        return _Sweep(load, twin, threads).of(targets)
+        return _TableSweep(load, find_alias, threads).run(targets)
 
 
 @dataclass
-class _Sweep:
+class _TableSweep:
     """One sweep. A target is in `going` until it has its outcome."""
 
     load: Callable[[], Table | None]
-    twin: Callable[[Table], str | None]
+    find_alias: Callable[[Table], str | None]
     threads: Executor
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # Manifest lists that are in no metadata and whose files stay.
     kept: list[str] = field(default_factory=list)
 
-    def of(self, targets: Sequence[Target]) -> list[SweptTarget]:
+    def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """One outcome for each target."""
         # All of them, since what goes wrong before a target is in `going` has to find it as well.
         names = [target.transaction for target in targets]
@@ -81,7 +86,7 @@ class _Sweep:
                 )
             elif not collects_garbage(table.metadata):
                 self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
-            elif (why := self.twin(table)) is not None:
+            elif (why := self.find_alias(table)) is not None:
                 self._settle(names, Outcome.FAILED, why)
             else:
                 self._sweep(table, targets)
@@ -93,22 +98,22 @@ class _Sweep:
         return [self.outcomes[name] for name in names]
 
     def _sweep(self, table: Table, targets: Sequence[Target]) -> None:
-        self._take_up(table, targets)
+        self._find_notes(table, targets)
         reach = Reachability(table.io, self.threads)
-        self._expire(table, reach)
+        self._commit(table, reach)
         if not self.going:
             return
         # Others may have committed after us, and what they wrote is not to be deleted either.
-        newest = self._loaded()
+        newest = self._load()
         back = notes_of(newest.metadata).keys()
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
-        owned = files_of_notes(reach, newest.metadata, notes, [*staying_manifests(newest.metadata, ()), *self.kept])
+        owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata, ()), *self.kept])
         removed = delete_files_of(table.io, TableFence.of(newest.metadata), owned, self.threads)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
 
-    def _take_up(self, table: Table, targets: Sequence[Target]) -> None:
+    def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
         """Find the note of each target: in the metadata, or else in what `prepare` wrote down."""
         notes, uuid = notes_of(table.metadata), str(table.metadata.table_uuid)
         for target in targets:
@@ -118,12 +123,12 @@ class _Sweep:
             elif one is None or target.note is None:
                 self._settle([name], Outcome.ALREADY_GONE)
             else:
-                self._take_up_again(name, target.note, uuid)
+                self._resume(name, target.note, uuid)
         earlier = [one for one in self.going.values() if not one.was_there]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
         self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
 
-    def _take_up_again(self, name: str, text: str, uuid: str) -> None:
+    def _resume(self, name: str, text: str, uuid: str) -> None:
         try:
             note = note_from(text)
         except ValueError as fault:
@@ -134,11 +139,11 @@ class _Sweep:
             return
         self.going[name] = _Going(name, note, was_there=False)
 
-    def _expire(self, table: Table, reach: Reachability) -> None:
+    def _commit(self, table: Table, reach: Reachability) -> None:
         """Commit. Afterwards, what is still going is in no metadata."""
         refused = ""
         for _ in range(_COMMITS):
-            ids = self._spare_named(table.metadata)
+            ids = self._spare_referenced(table.metadata)
             if not ids:
                 return
             notes = {name: one.note for name, one in self.going.items()}
@@ -146,61 +151,61 @@ class _Sweep:
                 reach,
                 table.metadata,
                 notes,
-                staying_manifests(table.metadata, (self.going[name].note for name in ids.values())),
+                staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
             )
             loaded = table.metadata_location
             try:
-                expire(table, ids)
+                remove_snapshots(table, ids)
             except CommitConflict as fault:
-                refused, table = str(fault), self._loaded()
+                refused, table = str(fault), self._load()
                 continue
             except CommitUnknown as fault:
-                table = self._loaded()
+                table = self._load()
                 there = notes_of(table.metadata)
                 left = [name for one, name in ids.items() if one in there]
                 self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {fault}")
                 ids = {one: name for one, name in ids.items() if name in self.going}
-            self._keep_lost(table, loaded, ids)
+            self._keep_dropped(table, loaded, ids)
             return
-        late = list(self._spare_named(table.metadata).values())
+        late = list(self._spare_referenced(table.metadata).values())
         why = (
             f"others changed the table during each of {_COMMITS} commits, and the next sweep tries again; the last was refused"
         )
         self._settle(late, Outcome.FAILED, f"{why}: {refused}")
 
-    def _keep_lost(self, table: Table, loaded: str, ids: Mapping[int, str]) -> None:
+    def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str]) -> None:
         """Leave the files of a snapshot that got a ref in the very moment in which it was expired."""
         try:
-            lost = refs_lost(table, loaded, ids)
+            dropped = refs_dropped(table, loaded, ids)
         except CommitUnknown as fault:
             why = "it is expired, but whether a branch or tag was just made on it can't be looked up, so its files are left"
             self.kept += [self.going[name].note.manifest_list for name in ids.values()]
             self._settle(ids.values(), Outcome.SPARED, f"{why}: {fault}")
             return
-        for one, ref in lost.items():
+        for one, ref in dropped.items():
             self.kept.append(self.going[ids[one]].note.manifest_list)
             why = f"{ref} was made on it while it was expired, and the catalog dropped both; its files are left and named in"
             self._settle([ids[one]], Outcome.SPARED, f"{why} {table.metadata.metadata_log[-1].metadata_file}")
 
-    def _spare_named(self, metadata: TableMetadata) -> dict[int, str]:
+    def _spare_referenced(self, metadata: TableMetadata) -> dict[int, str]:
         """Spare what a ref points at; of the rest, what the metadata still has, by its id."""
-        named, there = named_by(metadata), notes_of(metadata)
-        for name in [name for name in self.going if int(name) in named]:
-            self._settle([name], Outcome.SPARED, f"{named[int(name)]} points at it")
+        refs, there = refs_by_snapshot(metadata), notes_of(metadata)
+        for name in [name for name in self.going if int(name) in refs]:
+            self._settle([name], Outcome.SPARED, f"{refs[int(name)]} points at it")
         return {int(name): name for name in self.going if int(name) in there}
 
     def _conclude(self, one: _Going, owned: OwnedFiles, removed: RemovedFiles) -> None:
         name = one.transaction
         # What an earlier sweep deleted together with what it named is no news.
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
-        said = [f"what it names was not deleted: {_some(skipped)}"] if skipped else []
-        said += [f"left, as outside of the table's own folders: {_some(removed.left)}"] if removed.left else []
+        left = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
+        left += [f"left, as outside of the table's own folders: {_first_of(removed.left)}"] if removed.left else []
         if removed.failed:
-            self._settle([name], Outcome.FAILED, f"could not be deleted: {_some(removed.failed)}")
+            self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
-            self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes)
+            self._settle([name], Outcome.DELETED, "; ".join(left) or None, removed.bytes)
 
-    def _loaded(self) -> Table:
+    def _load(self) -> Table:
         table = self.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
@@ -213,6 +218,6 @@ class _Sweep:
             self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error))
 
 
-def _some(things: Sequence[object]) -> str:
+def _first_of(things: Sequence[object]) -> str:
     more = f" and {len(things) - 1} more" if len(things) > 1 else ""
     return f"{things[0]}{more}"

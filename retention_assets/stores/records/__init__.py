@@ -1,1 +1,21 @@
-"""The `records` store: units of work in a database, a root row each with rows in other tables."""
+"""The `records` store: units of work in a database, each a row of a root table with rows in other tables.
+
+Belongs here: what the registry has to know of this kind.
+"""
+
+from typing import TYPE_CHECKING
+
+from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.registry import StoreKind
+
+if TYPE_CHECKING:
+    from retention_assets.stores.protocol import Store
+
+
+def _open(settings: RecordsSettings) -> "Store":
+    from retention_assets.stores.records.store import RecordsStore
+
+    return RecordsStore(settings)
+
+
+KIND = StoreKind("records", RecordsSettings, _open)

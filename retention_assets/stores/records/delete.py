@@ -1,6 +1,6 @@
 """What is done to units of work: deleting them, giving them a time to expire, taking it back, putting it off.
 
-Belongs here: the statement of each act for a table, and the questions about expiry.
+Belongs here: the statement of each action for a table, and the queries about expiry.
 Does not belong here: the order of tables, locks and failures (units.py).
 
 A time is the same instant in all tables of a unit of work. A column without a zone holds UTC; SQLite has texts, in the form
@@ -60,7 +60,7 @@ def clear_expiry() -> RowAction:
     def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
         return _Time.of(rows).becomes(None).where(rows.key.exactly(ids))
 
-    return RowAction(Outcome.EXPIRING, statement, needed=lambda *_: None)
+    return RowAction(Outcome.EXPIRING, statement, reason_to_spare=lambda *_: None)
 
 
 def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> RowAction:
@@ -76,33 +76,35 @@ def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> 
     return RowAction(Outcome.EXPIRING, statement)
 
 
-def count_expiring_by(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
+def select_expiring(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
     """Units of work that would expire by an instant: all, or those that are not done with; `kept` says of each whether it is.
 
     Not done with is what is unfinished, or not archived where its type must be.
     """
-    time, kept = _Time.of(tables.root), or_(*_kept(tables, archived_types))
+    time, kept = _Time.of(tables.root), or_(*_unfinished_conditions(tables, archived_types))
     columns = (tables.root.key.text.label("key"), *tables.texts, case((kept, 1), else_=0).label("kept"))
     query = select(*columns).order_by(tables.root.key.column).where(time.value <= time.bound(within))
     return query if all_ else query.where(kept)
 
 
-def select_expiring(tables: RecordTables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
+def count_expiring(tables: RecordTables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
     """By type: how many units of work expire in an interval, how many unfinished, how many not archived that must be."""
-    time, kind = _Time.of(tables.root), tables.told.get("type", literal(None))
-    counts: list[ColumnElement[Any]] = [func.sum(case((which, 1), else_=0)) for which in _kept(tables, archived_types)]
+    time, kind = _Time.of(tables.root), tables.log_columns.get("type", literal(None))
+    counts: list[ColumnElement[Any]] = [
+        func.sum(case((which, 1), else_=0)) for which in _unfinished_conditions(tables, archived_types)
+    ]
     columns: list[ColumnElement[Any]] = [kind, func.count(), *counts, *([literal(0)] if len(counts) == 1 else [])]
     query: Select[Any] = select(*columns).select_from(tables.root.table)
     query = query.where(time.value >= time.bound(begin), time.value < time.bound(end))
-    return query.group_by(kind).order_by(kind) if "type" in tables.told else query
+    return query.group_by(kind).order_by(kind) if "type" in tables.log_columns else query
 
 
-def _kept(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
+def _unfinished_conditions(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
     """Unfinished; and not archived, where there are types that must be. Without a column nobody ever said that it is."""
-    found: list[ColumnElement[bool]] = [tables.told["closed_at"].is_(None)]
-    if archived_types and "type" in tables.told:
-        must = tables.told["type"].in_(sorted(archived_types))
-        found.append(and_(must, tables.told["archived_at"].is_(None)) if "archived_at" in tables.told else must)
+    found: list[ColumnElement[bool]] = [tables.log_columns["closed_at"].is_(None)]
+    if archived_types and "type" in tables.log_columns:
+        must = tables.log_columns["type"].in_(sorted(archived_types))
+        found.append(and_(must, tables.log_columns["archived_at"].is_(None)) if "archived_at" in tables.log_columns else must)
     return found
 
 

@@ -32,11 +32,11 @@ _HASH = "retention_crc32"
 def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
     """All units of work as lines, or the one line that says why there are none."""
     try:
-        pages = [_lines(rows, dataset) for rows in _pages(database, tables, page)]
+        pages = [_lines_of_rows(rows, dataset) for rows in _pages(database, tables, page)]
     except pa.ArrowException as fault:
-        return _fault(dataset, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
+        return _fault_line(dataset, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
     except _NoInstant as fault:
-        return _fault(dataset, str(fault))
+        return _fault_line(dataset, str(fault))
     return pa.Table.from_batches(pages, LINES)
 
 
@@ -44,9 +44,9 @@ def token_of(database: ForeignDatabase, tables: RecordTables) -> str:
     """A text that is another one after any insert, deletion or change of what a log says. One scan of the root table."""
     key = tables.root.key.text
     as_text = tables.dialect in ("postgresql", "sqlite")
-    said = [func.coalesce(cast(text, Text) if as_text else text, "\x1e") for text in (key, *tables.texts)]
+    texts = [func.coalesce(cast(text, Text) if as_text else text, "\x1e") for text in (key, *tables.texts)]
     with database.reading() as connection:
-        rows, total = connection.execute(_sum(connection, said).select_from(tables.root.table)).one()
+        rows, total = connection.execute(_checksum(connection, texts).select_from(tables.root.table)).one()
     return f"{rows}-{total or 0}"
 
 
@@ -56,11 +56,12 @@ class _NoInstant(Exception):
 
 def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
     paging = paging_of(database, tables, page)
-    key, told = tables.root.key, [name for name in TIMES if name in tables.told]
-    columns = [key.text, *(tables.time(name) for name in told)]
-    fields = [pa.field("transaction", pa.string()), *(pa.field(name, INSTANT) for name in told)]
-    if "type" in tables.told:
-        columns.append(cast(tables.told["type"], Text) if tables.dialect in ("postgresql", "sqlite") else tables.told["type"])
+    key, times = tables.root.key, [name for name in TIMES if name in tables.log_columns]
+    columns = [key.text, *(tables.time(name) for name in times)]
+    fields = [pa.field("transaction", pa.string()), *(pa.field(name, INSTANT) for name in times)]
+    if "type" in tables.log_columns:
+        kind = tables.log_columns["type"]
+        columns.append(cast(kind, Text) if tables.dialect in ("postgresql", "sqlite") else kind)
         fields.append(pa.field("type", pa.string()))
     query: Select[Any] = select(*(column.label(f"c{number}") for number, column in enumerate(columns))).order_by(key.column)
     after: str | None = None
@@ -73,12 +74,12 @@ def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterat
             return
 
 
-def _lines(rows: pa.RecordBatch, dataset: str) -> pa.RecordBatch:
+def _lines_of_rows(rows: pa.RecordBatch, dataset: str) -> pa.RecordBatch:
     """A batch of rows as lines; what no unit of work has stays null."""
     size, given = len(rows), set(rows.schema.names)
     for name in TIMES:
         if name in given:
-            _can_be_shown(rows[name], name)
+            _check_range(rows[name], name)
     made = {
         "dataset": pa.repeat(dataset, size),
         "transaction": rows["transaction"],
@@ -100,31 +101,31 @@ def _attributes(types: pa.Array) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat("type", len(items)), items)
 
 
-def _can_be_shown(times: pa.Array, name: str) -> None:
+def _check_range(times: pa.Array, name: str) -> None:
     ends = pc.min_max(times.cast(pa.int64()))
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is not None and (first < _FIRST or last >= _LAST):
         raise _NoInstant(f"{name} of one of its rows is infinite, or in no year from 1 to 9999")
 
 
-def _fault(dataset: str, fault: str) -> pa.Table:
+def _fault_line(dataset: str, fault: str) -> pa.Table:
     return pa.Table.from_pylist([{"dataset": dataset, "fault": fault}], schema=LINES)
 
 
-def _sum(connection: Connection, said: list[Any]) -> Select[Any]:
+def _checksum(connection: Connection, texts: list[Any]) -> Select[Any]:
     """How many rows there are, and the sum of a hash of what each says: what is swapped between two rows is noticed, too."""
-    separated = func.concat(*[part for text in said for part in (text, literal("\x1f"))][:-1])
+    separated = func.concat(*[part for text in texts for part in (text, literal("\x1f"))][:-1])
     if connection.dialect.name == "postgresql":
         hashed: ColumnElement[Any] = func.hashtextextended(separated, 0)
     elif connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
         driver.create_function(_HASH, -1, _crc32, deterministic=True)
-        hashed = getattr(func, _HASH)(*said)
+        hashed = getattr(func, _HASH)(*texts)
     else:
         hashed = func.crc32(separated)
     columns: list[ColumnElement[Any]] = [func.count(), func.sum(hashed)]
     return select(*columns)
 
 
-def _crc32(*said: object) -> int:
-    return zlib.crc32("\x1f".join(map(str, said)).encode(errors="surrogateescape"))
+def _crc32(*texts: object) -> int:
+    return zlib.crc32("\x1f".join(map(str, texts)).encode(errors="surrogateescape"))

@@ -1,7 +1,7 @@
 """The `records` store: units of work in a database, each a row of the root table with rows in other tables.
 
-Belongs here: answering to the protocol. The tables as they are are records_tables.py's, the log records_log.py's, acting on
-units of work records_units.py's and records_acts.py's.
+Belongs here: answering to the protocol. The tables as they are found are in tables.py, the log is in log.py, and what is done
+to units of work in units.py and delete.py.
 Does not belong here: statements.
 
 One dataset, called `store/root table`. Its transactions are RECORDs, known by their keys as text; the note of each is what its
@@ -18,13 +18,10 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.databases import ForeignDatabase
-from retention_assets.stores.kinds import RecordsSettings
-from retention_assets.stores.of_settings import LazyStore
-from retention_assets.stores.postponing import ExpiryCount, PostponementTerms
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, ExpiryCount, PostponementTerms, PreparedTarget, SweptTarget, Target
 from retention_assets.stores.records.delete import (
     clear_expiry,
-    count_expiring_by,
+    count_expiring,
     delete_rows,
     postpone_expiry,
     select_expiring,
@@ -32,8 +29,10 @@ from retention_assets.stores.records.delete import (
 )
 from retention_assets.stores.records.log import lines_of, token_of
 from retention_assets.stores.records.pages import read_pages
+from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of
+from retention_assets.stores.settings import LazyStore
 
 _PIECE = 1_000
 _AT_ONCE = 4
@@ -92,26 +91,26 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
         """Delete units of work, their children before their roots."""
-        return self._acted(dataset, targets, delete_rows(self.tables), parallelism)
+        return self._apply(dataset, targets, delete_rows(self.tables), parallelism)
 
     def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
         """Give all rows of units of work the time at which the database may expire them, or take it back."""
-        return self._acted(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism)
+        return self._apply(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism)
 
     @property
-    def putting_off(self) -> PostponementTerms:
+    def postponement_terms(self) -> PostponementTerms:
         """As the settings say."""
         if self.settings.ttl is None:
             raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
         return PostponementTerms(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
 
-    def postponable(
+    def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
         """Units of work that would expire and must not, a thousand at a time."""
         if dataset != self.dataset:
             return
-        query = count_expiring_by(self.tables, within, archived_types, all_=is_held is not None)
+        query = select_expiring(self.tables, within, archived_types, all_=is_held is not None)
         for page in read_pages(self.database, self.tables, query, _PIECE):
             kept = [row for row in page if row.kept or (is_held and is_held(row.key))]
             if kept:
@@ -119,21 +118,23 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
         """Give all rows of units of work a later time."""
-        return self._acted(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE)
+        return self._apply(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE)
 
-    def expected(self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]) -> list[ExpiryCount]:
+    def count_expiring(
+        self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
+    ) -> list[ExpiryCount]:
         """What expires in an interval."""
         if dataset != self.dataset:
             return []
         with self.database.reading() as connection:
-            rows = connection.execute(select_expiring(self.tables, begin, end, archived_types)).all()
+            rows = connection.execute(count_expiring(self.tables, begin, end, archived_types)).all()
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
         self.database.close()
 
-    def _acted(self, dataset: str, targets: Sequence[Target], act: RowAction, parallelism: int) -> list[SweptTarget]:
+    def _apply(self, dataset: str, targets: Sequence[Target], action: RowAction, parallelism: int) -> list[SweptTarget]:
         if dataset != self.dataset:
             return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
-        return apply_action(self.database, self.tables, targets, act, parallelism)
+        return apply_action(self.database, self.tables, targets, action, parallelism)

@@ -1,6 +1,6 @@
 """The tables of a records store as they are: the root, its children, their keys and times, and what is wrong with them.
 
-Belongs here: looking at the tables, refusing what can't be what the settings say, and remarks about indexes that are missing.
+Belongs here: inspecting the tables, refusing what can't be what the settings say, and warnings about indexes that are missing.
 Does not belong here: rows.
 """
 
@@ -28,11 +28,11 @@ from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
 from retention_assets.sql.databases import ForeignDatabase, Place
-from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.records.keys import Key
+from retention_assets.stores.records.settings import RecordsSettings
 
 TIMES = ("opened_at", "closed_at", "archived_at")
-TOLD = (*TIMES, "type")
+LOG_COLUMNS = (*TIMES, "type")
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class TableRows:
 
 @dataclass(frozen=True)
 class RecordTables:
-    """The root and its children. `told` are the columns of the root that a log is made of, by what they are there."""
+    """The root and its children. `log_columns` are the columns of the root that a log is made of, by what they are there."""
 
     dialect: str
     root: TableRows
     children: tuple[TableRows, ...]
-    told: Mapping[str, Column[Any]]
+    log_columns: Mapping[str, Column[Any]]
     # Rows of one table of children keep rows of another from going: one table has to be done after the other.
-    in_turn: bool = False
+    one_by_one: bool = False
 
     @property
     def texts(self) -> list[ColumnElement[Any]]:
         """What the root says of a unit of work, each as the database writes it: for notes, which are compared."""
         kind = Text if self.dialect in ("postgresql", "sqlite") else CHAR
-        return [cast(column, kind).label(name) for name, column in self.told.items()]
+        return [cast(column, kind).label(name) for name, column in self.log_columns.items()]
 
     def time(self, name: str) -> ColumnElement[Any]:
         """A time of the root as a stream of the database gives it."""
-        column = self.told[name]
+        column = self.log_columns[name]
         if self.dialect != "sqlite":
             return cast(column, DateTime) if _is_day(column) else column
         # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
@@ -78,17 +78,17 @@ def _is_day(column: Column[Any]) -> bool:
 
 def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTables:
     """The tables as they are now. Raises Refused if one of them, or a column, is not there or can't be what is said of it."""
-    looking = _Looking(database, settings)
-    root = looking.rows(settings.root.table, settings.root.key)
-    columns = {name: getattr(settings.root, name) for name in TOLD}
-    told = {name: looking.column(root.table, column) for name, column in columns.items() if column is not None}
+    inspection = _Inspection(database, settings)
+    root = inspection.rows(settings.root.table, settings.root.key)
+    columns = {name: getattr(settings.root, name) for name in LOG_COLUMNS}
+    log_columns = {name: inspection.column(root.table, column) for name, column in columns.items() if column is not None}
     for name in TIMES:
-        if name in told:
-            looking.is_time(root.table, told[name])
-    children = tuple(looking.rows(child.table, child.key) for child in settings.children)
-    looking.are_others(root, children)
-    looking.goes_alone(root)
-    return RecordTables(database.dialect, root, children, told, _refer_to_each_other(database, children))
+        if name in log_columns:
+            inspection.check_time(root.table, log_columns[name])
+    children = tuple(inspection.rows(child.table, child.key) for child in settings.children)
+    inspection.check_children(root, children)
+    inspection.check_cascades(root)
+    return RecordTables(database.dialect, root, children, log_columns, _refer_to_each_other(database, children))
 
 
 def _refer_to_each_other(database: ForeignDatabase, children: Sequence[TableRows]) -> bool:
@@ -100,8 +100,8 @@ def _refer_to_each_other(database: ForeignDatabase, children: Sequence[TableRows
 
 
 @dataclass(frozen=True)
-class _Looking:
-    """One look at the tables, with whom to name in a refusal."""
+class _Inspection:
+    """The tables as they are now, and the store to name in a refusal."""
 
     database: ForeignDatabase
     settings: RecordsSettings
@@ -112,9 +112,9 @@ class _Looking:
         expires = None
         if self.settings.ttl:
             expires = self.column(table, self.settings.ttl.column)
-            self.is_time(table, expires)
+            self.check_time(table, expires)
             if _is_day(expires):
-                raise self._wrong(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
+                raise self._refusal(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
             if not expires.nullable:
                 # A time could be given and never taken back; MariaDB may even make the present out of nothing.
                 raise Refused(
@@ -123,7 +123,7 @@ class _Looking:
                 )
         owner = self.column(table, key)
         if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
-            raise self._wrong(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
+            raise self._refusal(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
         return TableRows(table, Key(owner, self.database.dialect), expires)
 
     def column(self, table: Table, name: str) -> Column[Any]:
@@ -135,7 +135,7 @@ class _Looking:
             )
         return table.columns[name]
 
-    def are_others(self, root: TableRows, children: Sequence[TableRows]) -> None:
+    def check_children(self, root: TableRows, children: Sequence[TableRows]) -> None:
         """Refuse the root among its own children, and a child twice, however the settings spell them.
 
         Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
@@ -156,7 +156,7 @@ class _Looking:
                 )
             seen.add((place, key))
 
-    def goes_alone(self, root: TableRows) -> None:
+    def check_cascades(self, root: TableRows) -> None:
         """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
         mine = self.database.place(root.table)
         if any(one.cascades and one.to == mine for one in self.database.references(root.table)):
@@ -166,12 +166,12 @@ class _Looking:
                 " one without CASCADE."
             )
 
-    def is_time(self, table: Table, column: Column[Any]) -> None:
+    def check_time(self, table: Table, column: Column[Any]) -> None:
         """Refuse a column that holds no times. What SQLite holds shows only when it is read."""
         if self.database.dialect != "sqlite" and not isinstance(column.type, DateTime | Date):
-            raise self._wrong(table, column, f"is of the type {column.type}", "a timestamp")
+            raise self._refusal(table, column, f"is of the type {column.type}", "a timestamp")
 
-    def _wrong(self, table: Table, column: Column[Any], what: str, expected: str) -> Refused:
+    def _refusal(self, table: Table, column: Column[Any], what: str, expected: str) -> Refused:
         return Refused(
             f"The column {column.name} of the table {table.fullname} of the store {self.settings.name} {what}; expected"
             f" {expected}. Name another column in the settings."
@@ -179,11 +179,11 @@ class _Looking:
 
 
 def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator[str]:
-    """A sentence about each column by which rows are looked for and that no index begins with."""
+    """A sentence about each column by which rows are searched for and that no index begins with."""
     root = tables.root
-    looked = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
-    looked += [(root, root.expires, "housekeeping reads the whole table")] if root.expires is not None else []
-    for rows, column, cost in looked:
+    searched = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
+    searched += [(root, root.expires, "housekeeping reads the whole table")] if root.expires is not None else []
+    for rows, column, cost in searched:
         first = [columns[0] for columns in database.indexes(rows.table.fullname) if columns]
         if column.name not in first:
             yield (

@@ -1,7 +1,8 @@
-"""Acting on units of work: their root rows locked and looked at again, the rows of their children first, the roots last.
+"""Acting on units of work: their root rows locked and read again, the rows of their children first, the roots last.
 
-Belongs here: the order, and what becomes of a unit of work when part of it fails. Deleting is an act, and so is giving a time.
-Does not belong here: what an act does to a table (delete.py), which units of work are meant.
+Belongs here: the order, and what becomes of a unit of work when part of it fails. Deleting is an action, and so is
+giving a time.
+Does not belong here: what an action does to a table (delete.py), which units of work are meant.
 
 Per part of a batch: lock its root rows, but wait for none that a writer holds; act on the children, all tables at once and
 each in a transaction of its own, which are committed when all of them have succeeded; then on the roots, in the transaction
@@ -29,7 +30,7 @@ from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.sql.errors import driver_message, is_lock_timeout, is_transient
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target
-from retention_assets.stores.records.tables import TOLD, RecordTables, TableRows
+from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
 _AT_ONCE, _CONNECTIONS = 1_000, 40
@@ -37,9 +38,9 @@ _AT_ONCE, _CONNECTIONS = 1_000, 40
 _ATTEMPTS, _PAUSE = 3, 0.05
 # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: rather let go of the root.
 # PostgreSQL forgets it with the transaction; the others are told to.
-_PATIENCE = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mysql": "SET innodb_lock_wait_timeout = 1"}
-_PATIENCE["mariadb"] = _PATIENCE["mysql"]
-_AS_BEFORE = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
+_SHORT_LOCK_WAIT = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mysql": "SET innodb_lock_wait_timeout = 1"}
+_SHORT_LOCK_WAIT["mariadb"] = _SHORT_LOCK_WAIT["mysql"]
+_USUAL_LOCK_WAIT = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
 
 _HELD = "A writer holds its root row at this moment."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
@@ -47,18 +48,18 @@ _NO_NOTE = "It was not there when the sweep was planned, so it is another one of
 Statement = Callable[[TableRows, Sequence[str]], Executable]
 
 
-class UnitHindered(Exception):
-    """A part that was not done. `again`: it may well succeed when it is tried again."""
+class UnitBlocked(Exception):
+    """A part that was not done. `retry`: it may well succeed when it is tried again."""
 
-    def __init__(self, why: str, again: bool) -> None:
+    def __init__(self, why: str, retry: bool) -> None:
         super().__init__(why)
-        self.again = again
+        self.retry = retry
 
 
 def note_of(row: Row[Any]) -> str:
     """What a row of the root says of its unit of work, in the words of the database."""
-    said_of = {name: value for name, value in zip(row._fields, row, strict=True) if name in TOLD}
-    return json.dumps(said_of, ensure_ascii=False, separators=(",", ":"))
+    values = {name: value for name, value in zip(row._fields, row, strict=True) if name in LOG_COLUMNS}
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def reason_changed(note: str | None, present: str) -> str | None:
@@ -71,8 +72,8 @@ def reason_changed(note: str | None, present: str) -> str | None:
     if before.get("closed_at") and "closed_at" in now and now["closed_at"] is None:
         return f"It was reopened: closed_at was {before['closed_at']} when the sweep was planned, and is empty now."
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    said_of = ", ".join(f"{name} was {before.get(name) or 'empty'} and is {now.get(name) or 'empty'} now" for name in names)
-    return f"It was changed since the sweep was planned: {said_of}."
+    values = ", ".join(f"{name} was {before.get(name) or 'empty'} and is {now.get(name) or 'empty'} now" for name in names)
+    return f"It was changed since the sweep was planned: {values}."
 
 
 @dataclass(frozen=True)
@@ -84,21 +85,21 @@ class RowAction:
     # What is done to rows of children whose root is gone; nothing if none.
     orphans: Statement | None = None
     # Of a unit of work, and what its root says now, why it is left alone; none if it is not.
-    needed: Callable[[Target, str], str | None] = lambda target, present: reason_changed(target.note, present)
+    reason_to_spare: Callable[[Target, str], str | None] = lambda target, present: reason_changed(target.note, present)
 
 
 def apply_action(
-    database: ForeignDatabase, tables: RecordTables, targets: Sequence[Target], act: RowAction, parallelism: int
+    database: ForeignDatabase, tables: RecordTables, targets: Sequence[Target], action: RowAction, parallelism: int
 ) -> list[SweptTarget]:
     """Act on units of work, in so many parts at once; one outcome for each."""
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
-    if tables.dialect == "sqlite" or tables.in_turn:
+    if tables.dialect == "sqlite" or tables.one_by_one:
         with ThreadPoolExecutor(min(len(parts), _CONNECTIONS) or 1) as threads:
-            return [one for done in threads.map(_Acting(database, tables, act, None).part, parts) for one in done]
+            return [one for done in threads.map(_UnitRunner(database, tables, action, None).part, parts) for one in done]
     at_once = max(1, min(len(parts), _CONNECTIONS // (1 + len(tables.children))))
     with ThreadPoolExecutor(at_once * len(tables.children) or 1) as children, ThreadPoolExecutor(at_once) as threads:
-        acting = _Acting(database, tables, act, children)
-        return [one for done in threads.map(acting.part, parts) for one in done]
+        runner = _UnitRunner(database, tables, action, children)
+        return [one for done in threads.map(runner.part, parts) for one in done]
 
 
 def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
@@ -112,126 +113,129 @@ def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str],
 
 
 @dataclass(frozen=True)
-class _Acting:
-    """One act on many parts."""
+class _UnitRunner:
+    """One action on many parts."""
 
     database: ForeignDatabase
     tables: RecordTables
-    act: RowAction
+    action: RowAction
     # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
     children: Executor | None
 
     def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """The outcomes of one part."""
         chunks = [targets[at : at + _AT_ONCE] for at in range(0, len(targets), _AT_ONCE)]
-        return [one for chunk in chunks for one in self._settled(chunk, self.children is not None)]
+        return [one for chunk in chunks for one in self._run(chunk, self.children is not None)]
 
-    def _settled(self, targets: Sequence[Target], at_once: bool, attempt: int = 1) -> list[SweptTarget]:
+    def _run(self, targets: Sequence[Target], at_once: bool, attempt: int = 1) -> list[SweptTarget]:
         """A part as a whole or, if that can't be, in halves. `at_once`: all tables of children are."""
         sent: set[str] = set()
         try:
-            found = self.database.write(lambda connection: self._done(connection, targets, sent, at_once))
+            found = self.database.write(lambda connection: self._run_once(connection, targets, sent, at_once))
         except WriteFailed as fault:
             if fault.is_lost:
                 # Halves would find nobody either.
                 return _failed(targets, str(fault))
-            return self._apart(targets, str(fault))
-        except UnitHindered as fault:
-            if attempt < _ATTEMPTS and (fault.again or at_once):
+            return self._run_halves(targets, str(fault))
+        except UnitBlocked as fault:
+            if attempt < _ATTEMPTS and (fault.retry or at_once):
                 _pause(attempt)
-                return self._settled(targets, False, attempt + 1)
-            return self._apart(targets, str(fault))
+                return self._run(targets, False, attempt + 1)
+            return self._run_halves(targets, str(fault))
         held = {one.transaction for one in found if one.outcome is Outcome.FAILED}
         if not held or attempt >= _ATTEMPTS:
             return found
         _pause(attempt)
         rest = [one for one in targets if one.transaction in held]
-        return [one for one in found if one.transaction not in held] + self._settled(rest, False, attempt + 1)
+        return [one for one in found if one.transaction not in held] + self._run(rest, False, attempt + 1)
 
-    def _apart(self, targets: Sequence[Target], why: str) -> list[SweptTarget]:
+    def _run_halves(self, targets: Sequence[Target], why: str) -> list[SweptTarget]:
         if len(targets) == 1:
             return _failed(targets, why)
         half = len(targets) // 2
-        return [one for some in (targets[:half], targets[half:]) for one in self._settled(some, False)]
+        return [one for some in (targets[:half], targets[half:]) for one in self._run(some, False)]
 
-    def _done(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[SweptTarget]:
+    def _run_once(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[SweptTarget]:
         """One transaction. `sent` are those of which an earlier one may have been committed without an answer."""
         present = present_of(connection, self.tables, [one.transaction for one in targets], locked=True)
         absent = [one.transaction for one in targets if one.transaction not in present]
         held = present_of(connection, self.tables, absent) if absent and self.tables.dialect != "sqlite" else {}
-        needed = {
-            one.transaction: self.act.needed(one, present[one.transaction]) for one in targets if one.transaction in present
+        reasons = {
+            one.transaction: self.action.reason_to_spare(one, present[one.transaction])
+            for one in targets
+            if one.transaction in present
         }
-        go = [name for name, why in needed.items() if why is None]
+        go = [name for name, why in reasons.items() if why is None]
         gone = [name for name in absent if name not in held]
-        on_children = self._at_once if at_once else partial(self._in_turn, connection)
+        on_children = self._act_at_once if at_once else partial(self._act_one_by_one, connection)
         if go:
-            on_children(self.act.statement, go)
-        if self.act.orphans and gone:
-            on_children(self.act.orphans, gone)
+            on_children(self.action.statement, go)
+        if self.action.orphans and gone:
+            on_children(self.action.orphans, gone)
         if go:
-            connection.execute(self.act.statement(self.tables.root, go))
+            connection.execute(self.action.statement(self.tables.root, go))
         found = [
-            SweptTarget(name, self.act.outcome if why is None else Outcome.SPARED, error=why) for name, why in needed.items()
+            SweptTarget(name, self.action.outcome if why is None else Outcome.SPARED, error=why)
+            for name, why in reasons.items()
         ]
         found += [SweptTarget(name, Outcome.FAILED, error=_HELD) for name in held]
         found += [SweptTarget(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
-        if self.act.outcome is Outcome.DELETED:
+        if self.action.outcome is Outcome.DELETED:
             sent.update(go)
         return found
 
-    def _in_turn(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
+    def _act_one_by_one(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
-        with _hindering(), self._impatient(connection):
+        with _raise_blocked(), self._short_lock_wait(connection):
             for rows in self.tables.children:
                 connection.execute(statement(rows, ids))
 
-    def _at_once(self, statement: Statement, ids: Sequence[str]) -> None:
+    def _act_at_once(self, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children, each table in a transaction of its own: on those of all tables, or of none."""
         if self.children is None:
             raise ValueError("nobody is there to act on several tables at once")
-        asked = [self.children.submit(self._on_child, statement(rows, ids)) for rows in self.tables.children]
-        wait(asked)
+        futures = [self.children.submit(self._act_on_child, statement(rows, ids)) for rows in self.tables.children]
+        wait(futures)
         with ExitStack() as stack:
-            faults = [fault for one in asked if (fault := one.exception())]
-            opened = [stack.enter_context(one.result()) for one in asked if not one.exception()]
+            faults = [fault for one in futures if (fault := one.exception())]
+            opened = [stack.enter_context(one.result()) for one in futures if not one.exception()]
             if faults:
                 # Leaving the stack undoes what the others did. What would fail again says more than what might not.
-                raise min(faults, key=lambda fault: isinstance(fault, UnitHindered) and fault.again)
+                raise min(faults, key=lambda fault: isinstance(fault, UnitBlocked) and fault.retry)
             for child in opened:
-                with _hindering():
+                with _raise_blocked():
                     child.commit()
 
-    def _on_child(self, statement: Executable) -> Connection:
+    def _act_on_child(self, statement: Executable) -> Connection:
         """A transaction in which it is done, and that is still open."""
-        with ExitStack() as stack, _hindering():
+        with ExitStack() as stack, _raise_blocked():
             connection = stack.enter_context(self.database.engine.connect())
-            with self._impatient(connection):
+            with self._short_lock_wait(connection):
                 connection.execute(statement)
             stack.pop_all()
         return connection
 
     @contextmanager
-    def _impatient(self, connection: Connection) -> Iterator[None]:
+    def _short_lock_wait(self, connection: Connection) -> Iterator[None]:
         """While open, a statement does not wait for the locks of others as long as elsewhere."""
-        if self.tables.dialect in _PATIENCE:
-            connection.exec_driver_sql(_PATIENCE[self.tables.dialect])
+        if self.tables.dialect in _SHORT_LOCK_WAIT:
+            connection.exec_driver_sql(_SHORT_LOCK_WAIT[self.tables.dialect])
         try:
             yield
         finally:
-            if self.tables.dialect in _AS_BEFORE:
+            if self.tables.dialect in _USUAL_LOCK_WAIT:
                 # A connection that was lost has no patience to get back, and what lost it is on its way to be said.
                 with suppress(DBAPIError):
-                    connection.exec_driver_sql(_AS_BEFORE[self.tables.dialect])
+                    connection.exec_driver_sql(_USUAL_LOCK_WAIT[self.tables.dialect])
 
 
 @contextmanager
-def _hindering() -> Iterator[None]:
+def _raise_blocked() -> Iterator[None]:
     try:
         yield
     except DBAPIError as fault:
         # Who waited in vain for a lock would wait again.
-        raise UnitHindered(driver_message(fault), is_transient(fault) and not is_lock_timeout(fault)) from fault
+        raise UnitBlocked(driver_message(fault), is_transient(fault) and not is_lock_timeout(fault)) from fault
 
 
 def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:

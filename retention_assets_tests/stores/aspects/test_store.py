@@ -16,8 +16,8 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
 from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
+from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.kinds import AspectsSettings
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.worlds import STORE, Aspects, Table

@@ -21,8 +21,8 @@ from retention_assets.exchange import read_file
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import content, listing, log
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.kinds import FilesSettings
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.files.worlds import LocalFiles
 
@@ -171,7 +171,7 @@ def test_a_file_of_many_datasets_is_read_once_and_again_when_it_changed(tmp_path
 def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
 ) -> None:
-    monkeypatch.setattr(content, "WHOLE", 10)
+    monkeypatch.setattr(content, "WHOLE_BYTES", 10)
     lake = LocalFiles(tmp_path)
     lake.put_log("all.jsonl", "".join(line(name, id_) for name in MANY[:3] for id_ in ("T1", "T2")))
     lake.put("lake/999", "T", "other", b"x")
@@ -183,7 +183,7 @@ def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
 def test_what_there_is_no_room_for_is_forgotten_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
 ) -> None:
-    monkeypatch.setattr(content, "_kept", content._Kept(1000))
+    monkeypatch.setattr(content, "_cache", content._SliceCache(1000))
     lake = LocalFiles(tmp_path)
     for name in MANY[:3]:
         lake.put_log(f"{name[5:]}.jsonl", line(name))

@@ -41,8 +41,8 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
+from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.kinds import IcebergSettings
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 STORE = "ice"

@@ -20,10 +20,10 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of
+from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.stores.records.tables import RecordTables
 from retention_assets.stores.records.units import reason_changed
@@ -347,7 +347,7 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
             connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
     children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
     store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "children": children}))
-    assert store.tables.in_turn
+    assert store.tables.one_by_one
     assert [one.outcome for one in store.sweep(units.dataset, targets(units, "a"), 4)] == [DELETED]
     assert units.whole("b")
 

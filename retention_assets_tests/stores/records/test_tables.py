@@ -10,7 +10,7 @@ from retention_assets.errors import InvalidValue, Refused
 from retention_assets.policy.durations import parse_duration
 from retention_assets.settings.urls import Url
 from retention_assets.sql.databases import ForeignDatabase
-from retention_assets.stores.kinds import RecordsSettings, TtlSettings
+from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.worlds import Units
@@ -89,8 +89,8 @@ def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled
     tables = store_of(
         units, children=[{"table": name, "key": key} for name, key in zip(names, ("unit", "other"), strict=True)]
     ).tables
-    assert tables.in_turn
-    assert not units.store().tables.in_turn
+    assert tables.one_by_one
+    assert not units.store().tables.one_by_one
 
 
 # --- foreign keys ---

@@ -1,7 +1,7 @@
-"""The folders of transactions on the file system where they are.
+"""Deleting the folders of transactions, on whatever file system they are.
 
-Belongs here: opening that file system once for all targets of a sweep, and the choice between the two ways to remove a folder.
-Does not belong here: either of them (delete_local.py, delete_remote.py), and which folder may go.
+Belongs here: opening that file system once for all targets of a sweep, and the choice between the two ways to delete.
+Does not belong here: either of them (delete_local.py, delete_remote.py), and which folder may go (ownership.py).
 """
 
 from dataclasses import dataclass
@@ -29,20 +29,20 @@ class TransactionFolders:
             raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = open_file_system(layout.root)
         if is_local(fs):
-            delete_local.check_folder(root)
+            delete_local.check_root(root)
         elif delete_remote.is_empty(fs, root):
             raise Refused(
                 f"The root {mask_secrets(layout.root)} is empty. Is it the right place? Nothing is taken for gone in it."
             )
         return cls(fs, root)
 
-    def measured(self, folder: Folder) -> int | None:
+    def measure(self, folder: Folder) -> int | None:
         """The bytes in a folder, or None if it is not there."""
         if is_local(self.fs):
             return delete_local.measure(self.root, folder)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def removed(self, folder: Folder) -> int | None:
+    def remove_folder(self, folder: Folder) -> int | None:
         """Remove a folder; the bytes that became free, or None if it was not there."""
         if is_local(self.fs):
             return delete_local.remove_folder(self.root, folder)

@@ -1,0 +1,31 @@
+"""The settings of an `aspects` store.
+
+Belongs here: its keys under `stores:` in `retention.yaml`.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from retention_assets.errors import InvalidValue
+from retention_assets.settings.urls import StoreUrl
+from retention_assets.stores.settings import StoreSettings
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
+
+
+def _table_name(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) > 2 or not all(_IDENTIFIER.fullmatch(part) for part in parts):
+        raise InvalidValue("is not a table name", "table or schema.table, of letters, digits and _, not beginning with a digit")
+    return name
+
+
+class AspectsSettings(StoreSettings):
+    """Kind `aspects`: the table in which DataHub keeps its aspects."""
+
+    kind: Literal["aspects"] = "aspects"
+    url: StoreUrl
+    table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
+    current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False

@@ -1,0 +1,48 @@
+"""The settings of a `files` store.
+
+Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a template of folders unsafe.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from retention_assets.errors import InvalidValue
+from retention_assets.settings.urls import Location, folder_of, has_scheme, locate, without_scheme
+from retention_assets.stores.settings import StoreSettings
+
+_PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
+
+
+def _data_template(text: str, info: ValidationInfo) -> str:
+    """Every transaction needs a folder of its own below a root of its own, or a sweep would take a neighbour's data."""
+    example = "data/lake/{dataset}/{transaction}"
+    root, *rest = _PLACEHOLDER.split(text)
+    if sorted(rest[::2]) != ["dataset", "transaction"] or any(brace in f"{root}{''.join(rest[1::2])}" for brace in "{}"):
+        raise InvalidValue("needs {dataset} and {transaction}, once each, and nothing else in braces", example)
+    if "/" not in rest[1]:
+        raise InvalidValue("joins {dataset} and {transaction} in one folder name", example, "Put a / between them.")
+    if ".." in "".join(rest[1::2]).split("/") or (has_scheme(root) and ".." in root.split("/")):
+        raise InvalidValue("leads out of its folder by ..", example)
+    if not without_scheme(root).rpartition("/")[0].strip("./"):
+        raise InvalidValue("has no root folder of its own", example, "Begin with a folder that holds nothing else.")
+    place = locate(text, folder_of(info))
+    if place.count("{") != 2:
+        raise InvalidValue(
+            "is meant from a folder whose name holds a brace", "a folder without one", f"It is {folder_of(info)}."
+        )
+    return place
+
+
+class FilesSettings(StoreSettings):
+    """Kind `files`: histories in the exchange format, data as one folder per transaction."""
+
+    kind: Literal["files"] = "files"
+    log: Annotated[Location, Field(description="Where the logs are: a file, a folder or a URI.")]
+    data: Annotated[str, AfterValidator(_data_template), Field(description="A transaction's folder.")]
+
+    @property
+    def data_root(self) -> str:
+        """The folder above the first placeholder."""
+        return self.data.partition("{")[0].rpartition("/")[0]

@@ -1,0 +1,41 @@
+"""The settings of an `iceberg` store.
+
+Belongs here: its keys under `stores:` in `retention.yaml`. PyIceberg is not imported: a mistake is found without it.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+
+from retention_assets.errors import InvalidValue
+from retention_assets.settings.urls import database_url, folder_of, locate
+from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
+
+
+def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """Only a catalog in a local SQLite file has relative places; elsewhere `warehouse` may be a name, not a path."""
+    if not catalog:
+        raise InvalidValue("is empty", "the properties of a PyIceberg catalog, such as type and uri")
+    if not catalog.get("uri", "").startswith("sqlite"):
+        return catalog
+    try:
+        found = {**catalog, "uri": database_url(catalog["uri"], folder_of(info)).exposed}
+    except InvalidValue as fault:
+        raise InvalidValue(fault.what, fault.expected, fault.remedy, key="uri") from None
+    if "warehouse" in catalog:
+        found["warehouse"] = locate(catalog["warehouse"], folder_of(info))
+    return found
+
+
+class IcebergSettings(StoreSettings):
+    """Kind `iceberg`: the tables of a PyIceberg catalog."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    # Not in repr: catalog properties hold credentials under many names.
+    catalog: Annotated[Properties, AfterValidator(_catalog), Field(repr=False, description="PyIceberg's properties.")]
+    namespaces: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(tuple_of), Field(min_length=1, description="Globs.")
+    ] = ("*",)
+    model: Annotated[
+        Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
+    ] = "states"

@@ -1,0 +1,92 @@
+"""The settings of a `records` store: the root table, its children, and how the database expires their rows.
+
+Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts itself in them.
+Does not belong here: whether the tables are there (tables.py).
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+
+from retention_assets.errors import InvalidValue
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.lengths import is_always_longer, some_time
+from retention_assets.settings.urls import StoreUrl
+from retention_assets.stores.settings import SettingsPart, StoreSettings, tuple_of
+
+
+def _name(name: str) -> str:
+    """A name that somebody gave to a table or column: each is quoted, so that any can be one."""
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 63:
+        raise InvalidValue("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
+    return name
+
+
+def _table_name(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) > 2:
+        raise InvalidValue("is not a table name", "table or schema.table; no name holds a dot itself")
+    return ".".join(_name(part) for part in parts)
+
+
+ColumnName = Annotated[str, AfterValidator(_name)]
+TableName = Annotated[str, AfterValidator(_table_name)]
+TimeToLive = Annotated[Duration, PlainValidator(some_time("180d")), PlainSerializer(str)]
+
+
+class RootTable(SettingsPart):
+    """The table whose rows are the records, and the columns that tell their story."""
+
+    table: TableName
+    key: ColumnName
+    opened_at: ColumnName
+    closed_at: ColumnName
+    archived_at: ColumnName | None = None
+    type: ColumnName | None = None
+
+
+class ChildTable(SettingsPart):
+    """A table whose rows belong to a record, and the column that says to which."""
+
+    table: TableName
+    key: ColumnName
+
+
+class TtlSettings(SettingsPart):
+    """How the database expires records by itself, by a column that the root and all children have."""
+
+    column: Annotated[ColumnName, Field(description="When a row may be expired; empty is never.")]
+    document_ttl: Annotated[TimeToLive, Field(description="How far housekeeping puts off what must not expire yet.")]
+    expires_in_max_days: Annotated[int, Field(ge=1, le=36_500, description="How many days ahead housekeeping looks.")] = 1
+
+    @model_validator(mode="after")
+    def _postpones_beyond_the_days_ahead(self) -> Self:
+        """What is put off to a time within the same days would not be put off at all, and might even go earlier."""
+        days = self.expires_in_max_days
+        if not is_always_longer(self.document_ttl, Duration(days=days)):
+            raise InvalidValue(
+                f"is {self.document_ttl} and not longer than expires_in_max_days, which is {days}: what is put off by it can"
+                " expire within the days that housekeeping looks ahead",
+                f"a duration longer than {days}d",
+                f"Write document_ttl: {days + 1}d or longer, or make expires_in_max_days smaller.",
+                key="document_ttl",
+            )
+        return self
+
+
+class RecordsSettings(StoreSettings):
+    """Kind `records`: independent records in a database, each a root row with rows in other tables."""
+
+    kind: Literal["records"] = "records"
+    url: StoreUrl
+    root: RootTable
+    children: Annotated[tuple[ChildTable, ...], BeforeValidator(tuple_of)] = ()
+    ttl: TtlSettings | None = None
+
+    @model_validator(mode="after")
+    def _children_are_others(self) -> Self:
+        if any(child.table == self.root.table for child in self.children):
+            raise InvalidValue("names the root's table among the children", "tables other than the root's", key="children")
+        if len(set(self.children)) != len(self.children):
+            raise InvalidValue("names a table and key twice", "each table and key once", key="children")
+        return self

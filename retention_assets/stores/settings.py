@@ -1,0 +1,85 @@
+"""The base of every store's settings, and of the stores that are no more than their settings until they are asked something.
+
+Belongs here: what all kinds share under `stores:` in `retention.yaml`. A package outside derives its own settings from
+`StoreSettings`, as the built-in kinds do.
+Does not belong here: the keys of one kind (its own settings.py), and anything that needs a driver.
+"""
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from retention_assets.errors import InvalidValue
+
+
+def _store_name(name: str) -> str:
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 100 or name in (".", ".."):
+        raise InvalidValue("is not a store name", "1 to 100 printable characters without spaces at the ends")
+    if found := next((mark for mark in "/*?[" if mark in name), None):
+        raise InvalidValue(
+            f"a store name cannot hold {found}", "a name without / * ? and [",
+            "Datasets are called store/name, and policies choose them by globs.",
+        )  # fmt: skip
+    if name.startswith("::"):
+        raise InvalidValue("a name that begins with :: belongs to the system", "a name of your own")
+    return name
+
+
+def _plain_strings(value: Any) -> Any:
+    """Properties are text everywhere they end up; true and 8 are written as people write them in YAML."""
+    if not isinstance(value, dict):
+        return value
+    for key, item in value.items():
+        if not isinstance(item, str | bool | int | float):
+            raise InvalidValue("is not a text, a number or a boolean", "a single value", key=key)
+    return {key: str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
+
+
+def tuple_of(value: Any) -> Any:
+    """A list of YAML as the tuple that a strict model wants."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
+
+
+class SettingsPart(BaseModel):
+    """The base of every part of the settings: immutable, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+class StoreSettings(SettingsPart):
+    """What every store has: a name, which begins the names of its datasets, and a kind."""
+
+    name: Annotated[str, AfterValidator(_store_name)]
+    kind: str
+
+    @property
+    def data_root(self) -> str | None:
+        """The local folder or the URI below which the store deletes; none if it deletes no files below one folder."""
+        return None
+
+
+OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
+
+
+class LazyStore(Generic[OwnSettings]):
+    """The base of stores that keep something open: they travel as their settings, and whoever receives one opens it anew.
+
+    Their own `__init__` takes the settings alone.
+    """
+
+    def __init__(self, settings: OwnSettings) -> None:
+        self.settings = settings
+
+    def __getstate__(self) -> OwnSettings:
+        return self.settings
+
+    def __setstate__(self, settings: OwnSettings) -> None:
+        self.__init__(settings)  # type: ignore[misc]
+
+    @property
+    def name(self) -> str:
+        """What the names of its datasets begin with."""
+        return self.settings.name

@@ -1,0 +1,26 @@
+"""What tests of the files store share: a lake on this machine, or on either file system."""
+
+from pathlib import Path
+
+import pytest
+
+from retention_assets_tests.stores.files.sweeps import filled
+from retention_assets_tests.stores.files.worlds import Files, LocalFiles, S3Files
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> LocalFiles:
+    """A local lake with one dataset of three transactions."""
+    return filled(LocalFiles(tmp_path))
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    """A lake on either file system, with nothing in it."""
+    return LocalFiles(tmp_path) if request.param == "local" else S3Files(request.getfixturevalue("s3"))
+
+
+@pytest.fixture
+def world(empty: Files) -> Files:
+    """The same with one dataset of three transactions."""
+    return filled(empty)

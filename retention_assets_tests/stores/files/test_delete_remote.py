@@ -1,0 +1,164 @@
+"""Deleting on S3 and on other file systems: every key and no other, and faults that may pass or not."""
+
+from pathlib import Path
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+
+from retention_assets.errors import Refused
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.files import delete_remote
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.sweeps import filled, line, refusal, swept
+from retention_assets_tests.stores.files.worlds import S3, LocalFiles, S3Files, error
+
+
+class Quiet(MemoryFileSystem):  # type: ignore[misc]
+    """A file system that says that it deletes, and does not."""
+
+    def rm_file(self, path: str) -> None:
+        raise FileNotFoundError(path)
+
+
+class Folding(MemoryFileSystem):  # type: ignore[misc]
+    """A file system that names places in another case than they were asked for."""
+
+    def find(self, path: str, **options: Any) -> Any:
+        return {place.upper(): info for place, info in super().find(path, **options).items()}
+
+
+@pytest.mark.parametrize(
+    ("fs", "fault", "said"),
+    [(Quiet(), OSError, "places stay: /quiet/T1/"), (Folding(), Refused, "names /QUIET/T1/ among what is below /quiet/T1/")],
+)
+def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, fs: MemoryFileSystem, fault: type[Exception], said: str
+) -> None:
+    monkeypatch.setattr(delete_remote, "WAITS", (0.0, 0.0))
+    fs.pipe_file("/quiet/T1/a", b"12345")
+    try:
+        with pytest.raises(fault, match=said):
+            delete_remote.remove_folder(fs, "/quiet/T1")
+        assert fs.cat_file("/quiet/T1/a") == b"12345"
+    finally:
+        MemoryFileSystem().rm("/quiet", recursive=True)
+
+
+def test_on_another_file_system_an_empty_root_says_nothing_either(lake: LocalFiles) -> None:
+    store = FilesStore(lake.settings.model_copy(update={"data": "memory://nowhere/{dataset}/{transaction}"}))
+    assert "memory://nowhere is empty" in refusal(store, "lake/a", "T1")
+
+
+def test_without_its_bucket_nothing_is_taken_for_gone(s3: S3, tmp_path: Path) -> None:
+    filled(LocalFiles(tmp_path))
+    settings = FilesSettings.model_validate(
+        {"name": "lake", "log": str(tmp_path / "log"), "data": "s3://no-such-bucket/{dataset}/{transaction}"}
+    )
+    assert "FileNotFoundError" in refusal(FilesStore(settings), "lake/a", "T1")
+
+
+def test_any_other_file_system_will_do() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe(
+        {
+            "/lake/log/a.jsonl": line().encode(),
+            "/lake/data/a/T1/x*": b"12",
+            "/lake/data/a/T1/b/y": b"3",
+            "/lake/data/a/T10/xy": b"4",
+        }
+    )
+    settings = FilesSettings.model_validate(
+        {"name": "lake", "log": "memory://lake/log", "data": "memory://lake/data/{dataset}/{transaction}"}
+    )
+    store = FilesStore(settings)
+    try:
+        assert [one.bytes for one in store.prepare("lake/a", ["T1"])] == [3]
+        assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
+        assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.ALREADY_GONE)]
+        assert memory.find("/lake/data") == ["/lake/data/a/T10/xy"]
+        assert not memory.exists("/lake/data/a/T1")
+        assert swept(store, "lake/a", "T1", seen=True) == [SweptTarget("T1", Outcome.ALREADY_GONE)]
+    finally:
+        memory.rm("/lake", recursive=True)
+
+
+def test_data_behind_a_copy_is_refused(lake: LocalFiles) -> None:
+    settings = lake.settings.model_copy(update={"data": "simplecache::memory://lake/{dataset}/{transaction}"})
+    assert "without ::" in refusal(FilesStore(settings), "lake/a", "T1")
+
+
+def listed(method: str, place: str) -> bool:
+    return method == "GET" and "prefix=data" in place
+
+
+@pytest.mark.parametrize("on", ["list", "delete"])
+@pytest.mark.parametrize(
+    "answer", [error("500 Internal Server Error", "InternalError"), error("503 Service Unavailable", "ServiceUnavailable")]
+)
+@pytest.mark.parametrize(("times", "outcome"), [(2, Outcome.DELETED), (3, Outcome.FAILED)])
+def test_a_store_that_is_busy_is_asked_again_and_then_no_more(
+    s3: S3, on: str, answer: tuple[str, str], times: int, outcome: Outcome
+) -> None:
+    world, left = filled(S3Files(s3)), iter(range(times))
+    before = world.data()
+
+    def busy(method: str, place: str, body: bytes) -> tuple[str, str] | None:
+        asked = listed(method, place) if on == "list" else method == "POST"
+        return answer if asked and next(left, None) is not None else None
+
+    s3.faults.append(busy)
+    [found] = swept(world.store(), "lake/a", "T1")
+    assert found.outcome is outcome
+    assert found.bytes == (len("lake/a T1") if outcome is Outcome.DELETED else 0)
+    assert len(world.data()) == len(before) - (2 if outcome is Outcome.DELETED else 0)
+    assert next(left, None) is None
+
+
+@pytest.mark.parametrize(("code", "times", "tries"), [("SlowDown", 1, 2), ("InternalError", 9, 3), ("AccessDenied", 9, 1)])
+def test_an_error_of_one_key_is_no_success_of_the_others(s3: S3, code: str, times: int, tries: int) -> None:
+    world, asked = filled(S3Files(s3)), list[bytes]()
+
+    def one_fails(method: str, place: str, body: bytes) -> tuple[str, str] | None:
+        if method != "POST":
+            return None
+        asked.append(body)
+        s3.take("data/a/T1/deep er/é/0")
+        said = f"<Error><Key>data/a/T1/part.parquet</Key><Code>{code}</Code><Message>no</Message></Error>"
+        return ("200 OK", f"<DeleteResult>{said}</DeleteResult>") if len(asked) <= times else None
+
+    s3.faults.append(one_fails)
+    [found] = swept(world.store(), "lake/a", "T1")
+    assert len(asked) == tries
+    assert found.outcome is (Outcome.DELETED if times == 1 else Outcome.FAILED)
+    if times > 1:
+        assert found.bytes == 0
+        assert f"1 of 2 objects stay: data/a/T1/part.parquet: {code}: no" in str(found.error)
+    else:
+        # The second request names the one that failed, and no other.
+        assert b"part.parquet" in asked[1]
+        assert b"deep er" not in asked[1]
+
+
+def test_a_folder_of_thousands_of_keys_goes_in_few_requests(s3: S3) -> None:
+    world, asked = filled(S3Files(s3)), list[bytes]()
+    for number in range(1005):
+        world.put("lake/a", "T1", f"{number:04}", b"x")
+    s3.faults.append(lambda method, _, body: asked.append(body) if method == "POST" else None)
+    [found] = swept(world.store(), "lake/a", "T1")
+    assert (found.outcome, found.bytes, len(asked)) == (Outcome.DELETED, 1005 + len("lake/a T1"), 2)
+    assert world.owned("lake/a", "T1") == set()
+
+
+@pytest.mark.parametrize("key", ["", "*", "a?b", "[a]", "a//b", "deep/", "é 'q\"&<", ".."])
+def test_every_key_below_the_folder_goes_and_none_beside_it(s3: S3, key: str) -> None:
+    world = filled(S3Files(s3))
+    world.put("lake/a", "T1", key, b"x")
+    s3.put("data/a/T1", b"an object of that very name")
+    before = {place for place in world.everything() if not place.startswith("data/a/T1/")}
+    [found] = swept(world.store(), "lake/a", "T1")
+    assert (found.outcome, found.bytes) == (Outcome.DELETED, len("lake/a T1") + 1)
+    assert world.everything().keys() == before

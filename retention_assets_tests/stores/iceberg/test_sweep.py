@@ -1,0 +1,121 @@
+"""A sweep of an Iceberg table: what it spares, what it cannot delete, and a sweep that is killed at each step."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.iceberg.store import IcebergStore
+from retention_assets.stores.protocol import Target
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, storied, sweep, swept
+from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, live, reachable, replace, undeletable
+
+
+def test_what_a_ref_points_at_is_spared_and_the_ref_is_named(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one, two, three = append(table, 1), append(table, 2), append(table, 3)
+    table.manage_snapshots().create_tag(one, "v1").create_branch(two, "dev").commit()
+    before = warehouse.files()
+    results = sweep(store, one, two, three)
+    assert {name: (result.outcome, result.error) for name, result in results.items()} == {
+        one: (Outcome.SPARED, "tag v1 points at it"),
+        two: (Outcome.SPARED, "branch dev points at it"),
+        three: (Outcome.SPARED, "branch main points at it"),
+    }
+    assert warehouse.files() == before
+
+
+@pytest.mark.parametrize("said", ["false", "FALSE", "flase"])
+def test_a_table_that_forbids_it_is_left_alone(warehouse: Warehouse, store: IcebergStore, said: str) -> None:
+    table = warehouse.table(**{"gc.enabled": said})
+    one, _ = append(table, 1), append(table, 2)
+    before = warehouse.files()
+    assert store.prepare(DATASET, [str(one)])[0].note is None
+    [result] = sweep(store, one).values()
+    assert (result.outcome, result.error) == (Outcome.SPARED, "table property gc.enabled is false")
+    assert warehouse.files() == before
+
+
+def test_a_file_that_cant_be_deleted_keeps_the_way_to_it(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    [stuck] = live(table, table.metadata.snapshots[0])
+    [prepared] = store.prepare(DATASET, [str(one)])
+    with undeletable(stuck):
+        [result] = swept(store, [Target(prepared.transaction, prepared.note)]).values()
+        assert result.outcome is Outcome.FAILED
+        assert stuck in str(result.error)
+    [result] = swept(store, [Target(prepared.transaction, prepared.note)]).values()
+    assert (result.outcome, result.error) == (Outcome.DELETED, None)
+    assert warehouse.files().keys() == reachable(table)
+
+
+def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
+    """A sweep that kills itself at its so-manyth act: before and after the commit, and before each deletion."""
+    acts = iter(range(last))
+
+    def counts() -> None:
+        if next(acts, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    commit, delete = SqlCatalog.commit_table, PyArrowFileIO.delete
+
+    def commit_table(self: SqlCatalog, *args: Any) -> Any:
+        counts()
+        answer = commit(self, *args)
+        counts()
+        return answer
+
+    def delete_and_count(self: PyArrowFileIO, location: Any) -> None:
+        counts()
+        delete(self, location)
+
+    with Warehouse(folder) as warehouse, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", commit_table)
+        patch.setattr(PyArrowFileIO, "delete", delete_and_count)
+        warehouse.store().sweep(DATASET, targets, 1)
+
+
+@pytest.fixture(scope="module")
+def sweepers() -> Any:
+    """Where sweeps are forked from: a program that has loaded everything and holds no connection."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+# Two acts are of the commit, then come the deletions; the last sweep comes to its end.
+DELETED_FILES = 20
+SURELY_KILLED = 2 + DELETED_FILES
+LAST = 1000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("last", [*range(SURELY_KILLED), LAST])
+def test_a_killed_sweep_is_finished_by_the_next(
+    warehouse: Warehouse, store: IcebergStore, tmp_path: Path, sweepers: Any, last: int
+) -> None:
+    table = storied(warehouse)
+    before = content(table)
+    chosen = set(before) - {one.snapshot_id for one in table.refs().values()}
+    targets = [Target(one.transaction, one.note) for one in store.prepare(DATASET, [str(one) for one in chosen])]
+    there = warehouse.files().keys()
+    sweeper = sweepers.Process(target=sweeps_until, args=(tmp_path, targets, last))
+    sweeper.start()
+    sweeper.join()
+    assert sweeper.exitcode == (0 if last == LAST else -signal.SIGKILL)
+    assert content(table) == {one: before[one] for one in snapshots(table)}
+    results = swept(store, targets)
+    ends = {Outcome.ALREADY_GONE} if last == LAST else {Outcome.DELETED, Outcome.ALREADY_GONE}
+    assert set(outcomes(results).values()) <= ends
+    # That files of a manifest went with another snapshot, which had it too, is nothing to report.
+    assert {one.error for one in results.values()} == {None}
+    assert content(table) == {one: before[one] for one in before if one not in chosen}
+    assert warehouse.files().keys() == reachable(table)
+    assert len(there - warehouse.files().keys()) == DELETED_FILES, "there are deletions before which no sweep is killed"

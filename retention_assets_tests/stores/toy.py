@@ -1,0 +1,91 @@
+"""A kind of store as a package outside would bring it: a folder with one log and, for each transaction, one file.
+
+Belongs here: the kind, its settings and its store, written with nothing but what such a package may use.
+Does not belong here: how it is registered and tested (test_toy.py).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from retention_assets.exchange import datasets_in, read_file
+from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.urls import LocalPath
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.registry import StoreKind
+from retention_assets.stores.settings import LazyStore, StoreSettings
+
+
+class ToySettings(StoreSettings):
+    """The keys of kind `toy`."""
+
+    kind: Literal["toy"] = "toy"
+    root: LocalPath
+
+    @property
+    def data_root(self) -> str:
+        """Everything is below the root."""
+        return str(self.root)
+
+
+class ToyStore(LazyStore[ToySettings]):
+    """A store of kind `toy`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """No more than what all stores can."""
+        return Capabilities()
+
+    @property
+    def log(self) -> Path:
+        """Its log."""
+        return self.settings.root / "log.jsonl"
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets."""
+        return sorted(datasets_in(self.log))
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """One log, one share."""
+        return [tuple(datasets)] if datasets else []
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The lines of some datasets."""
+        return read_file(self.log, datasets) if datasets else LINES.empty_table()
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """The log's content."""
+        return dict.fromkeys(set(datasets) & set(self.datasets()), hashlib.sha256(self.log.read_bytes()).hexdigest())
+
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        """The size of each file."""
+        found = {name: self._file(dataset, name) for name in transactions}
+        return [PreparedTarget(name, file.stat().st_size if file.is_file() else 0) for name, file in found.items()]
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+        """Delete the file of each."""
+        return [self._sweep(target.transaction, self._file(dataset, target.transaction)) for target in targets]
+
+    def _sweep(self, transaction: str, file: Path) -> SweptTarget:
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except FileNotFoundError:
+            return SweptTarget(transaction, Outcome.ALREADY_GONE)
+        except OSError as fault:
+            return SweptTarget(transaction, Outcome.FAILED, error=str(fault))
+        return SweptTarget(transaction, Outcome.DELETED, size)
+
+    def _file(self, dataset: str, transaction: str) -> Path:
+        return self.settings.root / dataset.partition("/")[2] / transaction
+
+
+KIND = StoreKind("toy", ToySettings, ToyStore)
