@@ -39,7 +39,7 @@ def audit() -> None:
 )
 @FORMAT
 def verify(known: Path | None, saved: Path | None, format_: str) -> None:
-    """Compute the whole record again, and name everything in it that something else than the ledger has changed."""
+    """Compute the whole record again, and list every change that the ledger did not make."""
     head = _head_of(known) if known else None
     with ledger_to_read(find_environment()) as ledger:
         if ledger is None:
@@ -128,7 +128,7 @@ def clock(context: click.Context, format_: str) -> None:
 @ACTOR
 @FORMAT
 def accept(as_of: datetime, reason: str, actor: str, format_: str) -> None:
-    """Accept a time that the clock guard refuses: up to it no as_of is too far ahead. An earlier time changes nothing."""
+    """Accept a time that the clock guard refuses: up to it no as_of is too far ahead. An earlier one leaves it as it is."""
     from retention_assets.operations.clock import ClockRequest, accept_clock
 
     _print_times(accept_clock(ClockRequest(actor=actor, reason=reason, as_of=as_of), find_environment()), format_)
