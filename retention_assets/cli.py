@@ -1,7 +1,7 @@
 """The command line: `retention …`.
 
-Belongs here: the group, the registration of its commands, and how a program ends: exit 0 is done, 1 is refused or failed, 2 is
-bad input. What a command does is its module's (retention_assets/commands).
+Belongs here: the group, the registration of its commands, and the exit codes: 0 is done, 1 is refused or failed, 2 is bad
+input. What a command does is in its module (retention_assets/commands).
 """
 
 import os
@@ -12,13 +12,12 @@ from typing import NoReturn
 import click
 
 from retention_assets import __version__
-from retention_assets.commands.audit import audit
-from retention_assets.commands.clock import clock
 from retention_assets.commands.demo import demo
 from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
+from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
@@ -36,7 +35,7 @@ COMMANDS: tuple[click.Command, ...] = (
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="retention")
 def retention() -> None:
-    """Retention for versioned data: mark, wait, re-check, sweep, report."""
+    """Retention for versioned data: mark, wait, check again, sweep, report."""
 
 
 for command in COMMANDS:
@@ -45,12 +44,12 @@ for command in COMMANDS:
 
 def main() -> NoReturn:
     """The console script. Every problem becomes a line on stderr and an exit code."""
-    # Dagster's words for "may change in a minor release". The pins admit one, so a person can do nothing about it.
+    # Dagster warns of what may change in a minor release. The pins admit one, so nobody can do anything about it.
     warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
         retention.main(standalone_mode=False)
     except BadInput as fault:
-        _say_all(fault.problems)
+        _print_problems(fault.problems)
         sys.exit(2)
     except Refused as fault:
         click.echo(str(fault), err=True)
@@ -68,7 +67,7 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _say_all(problems: tuple[Problem, ...], most: int = 200) -> None:
+def _print_problems(problems: tuple[Problem, ...], most: int = 200) -> None:
     for problem in problems[:most]:
         click.echo(str(problem), err=True)
     if len(problems) > most:

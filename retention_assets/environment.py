@@ -1,18 +1,23 @@
 """What a run works on: the settings, and from them the ledger, the stores and the rules.
 
 Belongs here: opening them, for the while that a step needs them. The values travel nowhere: Dagster shows what resources are
-configured with to everybody, and settings hold passwords.
+configured with to everybody, and settings hold passwords. The ledger's modules are imported when one is opened, for not every
+command needs one.
 Does not belong here: what is done with any of them.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.errors import Refused
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import Store
 from retention_assets.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from retention_assets.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -22,10 +27,36 @@ class Environment:
     settings: Settings
 
     @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
-        """The ledger, open."""
+    def ledger(self) -> "Iterator[Ledger]":
+        """The ledger, open; made if there is none."""
+        from retention_assets.ledger import open_ledger
+
         with open_ledger(self.settings.ledger) as ledger:
             yield ledger
+
+    @contextmanager
+    def ledger_if_any(self) -> "Iterator[Ledger | None]":
+        """The ledger, or none: who only reads makes none."""
+        from retention_assets.ledger import ledger_is_there
+
+        if not ledger_is_there(self.settings.ledger):
+            yield None
+            return
+        with self.ledger() as ledger:
+            yield ledger
+
+    @contextmanager
+    def existing_ledger(self) -> "Iterator[Ledger]":
+        """The ledger that knows what is to be changed; refused where there is none."""
+        with self.ledger_if_any() as ledger:
+            if ledger is None:
+                raise Refused(self.no_ledger)
+            yield ledger
+
+    @property
+    def no_ledger(self) -> str:
+        """What to say where there is no ledger."""
+        return f"no ledger yet at {self.settings.ledger}; nothing is marked"
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
         """The stores of some names, or all, opened."""

@@ -1,6 +1,6 @@
-"""The command that shows all of it on a small environment.
+"""The command that demonstrates retention on a small environment.
 
-Belongs here: `demo`. What it builds and says is the demonstration's (retention_assets/demo).
+Belongs here: `demo`. What it builds and prints is the demonstration's (retention_assets/demo).
 """
 
 from pathlib import Path
@@ -12,11 +12,15 @@ from retention_assets.errors import Refused
 
 @click.command()
 @click.option(
-    "--folder", type=click.Path(path_type=Path), default=Path(".retention/demo"), show_default=True, help="Where it is built."
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path(".retention/demo"),
+    show_default=True,
+    help="Build the environment in this folder.",
 )
 @click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
 def demo(folder: Path, build_only: bool) -> None:
-    """Build a small environment and show what retention does with it."""
+    """Build a small environment, and show what retention does with it."""
     try:
         if build_only:
             from retention_assets.demo.environment import build_environment

@@ -1,4 +1,4 @@
-"""The commands that judge: what policies say, and what they would decide about a log. Nothing is written, nothing deleted.
+"""The commands that judge: what policies say, and what they would decide about a log. They write and delete nothing.
 
 Belongs here: `validate`, `schema`, `preview`, `compare` and `explain`. None of them needs a ledger or Dagster.
 """
@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from retention_assets.commands.logs import read_log_of, refuse_unsound
+from retention_assets.commands.logs import read_all, read_one, refuse_unsound
 from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES
 from retention_assets.commands.output import print_json, print_tables, progress, say
-from retention_assets.commands.sources import find_settings, instant, policies_of, rules_of
+from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput
 
 
@@ -22,35 +22,35 @@ from retention_assets.errors import BadInput
 def validate(paths: tuple[Path, ...], format_: str) -> None:
     """Check policy files and print each policy as a sentence.
 
-    PATHS are files or folders; the folder of the settings when left out.
+    PATHS are files or folders; without them, the policies of the settings.
     """
     from retention_assets.policy import datahub
     from retention_assets.policy.sentences import hold_sentence, sentence
 
-    settings = find_settings()
     try:
-        policies = policies_of(paths, settings)
+        policies = policies_of(paths, find_settings())
     except BadInput as fault:
         if format_ == "json":
             print_json({"valid": False, "problems": [problem.as_dict() for problem in fault.problems]})
         raise
-    said = [(policy.name, sentence(policy)) for policy in policies.policies]
-    said += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
-    held = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    rules = [(policy.name, sentence(policy)) for policy in policies.policies]
+    rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
+    holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
     if format_ == "json":
         print_json(
             {
                 "valid": True,
-                "policies": [{"name": name, "sentence": words} for name, words in said],
-                "holds": [{"name": name, "sentence": words} for name, words in held],
+                "policies": [{"name": name, "sentence": words} for name, words in rules],
+                "holds": [{"name": name, "sentence": words} for name, words in holds],
             }
         )
         return
-    for name, words in said + held:
+    for name, words in rules + holds:
         click.echo(f"{name}\n  {words}\n")
-    if not said:
+    if not rules:
         click.echo("No policy is in force: nothing will be marked and nothing deleted.")
-    say(f"{len(said)} polic{'y' if len(said) == 1 else 'ies'} and {len(held)} hold{'' if len(held) == 1 else 's'} are valid.")
+    policy, hold = "policy" if len(rules) == 1 else "policies", "hold" if len(holds) == 1 else "holds"
+    say(f"{len(rules)} {policy} and {len(holds)} {hold} are valid.")
 
 
 @click.command()
@@ -68,14 +68,14 @@ def schema() -> None:
 @FORMAT
 @click.option("--most", default=20, show_default=True, help="How many marks the table lists.")
 def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, most: int) -> None:
-    """Show what policies would decide about a log. Nothing is written, nothing deleted."""
+    """Show what policies would decide about a log. Writes nothing, deletes nothing."""
     from retention_assets.evaluation.preview import as_json, preview
 
-    settings = find_settings()
-    policies = policies_of(policy_paths, settings)
-    log = read_log_of(log_path, settings)
+    environment = find_environment()
+    policies = policies_of(policy_paths, environment.settings)
+    log = read_all(log_path, environment)
     with progress(f"judging {len(log.transactions):,} transactions"):
-        result = preview(log, rules_of(policies, log, settings), instant(as_of))
+        result = preview(log, rules_of(policies, log, environment.settings), instant(as_of))
     if format_ == "json":
         for piece in as_json(result):
             click.echo(piece, nl=False)
@@ -90,20 +90,21 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
 @LOG
 @click.option(
     "--policies", "policy_paths", type=click.Path(path_type=Path), multiple=True, required=True,
-    help="Given twice: the policies in force, then those to compare them with.",
+    help="Give it twice: first the policies in force, then those to compare them with.",
 )  # fmt: skip
 @AS_OF
 @FORMAT
-@click.option("--transactions", "each", is_flag=True, help="List every transaction, not only sums (JSON).")
+@click.option("--transactions", "each", is_flag=True, help="With --format json, list every transaction as well as the sums.")
 def compare(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, each: bool) -> None:
     """Show what another set of policies would newly mark and no longer mark."""
     from retention_assets.evaluation.preview import compare
 
     if len(policy_paths) != 2:
-        raise click.UsageError("--policies has to be given exactly twice: before and after.")
-    settings = find_settings()
+        raise click.UsageError("Give --policies exactly twice: before and after.")
+    environment = find_environment()
+    settings = environment.settings
     before, after = (policies_of((path,), settings) for path in policy_paths)
-    log = read_log_of(log_path, settings)
+    log = read_all(log_path, environment)
     with progress(f"judging {len(log.transactions):,} transactions twice"):
         changes, rows = compare(log, rules_of(before, log, settings), rules_of(after, log, settings), instant(as_of))
     if format_ == "json":
@@ -129,13 +130,13 @@ def explain(
     """Explain the verdict of one TRANSACTION of DATASET, line by line."""
     from retention_assets.evaluation.explain import explain
 
-    settings = find_settings()
-    policies = policies_of(policy_paths, settings)
-    log = read_log_of(log_path, settings, dataset)
-    told = explain(log, rules_of(policies, log, settings), dataset, transaction, instant(as_of))
+    environment = find_environment()
+    policies = policies_of(policy_paths, environment.settings)
+    log = read_one(log_path, environment, dataset)
+    found = explain(log, rules_of(policies, log, environment.settings), dataset, transaction, instant(as_of))
     if format_ == "json":
-        print_json(told.as_dict())
+        print_json(found.as_dict())
     else:
         from retention_assets.render.terminal import console, explanation
 
-        console().print(explanation(told))
+        console().print(explanation(found))

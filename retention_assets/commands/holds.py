@@ -4,34 +4,22 @@ Belongs here: `hold` and `release`. Holds of policy files are listed as well; th
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import (
-    find_settings,
-    holds_of_files,
-    instant,
-    ledger_to_change,
-    ledger_to_read,
-    ledger_to_write,
-)
-from retention_assets.errors import Refused
-
-if TYPE_CHECKING:
-    from retention_assets.policy.model import Hold
+from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 
 
 @click.command()
-@click.option("--list", "lists", is_flag=True, help="List the holds that are in force, and place none.")
-@click.option("--name", type=NonEmptyText(), help="What it is called; by this it is released.")
-@click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="What is held; may be repeated.")
-@click.option("--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
-@click.option("--reason", type=NonEmptyText(), help="Why it is done: the record keeps it.")
-@click.option("--owner", type=NonEmptyText(), help="Who answers for it; whoever places it when left out.")
-@click.option("--until", type=InstantParam(), help="When it ends by itself; never when left out.")
+@click.option("--list", "lists", is_flag=True, help="List the holds in force, and place none.")
+@click.option("--name", type=NonEmptyText(), help="The name of the hold; it is released by this name.")
+@click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="Hold these datasets; may be repeated.")
+@click.option("--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these transactions; may be repeated.")
+@click.option("--reason", help="Why: the record keeps it.")
+@click.option("--owner", type=NonEmptyText(), help="Who answers for the hold; the actor when left out.")
+@click.option("--until", type=InstantParam(), help="When the hold ends by itself; never when left out.")
 @ACTOR
 @FORMAT
 def hold(
@@ -45,58 +33,44 @@ def hold(
     actor: str,
     format_: str,
 ) -> None:
-    """Place a hold: nothing that it holds is marked or swept, by any policy. With --list, show the holds in force."""
+    """Place a hold: no policy marks or sweeps what it holds. With --list, list the holds in force."""
     if lists:
         if any((name, datasets, transactions, reason, owner, until)):
-            raise click.UsageError("--list shows the holds in force and places none: it goes alone.")
+            raise click.UsageError("--list lists the holds in force and places none: give it alone.")
         _list(format_)
         return
-    for option, value in (("--name", name), ("--dataset", datasets), ("--reason", reason)):
-        if not value:
-            raise click.UsageError(f"A hold needs {option}. `retention hold --list` shows those in force.")
-    settings = find_settings()
-    from retention_assets.operations.input import hold_of, unknown_stores
-
-    placed = hold_of(name, datasets, transactions, reason, owner or actor, until, instant(None))
-    for words in unknown_stores(placed, [store.name for store in settings.stores]):
-        say(words)
-    with ledger_to_write(settings) as ledger:
-        ledger.holds.place(placed, actor)
-    _print(placed, format_)
-
-
-def _print(placed: "Hold", format_: str) -> None:
+    if not (name and datasets and reason):
+        missing = next(key for key, value in (("--name", name), ("--dataset", datasets), ("--reason", reason)) if not value)
+        raise click.UsageError(f"A hold needs {missing}. `retention hold --list` lists those in force.")
+    from retention_assets.operations.holds import HoldRequest, place_hold
     from retention_assets.policy.sentences import hold_sentence
 
+    request = HoldRequest(
+        actor=actor, reason=reason, name=name, datasets=datasets, transactions=transactions, owner=owner, until=until,
+        at=instant(None),
+    )  # fmt: skip
+    placed = place_hold(request, find_environment())
+    for warning in placed.warnings:
+        say(warning)
     if format_ == "json":
-        print_json(_row(placed, "ledger"))
+        print_json(placed.as_dict())
     else:
-        click.echo(f"{placed.name}\n  {hold_sentence(placed)}")
-
-
-def _row(placed: "Hold", source: str) -> dict[str, Any]:
-    return {
-        "name": placed.name,
-        "source": source,
-        "datasets": placed.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        "transactions": placed.transactions,
-        "reason": placed.reason,
-        "owner": placed.owner,
-        "until": placed.until,
-    }
+        click.echo(f"{placed.hold.name}\n  {hold_sentence(placed.hold)}")
 
 
 def _list(format_: str) -> None:
-    settings, now = find_settings(), instant(None)
-    rows = [_row(found, "file") for found in holds_of_files(settings) if found.until is None or found.until > now]
-    with ledger_to_read(settings) as ledger:
-        rows = [_row(found, "ledger") for found in (ledger.holds.in_force(now) if ledger else ())] + rows
-    if format_ == "json":
-        print_json(rows)
-        return
+    from retention_assets.operations.holds import hold_row
     from retention_assets.render.terminal import hold_table
 
-    print_tables([hold_table(rows)])
+    environment, now = find_environment(), instant(None)
+    of_files = [one for one in holds_of_files(environment.settings) if one.until is None or one.until > now]
+    with ledger_to_read(environment) as ledger:
+        rows = [hold_row(one, "ledger") for one in (ledger.holds.in_force(now) if ledger else ())]
+    rows += [hold_row(one, "file") for one in of_files]
+    if format_ == "json":
+        print_json(rows)
+    else:
+        print_tables([hold_table(rows)])
 
 
 @click.command()
@@ -105,16 +79,12 @@ def _list(format_: str) -> None:
 @ACTOR
 @FORMAT
 def release(name: str, reason: str, actor: str, format_: str) -> None:
-    """Release the hold NAME. What it kept is judged by the policies alone from the next evaluation on."""
-    settings = find_settings()
-    try:
-        with ledger_to_change(settings) as ledger:
-            ledger.holds.release(name, actor, reason)
-    except Refused:
-        if any(held.name == name for held in holds_of_files(settings)):
-            raise Refused(f"The hold {name} stands in a policy file: it is released by taking it out of the file.") from None
-        raise
+    """Release the hold NAME. From the next evaluation on, policies alone decide about what it held."""
+    from retention_assets.operations.holds import release_hold
+    from retention_assets.operations.request import NamedRequest
+
+    released = release_hold(NamedRequest(actor=actor, reason=reason, name=name), find_environment())
     if format_ == "json":
-        print_json({"name": name, "released_by": actor, "reason": reason})
+        print_json(released.as_dict())
     else:
-        click.echo(f"{name} is released. What it kept is judged by the policies alone from the next evaluation on.")
+        click.echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")

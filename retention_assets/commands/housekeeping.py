@@ -1,10 +1,8 @@
-"""The command that keeps house where a database expires rows by itself.
+"""The command that postpones what a store would expire too early.
 
-Belongs here: `housekeeping`: which stores are meant, and how the result is printed. What is put off housekeeping.py says.
+Belongs here: `housekeeping`: what is printed of the result.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,77 +10,56 @@ import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
 from retention_assets.commands.output import print_json, print_tables, progress
-from retention_assets.commands.sources import find_settings, holds_of_files, instant, ledger_to_write
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.commands.sources import find_environment, holds_of_files, instant
+from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
-    from retention_assets.settings.model import Settings
-    from retention_assets.sweep.postpone_expiry import PostponementResult
+    from retention_assets.operations.housekeeping import HousekeepingResult
 
 
 @click.command()
-@click.option("--store", "name", metavar="NAME", help="Only this store; every one that expires rows by itself when left out.")
+@click.option("--store", "name", metavar="NAME", help="Only this store; every store that expires rows by itself when left out.")
 @AS_OF
-@click.option("--dry-run", is_flag=True, help="Change nothing; tell what would be put off.")
+@click.option("--dry-run", is_flag=True, help="Show what would be postponed, and change nothing.")
 @ACTOR
 @FORMAT
 def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor: str, format_: str) -> None:
-    """Put off what a store would expire and must not yet: unfinished, held, or not archived though a policy asks for it.
+    """Postpone what a store would expire too early, and show what expires tomorrow.
 
-    How far ahead is looked, and for how long it is put off, the store's settings say (`ttl`). Then tell what expires tomorrow.
+    Too early is what is unfinished, held, or not archived though a policy asks for it. The settings of the store (`ttl`) say
+    how many days ahead housekeeping looks, and for how long it postpones.
     """
-    from retention_assets.environment import Environment
-    from retention_assets.sweep.postpone_expiry import postpone_expiry, troubles
+    from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
 
-    settings = find_settings()
-    names = _names(settings, name)
-    at, holds = instant(as_of), holds_of_files(settings)
-    with ledger_to_write(settings) as ledger, progress("looking at what expires"):
-        found = postpone_expiry(ledger, Environment(settings).stores(names), at, actor, holds, dry_run)
+    environment = find_environment()
+    request = HousekeepingRequest(
+        actor=actor, as_of=instant(as_of), stores=(name,) if name else (), holds=holds_of_files(environment.settings)
+    )
+    with progress("reading what expires"):
+        found = (preview_housekeeping if dry_run else run_housekeeping)(request, environment)
     if format_ == "json":
-        print_json({"as_of": at, "dry_run": dry_run, "datasets": [asdict(one) for one in found]})
+        print_json(found.as_dict())
     else:
-        _print(found, dry_run)
-    if left := troubles(found):
-        raise Refused("\n".join(left))
+        _print(found)
+    if found.troubles:
+        raise Refused("\n".join(found.troubles))
 
 
-def _names(settings: "Settings", name: str | None) -> list[str]:
-    """The stores that are meant, all of which expire rows by themselves."""
-    able = [store.name for store in settings.stores if getattr(store, "ttl", None)]
-    if name is None:
-        return able
-    known = [store.name for store in settings.stores]
-    if name not in known:
-        guess = nearest(name, known)
-        raise BadInput(
-            Problem(
-                "is no store of the settings", key="--store", value=name, expected=f"one of {', '.join(known)}",
-                remedy=f"Did you mean {guess}?" if guess else None,
-            )
-        )  # fmt: skip
-    if name not in able:
-        raise Refused(
-            f"The store {name} expires nothing by itself, so there is nothing to put off: its settings have no `ttl`."
-        )
-    return [name]
-
-
-def _print(found: "Sequence[PostponementResult]", dry_run: bool) -> None:
+def _print(found: "HousekeepingResult") -> None:
     from retention_assets.policy.durations import text_of
     from retention_assets.render.terminal import table
 
     rows = [
         (one.dataset, text_of(one.within), text_of(one.until), f"{one.postponed:,}", f"{one.left:,}")
-        for one in found
+        for one in found.datasets
         if not one.refused
     ]
-    title = "What would be put off; nothing was changed" if dry_run else "What was put off"
-    columns = ("dataset", "what expires until", "is put off to", "transactions", "left for the next time")
+    title = "What would be postponed. Nothing was changed." if found.dry_run else "What was postponed"
+    columns = ("dataset", "what expires until", "postponed to", "transactions", "left for the next time")
     tables = [table(title if rows else "No store expires anything by itself", columns, rows, columns[3:])]
     tomorrow = [
         (one.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
-        for one in found
+        for one in found.datasets
         for kind in one.tomorrow
     ]
     if tomorrow:

@@ -1,6 +1,6 @@
-"""The commands about marks: what is to go and when, and taking it back while there is time.
+"""The commands about marks: what is going to be deleted and when, and taking it back while there is time.
 
-Belongs here: `marks` and `unmark`. How marks come about is an evaluation's, what becomes of them a sweep's.
+Belongs here: `marks` and `unmark`, and choosing and counting the marks that are listed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
 from retention_assets.commands.output import print_json, print_rows, print_tables, say
-from retention_assets.commands.sources import find_settings, instant, ledger_to_change, ledger_to_read
+from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,8 +28,10 @@ _SHOWN = (
 @click.command()
 @click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @click.option("--policy", metavar="NAME", help="Only marks of this policy.")
-@click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; may be repeated.")
-@click.option("--due", is_flag=True, help="Only marks whose grace is over: what the next sweep would take up.")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only marks of this status; may be repeated."
+)
+@click.option("--due", is_flag=True, help="Only marks whose grace is over: the next sweep takes them up.")
 @AS_OF
 @FORMAT
 @click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many marks the table lists.")
@@ -42,13 +44,13 @@ def marks(
     format_: str,
     most: int,
 ) -> None:
-    """List marks: what is to go, since when, by which policy, when it is due, and what became of it."""
+    """List marks: what is going to be deleted, since when, by which policy, when it is due, and what became of it."""
     if due and statuses not in ((), ("MARKED",)):
-        raise click.UsageError("Only MARKED marks are due: --due goes without another --status.")
+        raise click.UsageError("Only MARKED marks are due: give --due without another --status.")
     if as_of and not due:
-        raise click.UsageError("--as-of says when marks are to be due: it goes with --due.")
+        raise click.UsageError("--as-of says when marks are due: it goes with --due.")
     due_by = instant(as_of) if due else None
-    with ledger_to_read(find_settings()) as ledger:
+    with ledger_to_read(find_environment()) as ledger:
         found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
         if format_ == "json":
             print_rows(row for table in found for row in table.to_pylist())
@@ -93,27 +95,29 @@ def _chosen(
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[DATASET TRANSACTION...]")
-@click.option("--dataset", metavar="NAME", help="Take back every mark of a dataset.")
-@click.option("--policy", metavar="NAME", help="Take back every mark of a policy; with --dataset those that it has there.")
+@click.option("--dataset", metavar="NAME", help="Take back every mark of this dataset.")
+@click.option(
+    "--policy", metavar="NAME", help="Take back every mark of this policy; with --dataset, only those in that dataset."
+)
 @REASON
 @ACTOR
 @FORMAT
 def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reason: str, actor: str, format_: str) -> None:
-    """Take marks back: of TRANSACTIONs of a DATASET (all of them or none), or all of a dataset or policy.
+    """Take marks back: those of TRANSACTIONs of a DATASET (all of them or none), or all of a dataset or policy.
 
-    What is being swept or was swept can't be taken back.
+    The mark of what is being swept or was swept can't be taken back.
     """
     if bool(names) == bool(dataset or policy):
-        raise click.UsageError("Say whose marks: DATASET TRANSACTION..., or --dataset NAME, --policy NAME or both.")
+        raise click.UsageError("Say which marks: DATASET TRANSACTION..., or --dataset NAME, --policy NAME or both.")
     if len(names) == 1:
-        raise click.UsageError(f"Name transactions of {names[0]}, or take all of it back by --dataset {names[0]}.")
-    with ledger_to_change(find_settings()) as ledger:
-        if names:
-            done = ledger.unmark.transactions(names[0], names[1:], actor, reason)
-        else:
-            done = ledger.unmark.all_of(actor, reason, dataset, policy)
+        raise click.UsageError(f"Name transactions of {names[0]}, or take all its marks back by --dataset {names[0]}.")
+    from retention_assets.operations.marks import UnmarkRequest, unmark
+
+    dataset = names[0] if names else dataset
+    request = UnmarkRequest(actor=actor, reason=reason, dataset=dataset, transactions=names[1:], policy=policy)
+    done = unmark(request, find_environment())
     if format_ == "json":
-        print_json(vars(done))
+        print_json(done.as_dict())
         return
     click.echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
     if done.sweeping or done.swept:

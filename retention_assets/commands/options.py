@@ -1,4 +1,4 @@
-"""What one may type: the options that several commands have, and the types of their values.
+"""The options that several commands have, and the types of their values.
 
 Belongs here: click options and parameter types. Does not belong here: what a command does with a value.
 """
@@ -54,28 +54,15 @@ class DurationParam(click.ParamType["Duration"]):
 
 
 class NonEmptyText(click.ParamType[str]):
-    """Words for the record: it keeps them for ever, so they have to say something."""
+    """A text that is not empty."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The words without the space around them."""
+        """The text without the space around it."""
         text = str(value).strip()
         if not text:
-            self.fail("is empty; the record keeps who did what, and why", param, ctx)
-        return text
-
-
-class PersonName(NonEmptyText):
-    """Who does it; nobody takes a name that is the system's."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name without the space around it."""
-        text = super().convert(value, param, ctx)
-        if text.startswith("::"):
-            self.fail(f"'{text}' begins with ::, as only the system's names do", param, ctx)
+            self.fail("is empty", param, ctx)
         return text
 
 
@@ -83,25 +70,28 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise click.UsageError("This machine does not know who you are. Say it: --actor NAME.") from None
+        raise click.UsageError("This machine does not know who you are. Say it with --actor NAME.") from None
 
 
 FORMAT = click.option(
-    "--format", "format_", type=click.Choice(["json", "table"]), default="table", help="How the result is printed."
+    "--format", "format_", type=click.Choice(["json", "table"]), default="table", help="Print a table, or JSON."
 )
 LOG = click.option(
-    "--log", "log_path", type=click.Path(path_type=Path), help="A log in the exchange format: a file or a folder."
+    "--log",
+    "log_path",
+    type=click.Path(path_type=Path),
+    help="Read this log, a file or folder in the exchange format, instead of the stores.",
 )
 POLICIES = click.option(
     "--policies",
     "policy_paths",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A policy file or folder; may be repeated.",
+    help="Use this policy file or folder instead of those of the settings; may be repeated.",
 )
-AS_OF = click.option("--as-of", type=InstantParam(), help="The instant at which to judge; the present when left out.")
+AS_OF = click.option("--as-of", type=InstantParam(), help="Judge as of this instant; the present when left out.")
 ACTOR = click.option(
-    "--actor", type=PersonName(), default=_user, envvar="RETENTION_ACTOR",
-    show_default="RETENTION_ACTOR, or the machine's user", help="Who does it: the record keeps it.",
+    "--actor", default=_user, envvar="RETENTION_ACTOR",
+    show_default="RETENTION_ACTOR, or the machine's user", help="Who does this: the record keeps it.",
 )  # fmt: skip
-REASON = click.option("--reason", type=NonEmptyText(), required=True, help="Why it is done: the record keeps it.")
+REASON = click.option("--reason", required=True, help="Why: the record keeps it.")

@@ -1,6 +1,6 @@
-"""What commands print: results to stdout, words about the work to stderr.
+"""What commands print: results to stdout, notes about the work to stderr.
 
-Belongs here: the few ways to print. How a table looks is render/terminal.py's.
+Belongs here: the few ways to print. How a table looks is said in render/.
 """
 
 import json
@@ -47,13 +47,13 @@ def print_tables(tables: Iterable["Table"]) -> None:
 
 
 def say(words: str) -> None:
-    """Words about the work."""
+    """A note about the work."""
     click.echo(words, err=True)
 
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Say on a terminal what is being done; stay silent elsewhere."""
+    """Show on a terminal what is being done; elsewhere nothing."""
     if not sys.stderr.isatty():
         yield
         return
@@ -68,7 +68,7 @@ def _compact(value: object) -> str:
 
 
 def _plain(value: object) -> str:
-    """Instants in their one text form; durations and what else there is as they are written."""
+    """Instants in their one text form; durations and everything else as they are written."""
     from datetime import datetime
 
     from retention_assets.policy.durations import text_of

@@ -1,34 +1,19 @@
 """The commands about the policy book: which policies are in force, how they differ from the files, and every version.
 
-Belongs here: `policies` and what stands below it. What loading decides is the book's own (policy/book.py,
-ledger/policy_book.py).
+Belongs here: `policies` with what stands below it. What loading decides is the book's own (policy/book.py).
 """
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING
 
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import (
-    find_settings,
-    ledger_to_change,
-    ledger_to_read,
-    ledger_to_write,
-    policies_if_any,
-    policies_of,
-)
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.commands.sources import find_environment, ledger_to_read, policies_if_any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from retention_assets.ledger.policy_book import Orphaned
-    from retention_assets.policy.book import BookDecision, Loaded, Stored
-    from retention_assets.policy.datahub import AspectEntry
-    from retention_assets.policy.language import Policies
-    from retention_assets.policy.model import Policy
-    from retention_assets.settings.model import Settings
+    from retention_assets.operations.policy_book import EntryResult
 
 
 @click.group(invoke_without_command=True)
@@ -38,52 +23,21 @@ def policies(context: click.Context, format_: str) -> None:
     """Show the policy book: each entry, who wrote it, how it differs from the files, and the marks that changes orphaned."""
     if context.invoked_subcommand is not None:
         return
-    settings = find_settings()
-    files = policies_if_any(settings)
-    with ledger_to_read(settings) as ledger:
-        stored = ledger.book.newest() if ledger else []
-        orphaned = ledger.book.orphaned() if ledger else []
-    # Without a book there is nothing that files could have drifted from.
-    rows = _rows(stored, _compared(stored, files, settings), orphaned) if ledger else []
-    if format_ == "json":
-        print_json({"entries": rows, "orphaned": [vars(one) for one in orphaned]})
-        return
+    from retention_assets.operations.policy_book import book_rows, compare_with_files
     from retention_assets.render.terminal import book_tables
 
-    print_tables(book_tables(rows, orphaned))
-
-
-def _compared(stored: "Sequence[Stored]", files: "Policies | None", settings: "Settings") -> "dict[str, BookDecision]":
-    """What loading the files now would do with each entry."""
-    from retention_assets.policy.book import compare
-
-    if files is None:
-        return {}
-    overwrite = settings.overwrite_user_policies
-    return {decision.name: decision for decision in compare(stored, _loaded(files), overwrite, _aspect_stores(settings))}
-
-
-def _rows(
-    stored: "Sequence[Stored]", decisions: "dict[str, BookDecision]", orphaned: "Sequence[Orphaned]"
-) -> list[dict[str, Any]]:
-    counts: dict[str, int] = {}
-    for one in orphaned:
-        counts[one.policy] = counts.get(one.policy, 0) + one.marks
-    rows = [
-        {
-            **{name: getattr(entry, name) for name in ("name", "version", "written_by", "written_at", "system", "revoked")},
-            **_drift(decisions.get(entry.name)),
-            "orphaned_marks": counts.get(entry.name, 0),
-        }
-        for entry in stored
-    ]
-    new = [name for name, decision in decisions.items() if decision.stored is None]
-    nobody = dict.fromkeys(("version", "written_by", "written_at", "system", "revoked"))
-    return rows + [{"name": name, **nobody, **_drift(decisions[name]), "orphaned_marks": counts.get(name, 0)} for name in new]
-
-
-def _drift(decision: "BookDecision | None") -> dict[str, str | None]:
-    return {"files": decision.outcome.value if decision else None, "why": decision.reason if decision else None}
+    environment = find_environment()
+    files = policies_if_any(environment.settings)
+    with ledger_to_read(environment) as ledger:
+        stored = ledger.book.newest() if ledger else []
+        orphaned = ledger.book.orphaned() if ledger else []
+    # Without a book there is nothing that files could differ from.
+    decisions = compare_with_files(stored, files, environment.settings) if ledger and files else []
+    rows = book_rows(stored, decisions, orphaned)
+    if format_ == "json":
+        print_json({"entries": rows, "orphaned": [vars(one) for one in orphaned]})
+    else:
+        print_tables(book_tables(rows, orphaned))
 
 
 @policies.command()
@@ -91,13 +45,12 @@ def _drift(decision: "BookDecision | None") -> dict[str, str | None]:
 @FORMAT
 def show(name: str, format_: str) -> None:
     """Show every version of the entry NAME, oldest first."""
-    import json
+    from retention_assets.operations.policy_book import unknown_entry
 
-    with ledger_to_change(find_settings()) as ledger:
+    with find_environment().existing_ledger() as ledger:
         versions = ledger.book.versions(name)
-        known = [] if versions else [entry.name for entry in ledger.book.newest()]
-    if not versions:
-        raise _unknown(name, "the policy book", known)
+        if not versions:
+            raise unknown_entry(name, "the policy book", [entry.name for entry in ledger.book.newest()])
     rows = [
         {**vars(version), "content": json.loads(version.content), "sentence": _sentence(name, version.content)}
         for version in versions
@@ -123,33 +76,25 @@ def _sentence(name: str, content: str) -> str | None:
 
 
 @policies.command()
-@click.option("--overwrite-user-policies", is_flag=True, help="What the files say replaces also what people wrote.")
+@click.option("--overwrite-user-policies", is_flag=True, help="Let the files replace also what people wrote.")
 @ACTOR
 @FORMAT
 def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
-    """Load the policy files of the settings into the book, and say what was done with each entry.
+    """Load the policy files of the settings into the book, and show what was done with each entry.
 
-    What a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
+    An entry that a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
     """
-    settings = find_settings()
-    loaded = _loaded(policies_of((), settings))
-    overwrite = overwrite_user_policies or settings.overwrite_user_policies
-    with ledger_to_write(settings) as ledger:
-        decisions = ledger.book.load(loaded, actor, overwrite, _aspect_stores(settings))
+    from retention_assets.operations.policy_book import LoadRequest, load_policy_files
+    from retention_assets.render.terminal import load_table
+
+    request = LoadRequest(actor=actor, overwrite_user_policies=overwrite_user_policies)
+    loaded = load_policy_files(request, find_environment())
     if format_ == "json":
-        print_json([_decision(decision) for decision in decisions])
+        print_json(loaded.as_list())
     else:
-        from retention_assets.render.terminal import load_table
-
-        print_tables([load_table(decisions)])
-    for decision in decisions:
-        if decision.warning:
-            say(decision.warning)
-
-
-def _decision(decision: "BookDecision") -> dict[str, Any]:
-    touched = [scope.model_dump(mode="json", by_alias=True, exclude_defaults=True) for scope in decision.touched]
-    return {"name": decision.name, "outcome": decision.outcome.value, "reason": decision.reason, "touched": touched}
+        print_tables([load_table(loaded.decisions)])
+    for warning in loaded.warnings:
+        say(warning)
 
 
 @policies.command()
@@ -158,14 +103,12 @@ def _decision(decision: "BookDecision") -> dict[str, Any]:
 @ACTOR
 @FORMAT
 def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
-    """Take what the files say of NAME into the book, as a person's decision; this ends a drift."""
-    settings = find_settings()
-    files = policies_of((), settings)
-    items = {item.name: item for item in _items(files)}
-    if name not in items:
-        raise _unknown(name, "the policy files", list(items))
-    with ledger_to_write(settings) as ledger:
-        _print_written(ledger.book.write(items[name], actor, reason), "is in force", format_)
+    """Take what the files say of the entry NAME into the book, as a person's decision; this ends a drift."""
+    from retention_assets.operations.policy_book import overwrite_policy
+    from retention_assets.operations.request import NamedRequest
+
+    entry = overwrite_policy(NamedRequest(actor=actor, reason=reason, name=name), find_environment())
+    _print_entry(entry, "is in force", format_)
 
 
 @policies.command()
@@ -174,38 +117,18 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
 @ACTOR
 @FORMAT
 def revoke(name: str, reason: str, actor: str, format_: str) -> None:
-    """Put the entry NAME out of force. The marks that it made stay; `retention unmark --policy NAME` takes them back."""
-    with ledger_to_change(find_settings()) as ledger:
-        written = ledger.book.revoke(name, actor, reason)
-        orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == name)
-    _print_written(written, "is revoked", format_)
-    if orphaned:
-        say(f"{orphaned:,} open marks of it stay. `retention unmark --policy {name}` takes them back.")
+    """Put the entry NAME out of force. Its marks stay; `retention unmark --policy NAME` takes them back."""
+    from retention_assets.operations.policy_book import revoke_policy
+    from retention_assets.operations.request import NamedRequest
+
+    entry = revoke_policy(NamedRequest(actor=actor, reason=reason, name=name), find_environment())
+    _print_entry(entry, "is revoked", format_)
+    if entry.orphaned_marks:
+        say(f"{entry.orphaned_marks:,} open marks of it stay. `retention unmark --policy {name}` takes them back.")
 
 
-def _print_written(written: "Stored", what: str, format_: str) -> None:
+def _print_entry(entry: "EntryResult", what: str, format_: str) -> None:
     if format_ == "json":
-        import json
-
-        print_json({**vars(written), "content": json.loads(written.content)})
+        print_json(entry.as_dict())
     else:
-        click.echo(f"{written.name} {what}: version {written.version}, by {written.written_by}.")
-
-
-def _loaded(files: "Policies") -> "list[Loaded]":
-    from retention_assets.policy.book import as_loaded
-
-    return [as_loaded(item) for item in _items(files)]
-
-
-def _items(files: "Policies") -> "list[Policy | AspectEntry]":
-    return [*files.policies, *files.entries]
-
-
-def _aspect_stores(settings: "Settings") -> list[str]:
-    return [store.name for store in settings.stores if store.kind == "aspects"]
-
-
-def _unknown(name: str, where: str, known: list[str]) -> BadInput:
-    guess = nearest(name, known)
-    return BadInput(Problem(f"'{name}' is not in {where}", remedy=f"Did you mean {guess}?" if guess else None))
+        click.echo(f"{entry.written.name} {what}: version {entry.written.version}, by {entry.written.written_by}.")

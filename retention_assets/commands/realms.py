@@ -1,25 +1,25 @@
 """The command about realms.
 
-Belongs here: `realm`. What a PURGING realm does to marks is an evaluation's.
+Belongs here: `realm`, and asking before one is purged. What a PURGING realm does to marks is an evaluation's.
 """
 
 import sys
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, DurationParam, NonEmptyText
+from retention_assets.commands.options import ACTOR, FORMAT, DurationParam
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import find_settings, ledger_to_read, ledger_to_write
+from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="What it is to become.")
-@click.option("--grace", type=DurationParam(), help="The grace of the marks that purging it makes; none unless set.")
-@click.option("--reason", type=NonEmptyText(), help="Why it is done: the record keeps it.")
-@click.option("--yes", is_flag=True, help="Purge without being asked.")
+@click.option("--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="The status that the realm gets.")
+@click.option("--grace", type=DurationParam(), help="The grace of the marks that purging makes; none unless set.")
+@click.option("--reason", help="Why: the record keeps it.")
+@click.option("--yes", is_flag=True, help="Purge without asking first.")
 @ACTOR
 @FORMAT
 def realm(
@@ -38,45 +38,34 @@ def realm(
     if name is None or reason is None:
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
     if yes and status != "PURGING":
-        raise click.UsageError("--yes answers what is asked before a realm is purged: it goes with --status PURGING.")
-    settings = find_settings()
-    if status == "PURGING":
-        with ledger_to_read(settings) as known:
-            set_before = known.realms.of(name).grace if known else Duration()
-        _ask(name, set_before if grace is None else grace, yes)
-    with ledger_to_write(settings) as ledger:
-        changed = ledger.realms.change(name, status, actor, reason, grace)
+        raise click.UsageError("--yes confirms that a realm is purged: it goes with --status PURGING.")
+    from retention_assets.operations.realms import RealmRequest, change_realm, purge_warning
+
+    environment = find_environment()
+    if status == "PURGING" and (yes or sys.stdin.isatty()):
+        say(purge_warning(name, grace, environment))
+        if not yes and not click.confirm(f"Purge {name}?", err=True):
+            raise Refused("Nothing was changed.")
+        yes = True
+    request = RealmRequest(actor=actor, reason=reason, name=name, status=status, grace=grace, confirmed=yes)
+    changed = change_realm(request, environment)
     if format_ == "json":
-        print_json(vars(changed))
+        print_json(changed.as_dict())
     else:
         click.echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
 
 
-def _ask(name: str, grace: Duration, yes: bool) -> None:
-    """Purging takes what no policy selects, so nobody does it in passing."""
-    say(
-        f"Purging {name}: the next evaluation marks everything of it, whatever the policies say; holds still stop it. The marks"
-        f" are due {f'{grace.words()} later' if grace else 'at once'}."
-    )
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Refused("Nothing was changed. To purge a realm from a program, say --yes.")
-    if not click.confirm(f"Purge {name}?", err=True):
-        raise Refused("Nothing was changed.")
-
-
 def _show(name: str | None, format_: str) -> None:
-    with ledger_to_read(find_settings()) as ledger:
-        if name is not None:
-            from retention_assets.ledger.realms import INITIAL, Realm
-
-            found = [ledger.realms.of(name) if ledger else Realm(name, INITIAL, Duration())]
-        else:
-            found = list(ledger.realms.all().values()) if ledger else []
-    if format_ == "json":
-        print_json([vars(one) for one in found] if name is None else vars(found[0]))
-        return
+    from retention_assets.ledger.realms import INITIAL, Realm
     from retention_assets.render.terminal import realm_table
 
-    print_tables([realm_table(found)])
+    with ledger_to_read(find_environment()) as ledger:
+        if name is None:
+            found = list(ledger.realms.all().values()) if ledger else []
+        else:
+            found = [ledger.realms.of(name) if ledger else Realm(name, INITIAL, Duration())]
+    if format_ == "json":
+        rows = [one.as_dict() for one in found]
+        print_json(rows if name is None else rows[0])
+    else:
+        print_tables([realm_table(found)])

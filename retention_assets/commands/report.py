@@ -1,6 +1,6 @@
-"""The command that tells what a day was to delete, and what became of it.
+"""The command about what was due for deletion on a day, and what became of it.
 
-Belongs here: `report`: which days are meant, and what to say where none has a report.
+Belongs here: `report`: which days are meant, and what to print where none has a report.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import click
 from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT
 from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import find_settings, ledger_to_read
+from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class DayParam(click.ParamType[date]):
 @click.option("--to", "last", type=DayParam(), metavar="DATE", help="Add up the days up to this one.")
 @click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @FORMAT
-@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page there, too.")
+@click.option(
+    "--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write the report also as a page to this file."
+)
 @click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many datasets the table lists.")
 def report(
     day: date | None,
@@ -54,19 +56,19 @@ def report(
     page: Path | None,
     most: int,
 ) -> None:
-    """Tell what DATE was to delete and what became of it; the newest day that has a report when left out.
+    """Show what was due for deletion on DATE and what became of it. Without DATE, show the newest day that has a report.
 
-    To delete is what was due when the day began; what came due later is the next day's.
+    Due on a day is what was due when it began. What became due later belongs to the next day.
     """
     if day and (first or last):
-        raise click.UsageError("DATE is one day, --from and --to are several: give one of both.")
+        raise click.UsageError("DATE is one day, --from and --to are several: give one or the other.")
     if first and last and last < first:
         raise click.UsageError(f"--to {last} is before --from {first}.")
     found, plots = None, list["Plot"]()
-    with ledger_to_read(find_settings()) as ledger:
+    with ledger_to_read(find_environment()) as ledger:
         days = ledger.reports.days() if ledger else []
         if day or first or last:
-            _needs(days, day or first, day or last)
+            _check_days(days, day or first, day or last)
         if ledger and days:
             found = _report(ledger, days, day, first, last, globs)
             # Plots are about all datasets, so they would not fit what is said of some.
@@ -97,16 +99,16 @@ def _write(text: str, file: Path) -> None:
     say(f"the page is in {file}")
 
 
-def _needs(days: Sequence[date], first: date | None, last: date | None) -> None:
-    """Who names days is told when none of them has a report: a sum of nothing would look like a day without work."""
+def _check_days(days: Sequence[date], first: date | None, last: date | None) -> None:
+    """Refuse days of which none has a report: a sum of nothing would look like a day without work."""
     if any((first is None or first <= day) and (last is None or day <= last) for day in days):
         return
     ends = (("from", first), ("to", last)) if first != last else (("of", first),)
     named = " ".join(f"{word} {day}" for word, day in ends if day)
-    raise Refused(f"There is no report {named}. {_that_have(days)}")
+    raise Refused(f"There is no report {named}. {_days_with_report(days)}")
 
 
-def _that_have(days: Sequence[date]) -> str:
+def _days_with_report(days: Sequence[date]) -> str:
     if not days:
         return "No day has one yet: the first sweep opens one."
     shown = ", ".join(map(str, days[:_SHOWN]))

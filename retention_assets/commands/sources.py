@@ -1,11 +1,7 @@
-"""What a command works on: the settings, the policies, the ledger, the present.
+"""What a command works on: the environment that the settings describe, its policies, its ledger, the present.
 
-Belongs here: finding them by what was typed and by the settings. Does not belong here: logs (logs.py), and what is done with
-any of it.
-
-Every command finds its ledger through the settings. One that only reads asks for `ledger_to_read`, which makes none where
-there is none; one that changes what must be there already for `ledger_to_change`; one that may be the first for
-`ledger_to_write`.
+Belongs here: finding them by what was typed and by the settings, and a note on stderr where one of them is missing.
+Does not belong here: logs (logs.py), and what is done with any of it.
 """
 
 from collections.abc import Iterator
@@ -15,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retention_assets.commands.output import say
-from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
+    from retention_assets.environment import Environment
     from retention_assets.evaluation.rules_in_force import RulesInForce
     from retention_assets.frames.log import Log
     from retention_assets.ledger import Ledger
@@ -31,6 +27,13 @@ def find_settings() -> "Settings":
     from retention_assets.settings.model import load_settings
 
     return load_settings()
+
+
+def find_environment() -> "Environment":
+    """What they describe: the ledger and the stores, to be opened."""
+    from retention_assets.environment import Environment
+
+    return Environment(find_settings())
 
 
 def instant(as_of: datetime | None) -> datetime:
@@ -50,7 +53,7 @@ def policies_of(paths: tuple[Path, ...], settings: "Settings") -> "Policies":
 
 
 def policies_if_any(settings: "Settings") -> "Policies | None":
-    """The policies of the settings; none, with a word about it, where there are no files at all."""
+    """The policies of the settings; none, with a note, where there are no files at all."""
     if any(path.exists() for path in settings.policies):
         return policies_of((), settings)
     say(f"no policy files at {', '.join(map(str, settings.policies))}")
@@ -78,37 +81,9 @@ def rules_of(policies: "Policies", log: "Log", settings: "Settings") -> "RulesIn
 
 
 @contextmanager
-def ledger_to_write(settings: "Settings") -> "Iterator[Ledger]":
-    """The ledger, made if there is none."""
-    from retention_assets.ledger import open_ledger
-
-    with open_ledger(settings.ledger) as ledger:
+def ledger_to_read(environment: "Environment") -> "Iterator[Ledger | None]":
+    """The ledger, or none, with a note: who only reads leaves no file behind."""
+    with environment.ledger_if_any() as ledger:
+        if ledger is None:
+            say(environment.no_ledger)
         yield ledger
-
-
-@contextmanager
-def ledger_to_change(settings: "Settings") -> "Iterator[Ledger]":
-    """The ledger that knows what is to be changed; refused where there is none."""
-    from retention_assets.ledger import ledger_is_there
-
-    if not ledger_is_there(settings.ledger):
-        raise Refused(_nothing_at(settings))
-    with ledger_to_write(settings) as ledger:
-        yield ledger
-
-
-@contextmanager
-def ledger_to_read(settings: "Settings") -> "Iterator[Ledger | None]":
-    """The ledger, or none, with a word about it: who only looks leaves no file behind."""
-    from retention_assets.ledger import ledger_is_there
-
-    if ledger_is_there(settings.ledger):
-        with ledger_to_write(settings) as ledger:
-            yield ledger
-    else:
-        say(_nothing_at(settings))
-        yield None
-
-
-def _nothing_at(settings: "Settings") -> str:
-    return f"no ledger yet at {settings.ledger}; nothing is marked"

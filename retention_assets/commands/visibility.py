@@ -1,6 +1,6 @@
 """The commands about what of a history may be read: raising the visibility mark, and reading at an instant.
 
-Belongs here: `advance` and `as-of`. What a branch's readers see at an instant is readers.py's.
+Belongs here: `advance` and `as-of`. What the readers of a branch see at an instant is said by evaluation/reader_view.py.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.logs import one_dataset, read_log_of
+from retention_assets.commands.logs import read_one
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
-from retention_assets.commands.output import print_json, print_tables, say
-from retention_assets.commands.sources import find_settings, instant, ledger_to_read, ledger_to_write
+from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.policy.durations import Duration, text_of
 
@@ -33,25 +33,22 @@ if TYPE_CHECKING:
 @ACTOR
 @FORMAT
 def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: datetime | None, actor: str, format_: str) -> None:
-    """Raise the visibility mark of DATASET: the time before which its history is not to be read.
+    """Raise the visibility mark of DATASET: the time before which its history must not be read.
 
-    It is raised to as_of less the retention, but never past the newest transaction: a fast clock can't hide what is current.
-    It only rises; a lower value changes nothing.
+    The mark is raised to as_of less the retention, but never past the newest transaction, so that a fast clock can't hide what
+    is current. It is never lowered.
     """
-    from retention_assets.operations.input import newest_close
+    from retention_assets.operations.visibility import AdvanceRequest, advance_visibility
 
-    settings = find_settings()
-    rows = one_dataset(read_log_of(log_path, settings, dataset), dataset).transactions
-    with ledger_to_write(settings) as ledger:
-        before = ledger.visibility.of(dataset)
-        holds = ledger.visibility.advance(dataset, instant(as_of), retention, newest_close(rows, dataset), actor)
-    raised = holds != before
+    request = AdvanceRequest(actor=actor, dataset=dataset, retention=retention, as_of=instant(as_of), log=log_path)
+    with progress(f"reading {dataset}"):
+        found = advance_visibility(request, find_environment())
     if format_ == "json":
-        print_json({"dataset": dataset, "visible_from": holds, "before": before, "raised": raised})
+        print_json(found.as_dict())
         return
-    click.echo(f"The history of {dataset} is readable from {text_of(holds)} on.")
-    if not raised:
-        click.echo("It was so before: a visibility mark only rises, and this would not have raised it.")
+    click.echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
+    if not found.raised:
+        click.echo("Nothing was changed: a visibility mark is never lowered.")
 
 
 @click.command("as-of")
@@ -63,17 +60,17 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
 def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None, format_: str) -> None:
     """Show what a reader of DATASET sees at the instant T: on each live branch, the view that was current then.
 
-    A view is made of the transactions that the branch holds today and that were committed by T. What was swept since is
-    flagged. Before the visibility mark nothing is shown, save where the view is the current one, which is always visible.
+    A view consists of the transactions that the branch holds today and that were committed by T. What was swept since is
+    flagged. Before the visibility mark only a view that is still current is shown.
     """
     from retention_assets.evaluation.reader_view import views_at
 
-    settings = find_settings()
-    rows = one_dataset(read_log_of(log_path, settings, dataset), dataset).transactions
+    environment = find_environment()
+    rows = read_one(log_path, environment, dataset).transactions
     seen = views_at(rows, at, branch)
     if branch is not None and not seen:
         raise _unknown(branch, dataset, rows)
-    with ledger_to_read(settings) as ledger:
+    with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
         swept = _swept(ledger, dataset)
     _refuse_hidden(dataset, at, visible_from, seen)

@@ -1,48 +1,115 @@
-"""Acts on the ledger as jobs, for people who look at Dagster and have no shell: the same acts as the commands of those names.
+"""Operations as jobs, for people who look at Dagster and have no shell.
 
-Belongs here: what is asked in the launchpad, and what the run shows of the result. Each act is in the record with the actor and
-the reason that were given, or is refused with the sentence that the command would print.
-Does not belong here: the acts themselves (ledger), and how one becomes a job (operation_forms.py).
+Belongs here: how an operation becomes a job of one step, the form that the launchpad shows, and what the run shows of the
+result. What can't be done ends as a failed run, with the sentence that the command would print.
+Does not belong here: the operations themselves (operations), and when one runs by itself (automation/schedules.py).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import dagster as dg
 from pydantic import Field
 
 from retention_assets.clock import now
-from retention_assets.dagster.housekeeping_job import housekeeping
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operation_forms import (
-    OperationContext,
-    OperationForm,
-    OperationJob,
-    ReasonForm,
-    duration_of,
-    instant_of,
-    operation_job,
-)
 from retention_assets.dagster.run_config import JudgingConfig
-from retention_assets.dagster.step import Metadata
-from retention_assets.datasets import DatasetFilter, by_store, store_of
-from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.evaluation.rules_in_force import items_of
-from retention_assets.frames.soundness import sound_log
-from retention_assets.operations.input import hold_of, newest_close, unknown_stores
+from retention_assets.dagster.step import Metadata, resources_in
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.operations import holds, marks, policy_book, realms, sweep_preview, visibility
+from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
+from retention_assets.operations.request import NamedRequest
 from retention_assets.pipeline.stage import write_text
-from retention_assets.policy.book import Stored
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.language import load_policies
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy.durations import (
+    EXPECTED_DURATION,
+    EXPECTED_INSTANT,
+    Duration,
+    parse_duration,
+    parse_instant,
+    text_of,
+)
 from retention_assets.policy.sentences import hold_sentence
-from retention_assets.stores.protocol import call_store
-from retention_assets.sweep.dry_run import DryRun, dry_run
+from retention_assets.sweep.dry_run import DryRun
 
+V = TypeVar("V")
 _MOST_SHOWN = 1000
-_COLUMNS = ("dataset", "transaction", "would", "bytes", "why")
+
+
+class OperationForm(dg.Config):
+    """What every operation asks for."""
+
+    actor: str = Field(default="", description="Who does it: the record keeps it. Left out, it is the run.")
+
+
+class ReasonForm(OperationForm):
+    """What an operation asks for that changes something."""
+
+    reason: str = Field(description="Why it is done: the record keeps it.")
+
+
+@dataclass(frozen=True)
+class OperationContext:
+    """What an operation works on, and where its run is. `actor` is who filled in the form, or the run."""
+
+    actor: str
+    run_id: str
+    log: dg.DagsterLogManager
+    environment: Environment
+    warehouse: Warehouse
+    names: Names
+
+
+F = TypeVar("F", bound=dg.Config)
+
+
+@dataclass(frozen=True)
+class OperationJob(Generic[F]):
+    """An operation with its form, before an environment has given its job a name."""
+
+    form: type[F]
+    run: Callable[[OperationContext, F], Metadata]
+
+    def job(self, names: Names) -> dg.JobDefinition:
+        """The job of an environment: called like the function, with its docstring; its form is the run's configuration."""
+        op = self._op(names)
+
+        @dg.graph(name=names.of(self.run.__name__), description=self.run.__doc__)
+        def graph() -> None:
+            op()
+
+        flat = dg.ConfigMapping(lambda form: {"ops": {op.name: {"config": form}}}, self.form.to_config_schema(), False)
+        return graph.to_job(config=flat, executor_def=dg.in_process_executor)
+
+    def _op(self, names: Names) -> dg.OpDefinition:
+        @dg.op(
+            name=names.of(f"{self.run.__name__}_act"),
+            config_schema=self.form.to_config_schema().config_type,
+            out=dg.Out(dg.Nothing),
+            required_resource_keys={names.resources},
+        )
+        def op(context: dg.OpExecutionContext) -> None:
+            form, resources = self.form(**context.op_config), resources_in(context.resources, names)
+            typed = form.actor if isinstance(form, OperationForm) else ""
+            actor = typed.strip() or f"run {context.run_id}"
+            works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
+            try:
+                context.add_output_metadata(dict(self.run(works_on, form)))
+            except (Refused, BadInput) as fault:
+                raise dg.Failure(str(fault), allow_retries=False) from None
+
+        return op
+
+
+def operation_job(form: type[F]) -> Callable[[Callable[[OperationContext, F], Metadata]], OperationJob[F]]:
+    """Make a job of a function that runs an operation, by the form that is filled in for it."""
+    return lambda run: OperationJob(form, run)
 
 
 class UnmarkForm(ReasonForm):
@@ -54,21 +121,19 @@ class UnmarkForm(ReasonForm):
 
 
 @operation_job(UnmarkForm)
-def unmark(doing: OperationContext, form: UnmarkForm) -> Metadata:
+def unmark(context: OperationContext, form: UnmarkForm) -> Metadata:
     """Take marks back: of transactions of a dataset, or all of a dataset, of a policy, or of a policy in a dataset.
 
     What is being swept or was swept can't be taken back.
     """
-    if form.transactions and (form.policy or not form.dataset):
-        raise BadInput(
-            Problem("are named by their dataset", key="transactions", expected="a dataset and no policy beside them")
-        )
-    with doing.retention.ledger() as ledger:
-        if form.transactions:
-            done = ledger.unmark.transactions(form.dataset, form.transactions, doing.actor, form.reason)
-        else:
-            done = ledger.unmark.all_of(doing.actor, form.reason, form.dataset or None, form.policy or None)
-    return vars(done)
+    request = marks.UnmarkRequest(
+        actor=context.actor,
+        reason=form.reason,
+        dataset=form.dataset or None,
+        transactions=tuple(form.transactions),
+        policy=form.policy or None,
+    )
+    return marks.unmark(request, context.environment).as_dict()
 
 
 class HoldForm(ReasonForm):
@@ -82,16 +147,22 @@ class HoldForm(ReasonForm):
 
 
 @operation_job(HoldForm)
-def hold(doing: OperationContext, form: HoldForm) -> Metadata:
+def hold(context: OperationContext, form: HoldForm) -> Metadata:
     """Place a hold: nothing that it holds is marked or swept, by any policy, until it ends or is released."""
-    until = instant_of(form.until, "until") if form.until else None
-    owner = form.owner.strip() or doing.actor
-    placed = hold_of(form.name, form.datasets, form.transactions, form.reason, owner, until, now())
-    for words in unknown_stores(placed, [store.name for store in doing.retention.settings.stores]):
-        doing.log.warning(words)
-    with doing.retention.ledger() as ledger:
-        ledger.holds.place(placed, doing.actor)
-    return {"name": placed.name, "holds": hold_sentence(placed)}
+    request = holds.HoldRequest(
+        actor=context.actor,
+        reason=form.reason,
+        name=form.name,
+        datasets=tuple(form.datasets),
+        transactions=tuple(form.transactions),
+        owner=form.owner.strip() or None,
+        until=_instant(form.until, "until") if form.until else None,
+        at=now(),
+    )
+    placed = holds.place_hold(request, context.environment)
+    for warning in placed.warnings:
+        context.log.warning(warning)
+    return {"name": placed.hold.name, "holds": hold_sentence(placed.hold)}
 
 
 class NameForm(ReasonForm):
@@ -101,11 +172,14 @@ class NameForm(ReasonForm):
 
 
 @operation_job(NameForm)
-def release(doing: OperationContext, form: NameForm) -> Metadata:
+def release(context: OperationContext, form: NameForm) -> Metadata:
     """Release a hold. What it kept is judged by the policies alone from the next evaluation on."""
-    with doing.retention.ledger() as ledger:
-        ledger.holds.release(form.name, doing.actor, form.reason)
-    return {"name": form.name, "released_by": doing.actor}
+    released = holds.release_hold(_named(context, form), context.environment)
+    return {"name": released.name, "released_by": released.released_by}
+
+
+def _named(context: OperationContext, form: NameForm) -> NamedRequest:
+    return NamedRequest(actor=context.actor, reason=form.reason, name=form.name)
 
 
 class AdvanceForm(OperationForm):
@@ -117,31 +191,19 @@ class AdvanceForm(OperationForm):
 
 
 @operation_job(AdvanceForm)
-def advance_visibility(doing: OperationContext, form: AdvanceForm) -> Metadata:
+def advance_visibility(context: OperationContext, form: AdvanceForm) -> Metadata:
     """Raise the visibility mark of a dataset: the time before which its history is not to be read.
 
     It is raised to as_of less the retention, but never past the newest transaction, and it only rises.
     """
-    as_of = instant_of(form.as_of, "as_of") if form.as_of else now()
-    retention = duration_of(form.retention, "retention")
-    newest = _newest_close(doing, form.dataset)
-    with doing.retention.ledger() as ledger:
-        before = ledger.visibility.of(form.dataset)
-        after = ledger.visibility.advance(form.dataset, as_of, retention, newest, doing.actor)
-    return {"dataset": form.dataset, "visible_from": text_of(after), "raised": after != before}
-
-
-def _newest_close(doing: OperationContext, dataset: str) -> datetime:
-    """When the newest transaction that readers can see was committed, by the store as it is now."""
-    name = store_of(dataset)
-    store = doing.retention.stores([name]).get(name)
-    if store is None:
-        raise BadInput(Problem(f"the settings have no store named {name}", key="dataset", value=f"'{dataset}'"))
-    log = sound_log(call_store(store, lambda: store.read([dataset])))
-    for row in log.datasets.to_pylist():
-        if row["fault"]:
-            raise Refused(f"{dataset} is refused: {row['fault']} (transaction {row['fault_transaction']}). Mend its log first.")
-    return newest_close(log.transactions, dataset)
+    request = visibility.AdvanceRequest(
+        actor=context.actor,
+        dataset=form.dataset,
+        retention=_duration(form.retention, "retention"),
+        as_of=_instant(form.as_of, "as_of") if form.as_of else now(),
+    )
+    found = visibility.advance_visibility(request, context.environment)
+    return {"dataset": found.dataset, "visible_from": text_of(found.visible_from), "raised": found.raised}
 
 
 class RealmStatus(Enum):
@@ -162,94 +224,134 @@ class RealmForm(ReasonForm):
 
 
 @operation_job(RealmForm)
-def change_realm(doing: OperationContext, form: RealmForm) -> Metadata:
+def change_realm(context: OperationContext, form: RealmForm) -> Metadata:
     """Change a realm. ACTIVE and INACTIVE ones are retained; PURGING marks everything of one, whatever the policies say."""
-    if form.status is RealmStatus.PURGING and not form.yes:
-        words = "whatever the policies say; holds still stop it. If that is meant, set `yes: true`."
-        raise Refused(f"Nothing was changed. Purging {form.name} marks everything of it, {words}")
-    grace = duration_of(form.grace, "grace") if form.grace else None
-    with doing.retention.ledger() as ledger:
-        realm = ledger.realms.change(form.name, form.status.value, doing.actor, form.reason, grace)
-    return {"name": realm.name, "status": realm.status, "grace": str(realm.grace)}
+    request = realms.RealmRequest(
+        actor=context.actor,
+        reason=form.reason,
+        name=form.name,
+        status=form.status.value,
+        grace=_duration(form.grace, "grace") if form.grace else None,
+        confirmed=form.yes,
+    )
+    return realms.change_realm(request, context.environment).as_dict()
 
 
 @operation_job(NameForm)
-def policy_overwrite(doing: OperationContext, form: NameForm) -> Metadata:
+def policy_overwrite(context: OperationContext, form: NameForm) -> Metadata:
     """Take what the files say of an entry into the policy book, as a person's decision; this ends a drift."""
-    settings = doing.retention.settings
-    items = {item.name: item for item in items_of(load_policies(settings.policies, {store.name for store in settings.stores}))}
-    if form.name not in items:
-        guess = nearest(form.name, list(items))
-        remedy = f"Did you mean {guess}?" if guess else None
-        raise BadInput(Problem(f"'{form.name}' is not in the policy files", key="name", remedy=remedy))
-    with doing.retention.ledger() as ledger:
-        return _version(ledger.book.write(items[form.name], doing.actor, form.reason))
+    return _version(policy_book.overwrite_policy(_named(context, form), context.environment))
 
 
 @operation_job(NameForm)
-def policy_revoke(doing: OperationContext, form: NameForm) -> Metadata:
+def policy_revoke(context: OperationContext, form: NameForm) -> Metadata:
     """Put an entry of the policy book out of force. The marks that it made stay, until they are taken back."""
-    with doing.retention.ledger() as ledger:
-        written = ledger.book.revoke(form.name, doing.actor, form.reason)
-        orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == form.name)
-    return {**_version(written), "orphaned_marks": orphaned}
+    revoked = policy_book.revoke_policy(_named(context, form), context.environment)
+    return {**_version(revoked), "orphaned_marks": revoked.orphaned_marks}
 
 
-def _version(written: Stored) -> Mapping[str, Any]:
-    return {"name": written.name, "version": written.version, "written_by": written.written_by, "revoked": written.revoked}
+def _version(entry: policy_book.EntryResult) -> dict[str, Any]:
+    return {name: getattr(entry.written, name) for name in ("name", "version", "written_by", "revoked")}
 
 
 @operation_job(JudgingConfig)
-def preview(doing: OperationContext, form: JudgingConfig) -> Metadata:
+def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     """Show what a sweep of the chosen datasets would delete and spare. Marks nothing, deletes nothing.
 
     It is the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
     """
-    settings, as_of = doing.retention.settings, form.instant()
-    with doing.retention.ledger() as ledger:
-        names = DatasetFilter(tuple(form.datasets)).select(ledger.marks.datasets_to_sweep(as_of))
-        stores = doing.retention.stores(by_store(names))
-        files = load_policies(settings.policies, {store.name for store in settings.stores})
-        found = dry_run(ledger, stores, settings, files, as_of, names)
-    place = f"{doing.warehouse.folder(doing.names.key('preview').to_user_string(), doing.run_id)}/preview.json"
-    write_text(json.dumps(_as_dict(found, as_of), ensure_ascii=False, indent=2), place)
-    for one in found.results:
-        if one.refused:
-            doing.log.warning(f"{one.dataset} would not be swept: {one.refused}")
+    request = sweep_preview.SweepPreviewRequest(as_of=form.instant(), datasets=tuple(form.datasets))
+    found = sweep_preview.preview_sweep(request, context.environment)
+    file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
+    write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
+    for warning in (*found.warnings, *([found.note] if found.note else [])):
+        context.log.warning(warning)
     return {
-        "as_of": text_of(as_of),
+        "as_of": text_of(found.as_of),
         "datasets": len(found.results),
-        "refused": sum(one.refused is not None for one in found.results),
+        "refused": len(found.refused),
         "would_delete": len(found.deleted),
         "would_free": sum(one.bytes or 0 for one in found.deleted),
         "would_spare": len(found.spared),
-        "file": dg.MetadataValue.path(place),
-        "transactions": _table(found),
+        "file": dg.MetadataValue.path(file),
+        "transactions": _transactions(found),
     }
 
 
-def _as_dict(found: DryRun, as_of: datetime) -> Mapping[str, Any]:
-    """The shape that `retention run --dry-run --format json` has."""
-    rows = {"deleted": [vars(one) for one in found.deleted], "spared": [vars(one) for one in found.spared]}
-    refused = {one.dataset: one.refused for one in found.results if one.refused}
-    return {"as_of": text_of(as_of), "dry_run": True, **rows, "refused": refused}
-
-
-def _table(found: DryRun) -> dg.MetadataValue:
+def _transactions(found: DryRun) -> dg.MetadataValue:
     """The first of what would go, and of what would be spared and why. All of it is in the file."""
-    rows = [(one.dataset, one.transaction, "delete", one.bytes or 0, "") for one in found.deleted[:_MOST_SHOWN]]
+    rows: list[Sequence[Any]] = [
+        (one.dataset, one.transaction, "delete", one.bytes or 0, "") for one in found.deleted[:_MOST_SHOWN]
+    ]
     rows += [(one.dataset, one.transaction, "spare", 0, one.why) for one in found.spared[:_MOST_SHOWN]]
-    columns = [dg.TableColumn(name, "int" if name == "bytes" else "string") for name in _COLUMNS]
-    records = [dg.TableRecord(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
-    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+    return _table({"dataset": "string", "transaction": "string", "would": "string", "bytes": "int", "why": "string"}, rows)
 
 
-ACTS: Sequence[OperationJob[Any]] = (
-    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview,
-    housekeeping,
+class HousekeepingForm(OperationForm):
+    """Which stores are meant, and as of when."""
+
+    stores: list[str] = Field(default=[], description="Only these; every one that expires rows by itself when left out.")
+    as_of: str = Field(default="", description="Looked ahead from this instant; the present when left out.")
+    dry_run: bool = Field(default=False, description="Change nothing; tell what would be put off.")
+
+
+@operation_job(HousekeepingForm)
+def housekeeping(context: OperationContext, form: HousekeepingForm) -> Metadata:
+    """Put off what a store would expire and must not yet: unfinished, held, or not archived though a policy asks for it.
+
+    How far ahead is looked, and for how long it is put off, the store's settings say (`ttl`). Then tell what expires tomorrow.
+    """
+    request = HousekeepingRequest(
+        actor=context.actor,
+        as_of=_instant(form.as_of, "as_of") if form.as_of else now(),
+        stores=tuple(form.stores),
+        holds=read_policies(context.environment.settings).holds,
+    )
+    found = (preview_housekeeping if form.dry_run else run_housekeeping)(request, context.environment)
+    if found.troubles:
+        raise Refused("\n".join(found.troubles))
+    tomorrow: list[Sequence[Any]] = [
+        (one.dataset, kind.type or "", kind.transactions, kind.unfinished, kind.unarchived)
+        for one in found.datasets
+        for kind in one.tomorrow
+    ]
+    columns = {"dataset": "string", "type": "string", "transactions": "int", "unfinished": "int", "not_archived": "int"}
+    return {
+        "as_of": text_of(found.as_of),
+        "datasets": len(found.datasets),
+        "postponed": sum(one.postponed for one in found.datasets),
+        "left_for_the_next_time": sum(one.left for one in found.datasets),
+        "expires_tomorrow": sum(kind.transactions for one in found.datasets for kind in one.tomorrow),
+        "tomorrow": _table(columns, tomorrow),
+    }
+
+
+def _table(columns: dict[str, str], rows: Sequence[Sequence[Any]]) -> dg.MetadataValue:
+    """A table as Dagster shows it: the type of each column by its name."""
+    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
+    return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(*column) for column in columns.items()]))
+
+
+def _duration(text: str, key: str) -> Duration:
+    return _parsed(text, key, parse_duration, EXPECTED_DURATION)
+
+
+def _instant(text: str, key: str) -> datetime:
+    return _parsed(text, key, parse_instant, EXPECTED_INSTANT)
+
+
+def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
+    try:
+        return parse(text.strip())
+    except ValueError as fault:
+        raise BadInput(Problem(str(fault), key=key, value=f"'{text}'", expected=expected)) from None
+
+
+JOBS: Sequence[OperationJob[Any]] = (
+    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview, housekeeping,
 )  # fmt: skip
 
 
 def operation_jobs(names: Names) -> list[dg.JobDefinition]:
     """All of them, as the jobs of an environment."""
-    return [one.job(names) for one in ACTS]
+    return [one.job(names) for one in JOBS]

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.evaluation.dataset_log import only_dataset
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Ints
 from retention_assets.frames.grouping import selects_dataset
@@ -94,10 +94,9 @@ class Explanation:
 
 def explain(log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime) -> Explanation:
     """Explain a transaction, or say why that cannot be done."""
-    described = _dataset(log, dataset)
+    one = only_dataset(log, dataset)
+    rows, described = one.transactions, dict(one.datasets["attributes"][0].as_py() or ())
     own = table_windows(described)
-    rows = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)).combine_chunks()
-    one = Log(rows, log.datasets)
     at = pc.index(rows["transaction"], transaction).as_py()
     if at < 0:
         known = rows["transaction"].to_pylist()[:100_000]
@@ -142,18 +141,6 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
             " branches, so it is spared."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
-
-
-def _dataset(log: Log, dataset: str) -> dict[str, str]:
-    """The attributes of a dataset that was read and is sound."""
-    at = pc.index(log.datasets["dataset"], dataset).as_py()
-    if at < 0:
-        guess = nearest(dataset, log.datasets["dataset"].to_pylist()[:100_000])
-        raise BadInput(Problem(f"dataset '{dataset}' is not in the log", remedy=f"Did you mean {guess}?" if guess else None))
-    row = log.datasets.slice(at, 1).to_pylist()[0]
-    if row["fault"]:
-        raise Refused(f"{dataset} is refused: {row['fault']} (transaction {row['fault_transaction']}). Mend its log first.")
-    return dict(row["attributes"] or ())
 
 
 def _holders(history: History, position: int) -> Ints:

@@ -35,6 +35,10 @@ class Realm:
     status: str
     grace: Duration
 
+    def as_dict(self) -> dict[str, str]:
+        """As `--format json` prints it."""
+        return {"name": self.name, "status": self.status, "grace": str(self.grace)}
+
 
 @dataclass(frozen=True)
 class Realms:

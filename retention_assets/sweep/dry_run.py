@@ -1,4 +1,4 @@
-"""A rehearsal: the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
+"""A dry run: the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
 
 Belongs here: putting the copy and the recording stores in place. What it finds is what a sweep would do at this moment.
 """
@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.copies import copy_open_marks
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
@@ -22,7 +24,7 @@ from retention_assets.sweep.engine import Sweeper
 
 @dataclass(frozen=True)
 class SparedMark:
-    """A mark that the door would spare, and why."""
+    """A mark that a sweep would spare, and why."""
 
     dataset: str
     transaction: str
@@ -33,23 +35,40 @@ class SparedMark:
 class DryRun:
     """What a sweep would do."""
 
-    results: tuple[SweepResult, ...]
-    deleted: tuple[RecordedDeletion, ...]
-    spared: tuple[SparedMark, ...]
+    as_of: datetime
+    results: tuple[SweepResult, ...] = ()
+    deleted: tuple[RecordedDeletion, ...] = ()
+    spared: tuple[SparedMark, ...] = ()
+    note: str | None = None
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The datasets that would not be swept, and why."""
+        return {one.dataset: one.refused for one in self.results if one.refused}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The same as sentences."""
+        return tuple(f"{dataset} would not be swept: {why}" for dataset, why in self.refused.items())
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        rows = {"deleted": [vars(one) for one in self.deleted], "spared": [vars(one) for one in self.spared]}
+        return {"as_of": text_of(self.as_of), "dry_run": True, **rows, "refused": self.refused}
 
 
 def dry_run(
     ledger: Ledger, stores: Mapping[str, Store], settings: Settings, files: Policies, as_of: datetime, datasets: Sequence[str]
 ) -> DryRun:
-    """Sweep as if. Neither the ledger nor a store is changed."""
+    """Sweep the copy. Neither the ledger nor a store is changed."""
     recording = {name: RecordingStore(store) for name, store in stores.items()}
     with (
-        tempfile.TemporaryDirectory(prefix="retention-rehearsal-") as folder,
+        tempfile.TemporaryDirectory(prefix="retention-dry-run-") as folder,
         open_ledger(f"sqlite:///{Path(folder) / 'ledger.db'}") as copy,
     ):
         copy_open_marks(ledger, copy, datasets)
-        sweeper = Sweeper(copy, recording, Rulebook(copy, settings, files, ()), as_of, "rehearsal", wait=lambda *_: None)
+        sweeper = Sweeper(copy, recording, Rulebook(copy, settings, files, ()), as_of, "dry run", wait=lambda *_: None)
         results = tuple(sweeper.run(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)
-    return DryRun(results, deleted, tuple(SparedMark(**row) for row in rows))
+    return DryRun(as_of, results, deleted, tuple(SparedMark(**row) for row in rows))

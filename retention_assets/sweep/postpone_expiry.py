@@ -1,14 +1,15 @@
-"""Housekeeping where a store expires rows by itself: what must not go yet is put off, and what goes tomorrow is told.
+"""Postponing expiry: what a store would expire by itself and must not yet gets a later time.
 
 Belongs here: which transactions must not expire (unfinished, not archived though a policy asks for it, held), until when they
-are put off, and the outlook on the next day.
-Does not belong here: giving times to what is swept (sweep), the statements (stores), showing the result (commands).
+are postponed, how many expire on the next day, and the only call of a store's `postpone`.
+Does not belong here: giving times to what is swept (execute.py), the statements (stores), showing the result (commands).
 
-What a sweep has given its time is never put off: it was judged, waited out its grace and was checked at the door. The dataset's
-lease is held meanwhile, so that no sweep begins on what is just being put off.
+What a sweep has given its time is never postponed: it was judged, waited out its grace and was checked again. The dataset's
+lease is held meanwhile, so that no sweep begins on what is just being postponed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
@@ -23,120 +24,149 @@ from retention_assets.stores.protocol import ExpiryCount, PostponingStore, Store
 from retention_assets.sweep.lease import hold_lease
 
 _DAY = timedelta(days=1)
-_MOST_SAID = 5
+_MOST_ERRORS = 5
 
 
 @dataclass(frozen=True)
 class PostponementResult:
-    """What housekeeping did for one dataset, or in a rehearsal would do."""
+    """What was postponed for one dataset, or would be."""
 
     # Of a store that could not be asked for its datasets, `store/*`.
     dataset: str
-    # What would expire by `within` was put off to `until`. Both are the present if nothing could be looked at.
+    # What would expire by `within` was postponed to `until`. Both are the present if nothing could be read.
     within: datetime
     until: datetime
     postponed: int = 0
-    # Changed while it was looked at, or could not be written: it is looked at again the next time.
+    # Changed meanwhile, or could not be written: the next time decides about it.
     left: int = 0
     errors: tuple[str, ...] = ()
-    # What expires on the next day, by type. After what was done; in a rehearsal as it is.
+    # What expires on the next day, by type: after what was done, or as it is where nothing was.
     tomorrow: tuple[ExpiryCount, ...] = ()
     # Why nothing was done, or not all of it.
     refused: str | None = None
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What a person has to look at: why nothing was done, and what could not be postponed."""
+        return tuple(f"{self.dataset}: {words}" for words in (self.refused, *self.errors) if words)
+
+
+@dataclass(frozen=True)
+class _Postponing:
+    """What becomes of what must not expire yet: it is written down, and the store is told."""
+
+    ledger: Ledger
+    actor: str
+
+    def lease(self, dataset: str) -> AbstractContextManager[object]:
+        """Nobody else may have the dataset meanwhile."""
+        return hold_lease(self.ledger, dataset, self.actor)
+
+    def postpone(self, store: PostponingStore, found: PostponementResult, targets: list[Target]) -> PostponementResult:
+        """The result so far, with what was done to these."""
+        names = [one.transaction for one in targets]
+        self.ledger.postponements.record(found.dataset, names, found.within, found.until, self.actor)
+        swept = store.postpone(found.dataset, targets, found.within, found.until)
+        done = sum(one.outcome is Outcome.EXPIRING for one in swept)
+        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome is Outcome.FAILED]
+        return replace(
+            found,
+            postponed=found.postponed + done,
+            left=found.left + len(swept) - done,
+            errors=(*found.errors, *errors)[:_MOST_ERRORS],
+        )
+
+
+class _Counting:
+    """The same for a dry run: it is counted. Takes no lease and writes nothing."""
+
+    def lease(self, _: str) -> AbstractContextManager[object]:
+        """None."""
+        return nullcontext()
+
+    def postpone(self, _: PostponingStore, found: PostponementResult, targets: list[Target]) -> PostponementResult:
+        """The result so far, as if these had been postponed."""
+        return replace(found, postponed=found.postponed + len(targets))
+
 
 def postpone_expiry(
-    ledger: Ledger,
-    stores: Mapping[str, Store],
-    as_of: datetime,
-    actor: str = "housekeeping",
-    holds: Sequence[Hold] = (),
-    dry_run: bool = False,
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, actor: str = "housekeeping", holds: Sequence[Hold] = ()
 ) -> list[PostponementResult]:
-    """Put off what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
+    """Postpone what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
 
-    A store that is away, or a dataset at which something fails, is told as refused and keeps no other from being looked at:
-    what is not put off today may be gone tomorrow.
+    A store that is away, or a dataset at which something fails, has a result that is refused and keeps no other from its turn:
+    what is not postponed today may be gone tomorrow.
     """
-    return [
-        one for name, store in sorted(stores.items()) for one in _of_store(ledger, name, store, as_of, actor, holds, dry_run)
-    ]
+    return _results(ledger, stores, as_of, holds, _Postponing(ledger, actor))
 
 
-def troubles(found: Iterable[PostponementResult]) -> list[str]:
-    """What a person has to look at: why nothing was done, and what could not be put off."""
-    return [f"{one.dataset}: {words}" for one in found for words in (one.refused, *one.errors) if words]
+def postpone_expiry_dry_run(
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold] = ()
+) -> list[PostponementResult]:
+    """What `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
+    return _results(ledger, stores, as_of, holds, _Counting())
+
+
+def _results(
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold], action: _Postponing | _Counting
+) -> list[PostponementResult]:
+    return [one for name, store in sorted(stores.items()) for one in _of_store(ledger, name, store, as_of, holds, action)]
 
 
 def _of_store(
-    ledger: Ledger, name: str, store: Store, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
+    ledger: Ledger, name: str, store: Store, as_of: datetime, holds: Sequence[Hold], action: _Postponing | _Counting
 ) -> Iterator[PostponementResult]:
-    """What was done for each dataset of one store, if it expires rows by itself and can be asked."""
+    """A result for each dataset of a store that expires rows by itself, or one if it can't be asked."""
     try:
-        able = call_store(store, lambda: _able(store))
+        able = call_store(store, lambda: _if_able(store))
         datasets = call_store(able, able.datasets) if able else []
     except StoreFailed as fault:
         yield PostponementResult(f"{name}/*", as_of, as_of, refused=str(fault))
         return
     if able:
         for dataset in datasets:
-            yield _kept(ledger, able, dataset, as_of, actor, holds, dry_run)
+            yield _of_dataset(ledger, able, dataset, as_of, holds, action)
 
 
-def _able(store: Store) -> PostponingStore | None:
+def _if_able(store: Store) -> PostponingStore | None:
     return store if store.capabilities.expiry and isinstance(store, PostponingStore) else None
 
 
-def _kept(
-    ledger: Ledger, store: PostponingStore, dataset: str, as_of: datetime, actor: str, holds: Sequence[Hold], dry_run: bool
+def _of_dataset(
+    ledger: Ledger,
+    store: PostponingStore,
+    dataset: str,
+    as_of: datetime,
+    holds: Sequence[Hold],
+    action: _Postponing | _Counting,
 ) -> PostponementResult:
-    kept = PostponementResult(dataset, as_of, as_of)
+    found = PostponementResult(dataset, as_of, as_of)
     try:
-        ahead = store.postponement_terms
-        kept = replace(kept, within=as_of + timedelta(days=ahead.days), until=ahead.length.after(as_of))
-        must = _to_be_archived(ledger, dataset)
+        terms = store.postponement_terms
+        found = replace(found, within=as_of + timedelta(days=terms.days), until=terms.length.after(as_of))
+        archived_types = _to_be_archived(ledger, dataset)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
         is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, as_of)
-        if dry_run:
-            going = ledger.postponements.going(dataset)
-            found = _to_put_off(store, kept, must, is_held, going)
-            kept = replace(kept, postponed=sum(len(some) for some in found))
-        else:
-            with hold_lease(ledger, dataset, actor):
-                going = ledger.postponements.going(dataset)
-                for some in _to_put_off(store, kept, must, is_held, going):
-                    kept = _put_off(ledger, store, kept, some, actor)
-        return replace(kept, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, must)))
+        with action.lease(dataset):
+            for targets in _targets(ledger, store, found, archived_types, is_held):
+                found = action.postpone(store, found, targets)
+        return replace(found, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, archived_types)))
     except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
-        return replace(kept, refused=error_text(fault))
+        return replace(found, refused=error_text(fault))
 
 
-def _to_put_off(
+def _targets(
+    ledger: Ledger,
     store: PostponingStore,
-    kept: PostponementResult,
-    must: Sequence[str],
+    found: PostponementResult,
+    archived_types: Sequence[str],
     is_held: Callable[[str], bool] | None,
-    going: Collection[str],
 ) -> Iterator[list[Target]]:
     """What must not expire yet, piece by piece, without what a sweep has given its time."""
-    for some in store.find_postponable(kept.dataset, kept.within, must, is_held):
-        if mine := [one for one in some if one.transaction not in going]:
+    swept = ledger.postponements.going(found.dataset)
+    for targets in store.find_postponable(found.dataset, found.within, archived_types, is_held):
+        if mine := [one for one in targets if one.transaction not in swept]:
             yield mine
-
-
-def _put_off(
-    ledger: Ledger, store: PostponingStore, kept: PostponementResult, targets: list[Target], actor: str
-) -> PostponementResult:
-    ledger.postponements.record(kept.dataset, [one.transaction for one in targets], kept.within, kept.until, actor)
-    swept = store.postpone(kept.dataset, targets, kept.within, kept.until)
-    done = sum(one.outcome is Outcome.EXPIRING for one in swept)
-    errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome is Outcome.FAILED]
-    return replace(
-        kept,
-        postponed=kept.postponed + done,
-        left=kept.left + len(swept) - done,
-        errors=(*kept.errors, *errors)[:_MOST_SAID],
-    )
 
 
 def _to_be_archived(ledger: Ledger, dataset: str) -> tuple[str, ...]:

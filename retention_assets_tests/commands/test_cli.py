@@ -8,10 +8,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import retention_assets
@@ -479,6 +480,13 @@ def test_a_light_command_imports_neither_dagster_nor_spark(
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-def test_every_command_has_help() -> None:
-    assert retention.help
-    assert all(command.help for command in retention.commands.values())
+def commands(of: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, of
+    for word, below in of.commands.items() if isinstance(of, click.Group) else ():
+        yield from commands(below, f"{name} {word}")
+
+
+@pytest.mark.parametrize("command", [pytest.param(one, id=name) for name, one in commands(retention, "retention")])
+def test_every_command_and_option_has_a_sentence_of_help(command: click.Command) -> None:
+    texts = [command.help, *(one.help for one in command.params if isinstance(one, click.Option))]
+    assert [text for text in texts if not text or not text.strip().endswith(".")] == []

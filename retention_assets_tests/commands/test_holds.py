@@ -65,7 +65,7 @@ def test_a_second_hold_of_a_name_is_refused(run: Run) -> None:
         ((*PLACE, "--dataset", "lake/[z-a]"), "datasets.include[1]"),
         ((*PLACE, "--until", "2020-01-01"), "until: is past (found 2020-01-01T00:00:00Z); expected an instant to come"),
         ((*PLACE, "--until", "soon"), "is not an instant"),
-        (("hold", "--list", "--name", "h"), "it goes alone"),
+        (("hold", "--list", "--name", "h"), "give it alone"),
     ],
     ids=[
         "nothing", "no dataset", "no reason", "a blank reason", "a system's name", "no store", "an empty glob", "past", "no instant",

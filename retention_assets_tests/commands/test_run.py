@@ -109,7 +109,7 @@ def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
     assert "give one of them" in errors
 
 
-def test_what_a_sweep_left_half_done_is_rehearsed_with_its_notes(lake: Lake, run: Run) -> None:
+def test_a_dry_run_takes_up_what_a_sweep_left_half_done_with_its_notes(lake: Lake, run: Run) -> None:
     lake.marks()
     with open_ledger(lake.settings.ledger) as ledger:
         lease = ledger.leases.take("lake/d", "killed")

@@ -174,6 +174,8 @@ def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake
 
 
 def test_a_hold_that_is_not_there_cannot_be_released(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert refusal(lake, instance, "release", name="none", **WHY).startswith("no ledger yet at ")
+    lake.marks()
     assert "No hold named none is in force" in refusal(lake, instance, "release", name="none", **WHY)
 
 
@@ -196,7 +198,7 @@ def test_visibility_is_raised_and_never_lowered(lake: Lake, instance: dg.Dagster
         ({"dataset": "lake/a", "retention": "a month"}, "retention: is not a duration (found 'a month')"),
         ({"dataset": "lake/a", "retention": "30d", "as_of": "now"}, "as_of: is not an instant"),
         ({"dataset": "laek/a", "retention": "30d"}, "the settings have no store named laek"),
-        ({"dataset": "lake/z", "retention": "30d"}, "Nothing of lake/z was ever committed, or its store does not have it"),
+        ({"dataset": "lake/z", "retention": "30d"}, "dataset 'lake/z' is not in store lake. Did you mean lake/b?"),
         ({"dataset": "lake/odd", "retention": "30d"}, "lake/odd is refused: unknown parent"),
     ],
 )

@@ -15,7 +15,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import ExpiryCount, Target
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, troubles
+from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 from retention_assets_tests.dagster.automation.ticks import run
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
@@ -46,7 +46,11 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
 def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResult:
     with cycle.ledger() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
-        (found,) = postpone_expiry(ledger, Environment(cycle.settings).stores(), AS_OF, "test", holds, dry_run)
+        stores = Environment(cycle.settings).stores()
+        if dry_run:
+            (found,) = postpone_expiry_dry_run(ledger, stores, AS_OF, holds)
+        else:
+            (found,) = postpone_expiry(ledger, stores, AS_OF, "test", holds)
         assert ledger.verify().faults == ()
     assert found.refused is None
     return found
@@ -205,7 +209,7 @@ def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) ->
     assert units.expires("a") == {PUT_OFF, "2025-01-01 00:00:00"}
 
 
-def test_a_rehearsal_counts_and_changes_nothing(cycle: Cycle, units: Units) -> None:
+def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     assert kept(cycle, dry_run=True).postponed == 1
     assert units.expires("a") == {SOON}
@@ -236,9 +240,8 @@ def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, 
     assert found.tomorrow == (ExpiryCount("PAYMENT", 3, 0, 2), ExpiryCount("RECALL", 1, 1, 0))
     # Also for somebody in whose zone it is tomorrow already.
     with cycle.ledger() as ledger:
-        (there,) = postpone_expiry(
-            ledger, {"ods": units.store()}, AS_OF.astimezone(timezone(14 * timedelta(hours=1))), dry_run=True
-        )
+        far_east = AS_OF.astimezone(timezone(14 * timedelta(hours=1)))
+        (there,) = postpone_expiry_dry_run(ledger, {"ods": units.store()}, far_east)
     assert there.tomorrow == found.tomorrow
 
 
@@ -261,7 +264,7 @@ def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
     assert [units.expires(unit) for unit in "abcde"] == [{SOON}, {PUT_OFF}, {PUT_OFF}, {SOON}, {PUT_OFF}]
 
 
-def test_no_house_is_kept_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
+def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     with cycle.ledger() as ledger:
         ledger.leases.take(units.dataset, "a sweep", 60)
@@ -299,7 +302,7 @@ def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[
     assert [(one.dataset, one.postponed, one.refused is None) for one in found] == [
         ("aaa/*", 0, False), ("ods/unit_of_work", 1, True),
     ]  # fmt: skip
-    (said,) = troubles(found)
+    (said,) = [words for one in found for words in one.troubles]
     assert said.startswith("aaa/*: the store aaa failed: There is no SQLite file at ")
     assert units.expires("a") == {PUT_OFF}
 
@@ -324,7 +327,7 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     other.has("a", closed=None, expires=SOON)
     with cycle.ledger() as ledger:
         found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
-    (said,) = troubles(found)
+    (said,) = [words for one in found for words in one.troubles]
     assert said.startswith("aaa/")
     assert "KeyError: 'expires_at'" in said
     assert units.expires("a") == {PUT_OFF}

@@ -62,9 +62,13 @@ class MarkHistory:
 class LedgerTimes:
     """What the clock guard goes by."""
 
-    newest_mark_at: datetime | None
-    newest_seen_at: datetime | None
-    accepted_until: datetime | None
+    newest_mark_at: datetime | None = None
+    newest_seen_at: datetime | None = None
+    accepted_until: datetime | None = None
+
+    def as_dict(self) -> dict[str, datetime | None]:
+        """As `--format json` prints it."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

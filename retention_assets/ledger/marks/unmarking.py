@@ -35,6 +35,10 @@ class UnmarkResult:
     swept: int
     note: str = AGAIN
 
+    def as_dict(self) -> dict[str, int | str]:
+        """As `--format json` prints it."""
+        return dict(vars(self))
+
 
 @dataclass(frozen=True)
 class Unmarking:

@@ -1,0 +1,143 @@
+"""The commands about the ledger itself: whether its record is sound, and the times by which its clock guard goes.
+
+Belongs here: `audit` and `clock` with what stands below them, and the file in which a head is kept. A head that is kept where
+nobody who can write the ledger can write proves that the whole chain was not written anew.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam
+from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.sources import find_environment, ledger_to_read
+from retention_assets.errors import BadInput, Problem, Refused
+
+if TYPE_CHECKING:
+    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+    from retention_assets.ledger.marks.history import LedgerTimes
+
+_EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
+_HASH_LENGTH = 64
+
+
+@click.group()
+def audit() -> None:
+    """Verify or export the permanent record of every decision and act."""
+
+
+@audit.command()
+@click.option("--known", type=click.Path(path_type=Path), help="A head saved earlier: the record must contain it.")
+@click.option(
+    "--save-head", "saved", type=click.Path(path_type=Path), help="Write the head to this file if the record is sound."
+)
+@FORMAT
+def verify(known: Path | None, saved: Path | None, format_: str) -> None:
+    """Compute the whole record again, and list every change that the ledger did not make."""
+    head = _head_of(known) if known else None
+    with ledger_to_read(find_environment()) as ledger:
+        if ledger is None:
+            result = _without_ledger(head)
+        else:
+            with progress("verifying the audit"):
+                result = ledger.verify(head)
+    if format_ == "json":
+        print_json(asdict(result))
+    else:
+        _print_audit(result)
+    if result.faults:
+        unsaved = f" {saved} was not written." if saved else ""
+        raise Refused(f"{len(result.faults):,} faults: the record does not say what was written.{unsaved}")
+    if saved:
+        _save(result.head, saved)
+
+
+def _without_ledger(known: "ChainHead | None") -> "AuditResult":
+    """Where there is no ledger, its record is sound, unless somebody noted a row of it."""
+    from retention_assets.ledger.audit.chain import GENESIS
+    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+
+    lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
+    return AuditResult(0, 0, ChainHead(0, GENESIS), lost)
+
+
+def _print_audit(result: "AuditResult") -> None:
+    for fault in result.faults:
+        click.echo(fault)
+    if not result.faults:
+        click.echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
+    click.echo(f"head: {result.head.position} {result.head.hash}")
+
+
+def _head_of(file: Path) -> "ChainHead":
+    from retention_assets.ledger.audit.verify import ChainHead
+
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BadInput(Problem("is not there", file=str(file), expected=_EXPECTED)) from None
+    except ValueError:
+        raise BadInput(Problem("is no JSON", file=str(file), expected=_EXPECTED)) from None
+    match found:
+        case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
+            return ChainHead(position, digest)
+    raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
+
+
+def _save(head: "ChainHead", file: Path) -> None:
+    """At once or not at all: half a head would look like a fault of the ledger."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(asdict(head)) + "\n")
+    os.replace(name, file)
+    say(f"the head is in {file}; keep it where nobody who can write the ledger can write it")
+
+
+@audit.command()
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only rows after position N.")
+def export(after: int) -> None:
+    """Print the record as JSON lines, from which anybody can compute its hashes again."""
+    with ledger_to_read(find_environment()) as ledger:
+        for line in ledger.audit_lines(after) if ledger else ():
+            click.echo(line)
+
+
+@click.group(invoke_without_command=True)
+@FORMAT
+@click.pass_context
+def clock(context: click.Context, format_: str) -> None:
+    """Show the times by which the clock guard goes: the newest mark, the newest as_of, and until when the clock is accepted."""
+    if context.invoked_subcommand is not None:
+        return
+    from retention_assets.ledger.marks.history import LedgerTimes
+
+    with ledger_to_read(find_environment()) as ledger:
+        times = ledger.histories.times() if ledger else LedgerTimes()
+    _print_times(times, format_)
+
+
+@clock.command()
+@click.option("--as-of", type=InstantParam(), required=True, help="Accept every time up to this one.")
+@REASON
+@ACTOR
+@FORMAT
+def accept(as_of: datetime, reason: str, actor: str, format_: str) -> None:
+    """Accept a time that the clock guard refuses: up to it no as_of is too far ahead. An earlier one leaves it as it is."""
+    from retention_assets.operations.clock import ClockRequest, accept_clock
+
+    _print_times(accept_clock(ClockRequest(actor=actor, reason=reason, as_of=as_of), find_environment()), format_)
+
+
+def _print_times(times: "LedgerTimes", format_: str) -> None:
+    if format_ == "json":
+        print_json(times.as_dict())
+        return
+    from retention_assets.render.terminal import clock_table
+
+    print_tables([clock_table(times.as_dict())])

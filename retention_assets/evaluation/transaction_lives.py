@@ -1,0 +1,108 @@
+"""The lives of a dataset's transactions: what its log says of each, joined with what the ledger and holds say.
+
+Belongs here: which transactions are listed in which order, and what the visibility mark leaves out. What is said of one of them
+is said by ledger/marks/life.py, what is visible by reader_view.py.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.evaluation.reader_view import visible_rows
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import LOG, Log
+from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.life import TransactionLife, life_of
+from retention_assets.policy.model import Hold
+
+# Transactions whose lives are in memory together.
+_AT_ONCE = 5_000
+# Beyond so many names, the search for a similar one takes longer than a person waits.
+_MOST_COMPARED = 100_000
+_COLUMNS = ("transaction", "type", "status", "closed_at", "bytes")
+
+
+def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
+    """The holds in force that are about a dataset; and the names of those that ask for attributes, which only a log has."""
+    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    attributes = dict(log.datasets["attributes"][0].as_py() or ()) if log else {}
+    unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
+    return [hold for hold in live if selects_dataset(hold.datasets, dataset, attributes)], unclear
+
+
+@dataclass
+class TransactionLives:
+    """The lives of the transactions of one dataset, read a batch at a time. Without a log, those that the ledger knows."""
+
+    dataset: str
+    log: Log | None
+    ledger: Ledger | None
+    holds: Sequence[Hold]
+    as_of: datetime
+    # How many the visibility mark left out, once all were read.
+    hidden: int = 0
+
+    def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
+        """The lives of some transactions, in the order in which they were named."""
+        listed = self._listed(None)
+        mine = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
+        rows = {row["transaction"]: row for row in mine.to_pylist()}
+        lives = {life.transaction: life for life in self._lives(rows.get(name, {"transaction": name}) for name in names)}
+        unknown = [name for name, life in lives.items() if name not in rows and not life.marks]
+        if unknown:
+            known = listed["transaction"].slice(0, _MOST_COMPARED).to_pylist()
+            raise BadInput([self._unknown(name, known) for name in unknown])
+        return iter(lives.values())
+
+    def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
+        """First those that the log lists, in its order, then those that only the ledger knows."""
+        for batch in self._listed(visible_from).to_batches(_AT_ONCE):
+            yield from self._lives(batch.to_pylist())
+        for life in self._lives({"transaction": name} for name in self._unlisted()):
+            if visible_from and life.ended_at and life.ended_at < visible_from:
+                self.hidden += 1
+            else:
+                yield life
+
+    def _listed(self, visible_from: datetime | None) -> pa.Table:
+        """What the log says of the transactions that are visible."""
+        rows = self.log.transactions if self.log else LOG.empty_table()
+        views = branch_views(rows, self.as_of)
+        listed = rows.select(_COLUMNS).append_column("protected_by", views["protected_by"])
+        if visible_from is None:
+            return listed
+        shown = listed.filter(pa.array(visible_rows(rows, views, visible_from), pa.bool_()))
+        self.hidden = len(listed) - len(shown)
+        return shown
+
+    def _unlisted(self) -> list[str]:
+        """The transactions that were marked once and that no log lists."""
+        if self.ledger is None:
+            return []
+        names = self.ledger.histories.transactions(self.dataset)
+        if self.log is not None:
+            names = names.filter(pc.invert(pc.is_in(names, self.log.transactions["transaction"].combine_chunks())))
+        found: list[str] = names.to_pylist()
+        return found
+
+    def _lives(self, rows: Iterable[dict[str, Any]]) -> Iterator[TransactionLife]:
+        left = iter(rows)
+        while some := list(islice(left, _AT_ONCE)):
+            names = [row["transaction"] for row in some]
+            histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
+            for row in some:
+                marks = histories.get(row["transaction"], ())
+                yield life_of(TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
+
+    def _unknown(self, name: str, known: Sequence[str]) -> Problem:
+        guess = nearest(name, known)
+        where = f"the log of {self.dataset}" if self.log else "any log that was named"
+        remedy = f"Did you mean {guess}?" if guess else None
+        return Problem(f"transaction '{name}' was never marked, and is not in {where}", remedy=remedy)

@@ -1,0 +1,80 @@
+"""Housekeeping: postponing what a store would expire by itself and must not yet.
+
+Belongs here: which stores are meant, and the result for people. What must not expire yet sweep/postpone_expiry.py says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.operations.request import Request
+from retention_assets.policy.model import Hold
+from retention_assets.stores.protocol import Store, call_store
+from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class HousekeepingRequest(Request):
+    """The instant, the stores (every one that expires rows by itself if none is named), and the holds of policy files."""
+
+    as_of: datetime
+    stores: tuple[str, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True)
+class HousekeepingResult:
+    """What was postponed, or in a dry run would be, and what expires tomorrow."""
+
+    as_of: datetime
+    dry_run: bool
+    datasets: tuple[PostponementResult, ...]
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What a person has to look at: why nothing was done, and what could not be postponed."""
+        return tuple(words for one in self.datasets for words in one.troubles)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return {"as_of": self.as_of, "dry_run": self.dry_run, "datasets": [asdict(one) for one in self.datasets]}
+
+
+def run_housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
+    """Postpone what must not expire yet."""
+    stores = _stores(request, environment)
+    with environment.ledger() as ledger:
+        found = postpone_expiry(ledger, stores, request.as_of, request.actor, request.holds)
+    return HousekeepingResult(request.as_of, False, tuple(found))
+
+
+def preview_housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
+    """What housekeeping would postpone now. Changes nothing."""
+    stores = _stores(request, environment)
+    with environment.ledger() as ledger:
+        found = postpone_expiry_dry_run(ledger, stores, request.as_of, request.holds)
+    return HousekeepingResult(request.as_of, True, tuple(found))
+
+
+def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[str, Store]:
+    known = [store.name for store in environment.settings.stores]
+    for name in request.stores:
+        if name not in known:
+            guess = nearest(name, known)
+            remedy = f"Did you mean {guess}?" if guess else None
+            expected = f"one of {', '.join(known)}"
+            raise BadInput(Problem("is no store of the settings", key="store", value=name, expected=expected, remedy=remedy))
+    stores = environment.stores(request.stores or None)
+    for name in request.stores:
+        if not _expires(stores[name]):
+            raise Refused(
+                f"The store {name} expires nothing by itself, so there is nothing to postpone: its settings have no `ttl`."
+            )
+    return stores
+
+
+def _expires(store: Store) -> bool:
+    return call_store(store, lambda: store.capabilities).expiry

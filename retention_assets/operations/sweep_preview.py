@@ -1,0 +1,32 @@
+"""The preview of a sweep: what it would delete and spare at an instant, without doing any of it.
+
+Belongs here: which datasets are meant. The dry run itself is the sweep's (sweep/dry_run.py).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from retention_assets.environment import Environment
+from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.policy.globs import matching
+from retention_assets.sweep.dry_run import DryRun, dry_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPreviewRequest:
+    """At which instant, and which datasets: globs over store/name. Nothing is recorded, so nobody has to say who asks."""
+
+    as_of: datetime
+    datasets: tuple[str, ...] = ("*",)
+
+
+def preview_sweep(request: SweepPreviewRequest, environment: Environment) -> DryRun:
+    """Sweep the chosen datasets on a copy of their open marks and on stores that write down instead of deleting."""
+    with environment.ledger_if_any() as ledger:
+        if ledger is None:
+            return DryRun(request.as_of, note=environment.no_ledger)
+        due = ledger.marks.datasets_to_sweep(request.as_of)
+        names = [name for name, is_meant in zip(due, matching(due, request.datasets), strict=True) if is_meant]
+        stores = environment.stores({name.partition("/")[0] for name in names})
+        settings = environment.settings
+        return dry_run(ledger, stores, settings, read_policies(settings), request.as_of, names)

@@ -1,0 +1,1 @@
+"""What people do, through each of the doors that lead to it."""
