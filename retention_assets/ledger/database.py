@@ -1,7 +1,7 @@
 """The database of a ledger as the nouns of the ledger see it: a state to read, and transactions that leave an audit.
 
 Belongs here: the shape of a transaction: the work first, the acts appended to the chain last, all of it again if it was undone.
-Does not belong here: what differs between databases (sql/ledger_connection.py, sql/bulk.py), and any table but the audit's.
+Does not belong here: what differs between databases (sql), and any table but the audit's.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,8 +14,10 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.ledger.audit.chain import Act, append_acts
-from retention_assets.sql.bulk import stage
-from retention_assets.sql.ledger_connection import reading, with_retries, writing
+from retention_assets.sql.errors import RETRY_CONFLICTS
+from retention_assets.sql.retry import retry
+from retention_assets.sql.staging import stage
+from retention_assets.sql.transactions import reading, writing
 
 T = TypeVar("T")
 
@@ -60,7 +62,7 @@ class LedgerDatabase:
                     append_acts(connection, doing.acts)
                     return done
 
-            return with_retries(once)
+            return retry(once, RETRY_CONFLICTS)
 
     def much_is_new(self, table: Table) -> None:
         """Have the server count what a load has added. Until somebody does, it may look through all of a table for a few rows.

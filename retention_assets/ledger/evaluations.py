@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, LOOKS
-from retention_assets.sql.bulk import stream
+from retention_assets.sql.streams import stream
 from retention_assets.sql.upserts import insert_or_update
 
 # More names than one statement takes are named in several.

@@ -28,8 +28,9 @@ from retention_assets.ledger.reports import ReportCounts, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.bulk import append_rows, stream
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.staging import append_rows
+from retention_assets.sql.streams import stream
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(

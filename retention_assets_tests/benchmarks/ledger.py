@@ -24,7 +24,7 @@ from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.ledger_connection import connect
+from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.ledger.acts import LATER, T0, many
 
@@ -188,7 +188,7 @@ class Bare:
     def mark(self) -> float:
         """Insert everything into a table that has nothing: one statement for all rows, or one COPY."""
         self.close()
-        self._engine = connect(self._places(f"bare_{self._marked}"))
+        self._engine = ledger_engine(self._places(f"bare_{self._marked}"))
         METADATA.create_all(self._engine, [MARKS])
         self._connection = self._engine.raw_connection()
         self._marked += 1

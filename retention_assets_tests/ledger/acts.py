@@ -73,5 +73,5 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
 
 def by_hand(ledger: Ledger, statement: str) -> int:
     """What somebody does to the database past the ledger; the rows that it changed."""
-    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
+    with ledger.database.engine.begin() as connection:
         return connection.execute(text(statement)).rowcount

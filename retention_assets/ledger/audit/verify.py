@@ -21,7 +21,7 @@ from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
 from retention_assets.ledger.audit.seals import mark_seals, step_seal
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
-from retention_assets.sql.bulk import stream
+from retention_assets.sql.streams import stream
 
 # A ledger that somebody has rewritten wholesale is not listed row by row.
 _MOST = 1_000

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.bulk import stream
+from retention_assets.sql.streams import stream
 
 # Well below what either database takes as parameters of one statement.
 _NAMES = 10_000

@@ -40,8 +40,10 @@ from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_mark
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.bulk import STAGED, stream
 from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.sql.staging import STAGED
+from retention_assets.sql.streams import stream
 from retention_assets.sql.upserts import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -127,14 +129,16 @@ class Marks:
         again changes nothing: not the time, not the policy.
         """
         first = self._reserve(len(candidates))
-        while True:
+
+        def attempt() -> Marked:
             prepared = prepare_marks(candidates, first, self._marked_at(as_of))
             work = _Marking(prepared, actor, reason, published, looks)
-            done = self.database.write(work, prepared.rows if len(candidates) else None)
-            if done is not None:
-                if done.new >= _MANY:
-                    self.database.much_is_new(MARKS)
-                return done
+            return self.database.write(work, prepared.rows if len(candidates) else None)
+
+        done = retry(attempt, _RETRY_OVERTAKEN)
+        if done.new >= _MANY:
+            self.database.much_is_new(MARKS)
+        return done
 
     def _reserve(self, amount: int) -> int:
         """Ids for so many marks. Those that turn out not to be needed are never used."""
@@ -199,6 +203,14 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
     return parts
 
 
+class _Overtaken(Exception):
+    """Somebody marked as of a later time, so the marks have to be prepared anew."""
+
+
+# At once and without end: each time, somebody else has marked.
+_RETRY_OVERTAKEN = RetryPolicy(lambda error: isinstance(error, _Overtaken))
+
+
 @dataclass(frozen=True)
 class _Marking:
     """The transaction that marks: nothing of it depends on an earlier attempt."""
@@ -209,13 +221,13 @@ class _Marking:
     published: Sequence[Publication]
     looks: pa.Table | None
 
-    def __call__(self, doing: WriteTransaction) -> Marked | None:
-        """What was done, or none where somebody marked as of a later time while this was prepared."""
+    def __call__(self, doing: WriteTransaction) -> Marked:
+        """What was done. Raises _Overtaken where somebody marked as of a later time while this was prepared."""
         marked_at = self.prepared.marked_at
         # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark.
         newest = doing.connection.execute(select(CLOCK.c.newest_mark_at).with_for_update()).scalar_one()
         if newest is not None and newest > marked_at:
-            return None
+            raise _Overtaken
         act = new_id()
         new = self._insert(doing, act) if len(self.prepared.rows) else 0
         if new:

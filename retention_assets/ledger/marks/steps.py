@@ -34,8 +34,8 @@ from retention_assets.ledger.audit.chain import Act
 from retention_assets.ledger.audit.seals import digest_of, step_seal
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.bulk import append_rows
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.staging import append_rows
 
 ARROWS: Mapping[str, Collection[str]] = {
     "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),

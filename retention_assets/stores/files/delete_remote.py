@@ -6,23 +6,29 @@ deletion, takes names with * for patterns, and hides the objects that stand for 
 Does not belong here: which folder it is to be (paths.py).
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from retention_assets.errors import Refused
+from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, is_s3
 
 Result = TypeVar("Result")
 Request = Callable[..., Mapping[str, Any]]
 
-# Seconds before another try; what fails after the last is reported, and the next sweep tries again.
-WAITS = (0.5, 3.0)
 _KEYS_PER_REQUEST = 1000
 _PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, _LASTING)
+
+
+# What fails after the last attempt is reported, and the next sweep tries again.
+PATIENCE = RetryPolicy(_may_pass, attempts=3, pause=0.5, growth=6, jitter=0)
 
 
 def measure(fs: FileSystem, folder: str) -> int | None:
@@ -58,14 +64,7 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
 
 def with_patience(request: Callable[[], Result]) -> Result:
     """A request that is made again when it fails for a reason that may pass."""
-    for wait in WAITS:
-        try:
-            return request()
-        except _LASTING:
-            raise
-        except OSError:
-            time.sleep(wait)
-    return request()
+    return retry(request, PATIENCE)
 
 
 def _listed(fs: FileSystem, folder: str) -> dict[str, int]:

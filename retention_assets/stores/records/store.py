@@ -17,7 +17,7 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.kinds import RecordsSettings
 from retention_assets.stores.of_settings import LazyStore
 from retention_assets.stores.postponing import ExpiryCount, PostponementTerms
