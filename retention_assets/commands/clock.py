@@ -23,7 +23,7 @@ def clock(context: click.Context, format_: str) -> None:
     if context.invoked_subcommand is not None:
         return
     with ledger_to_read(find_settings()) as ledger:
-        times = asdict(ledger.histories.times()) if ledger else dict.fromkeys(_TIMES)
+        times = asdict(ledger.clock.times()) if ledger else dict.fromkeys(_TIMES)
     _print(times, format_)
 
 
@@ -36,7 +36,7 @@ def accept(as_of: datetime, reason: str, actor: str, format_: str) -> None:
     """Say that it is as late as that: up to there no as_of is too far ahead. It only rises."""
     with ledger_to_write(find_settings()) as ledger:
         ledger.clock.accept(as_of, actor, reason)
-        times = asdict(ledger.histories.times())
+        times = asdict(ledger.clock.times())
     _print(times, format_)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from retention_assets.frames.log import Log
     from retention_assets.ledger import Ledger
-    from retention_assets.ledger.marks.life import TransactionLife
+    from retention_assets.ledger.marks.history import TransactionLife
     from retention_assets.policy.model import Hold
 
 # Transactions whose lives are in memory together.
@@ -161,7 +161,7 @@ class _Telling:
         return found
 
     def _lives(self, rows: "Iterable[dict[str, Any]]") -> "Iterator[TransactionLife]":
-        from retention_assets.ledger.marks.life import TransactionLife, life_of
+        from retention_assets.ledger.marks.history import TransactionLife, life_of
 
         left = iter(rows)
         while some := list(islice(left, _AT_ONCE)):

@@ -41,8 +41,8 @@ def policies(context: click.Context, format_: str) -> None:
     settings = find_settings()
     files = policies_if_any(settings)
     with ledger_to_read(settings) as ledger:
-        stored = ledger.book.newest() if ledger else []
-        orphaned = ledger.book.orphaned() if ledger else []
+        stored = ledger.policy_book.newest() if ledger else []
+        orphaned = ledger.policy_book.orphaned() if ledger else []
     # Without a book there is nothing that files could have drifted from.
     rows = _rows(stored, _compared(stored, files, settings), orphaned) if ledger else []
     if format_ == "json":
@@ -94,8 +94,8 @@ def show(name: str, format_: str) -> None:
     import json
 
     with ledger_to_change(find_settings()) as ledger:
-        versions = ledger.book.versions(name)
-        known = [] if versions else [entry.name for entry in ledger.book.newest()]
+        versions = ledger.policy_book.versions(name)
+        known = [] if versions else [entry.name for entry in ledger.policy_book.newest()]
     if not versions:
         raise _unknown(name, "the policy book", known)
     rows = [
@@ -135,7 +135,7 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
     loaded = _loaded(policies_of((), settings))
     overwrite = overwrite_user_policies or settings.overwrite_user_policies
     with ledger_to_write(settings) as ledger:
-        decisions = ledger.book.load(loaded, actor, overwrite, _aspect_stores(settings))
+        decisions = ledger.policy_book.load(loaded, actor, overwrite, _aspect_stores(settings))
     if format_ == "json":
         print_json([_decision(decision) for decision in decisions])
     else:
@@ -165,7 +165,7 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
     if name not in items:
         raise _unknown(name, "the policy files", list(items))
     with ledger_to_write(settings) as ledger:
-        _print_written(ledger.book.write(items[name], actor, reason), "is in force", format_)
+        _print_written(ledger.policy_book.write(items[name], actor, reason), "is in force", format_)
 
 
 @policies.command()
@@ -176,8 +176,8 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
 def revoke(name: str, reason: str, actor: str, format_: str) -> None:
     """Put the entry NAME out of force. The marks that it made stay; `retention unmark --policy NAME` takes them back."""
     with ledger_to_change(find_settings()) as ledger:
-        written = ledger.book.revoke(name, actor, reason)
-        orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == name)
+        written = ledger.policy_book.revoke(name, actor, reason)
+        orphaned = sum(one.marks for one in ledger.policy_book.orphaned() if one.policy == name)
     _print_written(written, "is revoked", format_)
     if orphaned:
         say(f"{orphaned:,} open marks of it stay. `retention unmark --policy {name}` takes them back.")

@@ -183,15 +183,15 @@ def policy_overwrite(doing: OperationContext, form: NameForm) -> Metadata:
         remedy = f"Did you mean {guess}?" if guess else None
         raise BadInput(Problem(f"'{form.name}' is not in the policy files", key="name", remedy=remedy))
     with doing.retention.ledger() as ledger:
-        return _version(ledger.book.write(items[form.name], doing.actor, form.reason))
+        return _version(ledger.policy_book.write(items[form.name], doing.actor, form.reason))
 
 
 @operation_job(NameForm)
 def policy_revoke(doing: OperationContext, form: NameForm) -> Metadata:
     """Put an entry of the policy book out of force. The marks that it made stay, until they are taken back."""
     with doing.retention.ledger() as ledger:
-        written = ledger.book.revoke(form.name, doing.actor, form.reason)
-        orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == form.name)
+        written = ledger.policy_book.revoke(form.name, doing.actor, form.reason)
+        orphaned = sum(one.marks for one in ledger.policy_book.orphaned() if one.policy == form.name)
     return {**_version(written), "orphaned_marks": orphaned}
 
 

@@ -1,7 +1,7 @@
-"""The ledger, opened: the nouns of the record, each under its name.
+"""The open ledger: every part of the record under its name.
 
-Belongs here: opening by URL (and bringing an older ledger up to date), and what one finds on an open ledger.
-Does not belong here: what any of the nouns does.
+Belongs here: opening by URL (and bringing an older ledger up to date), and what an open ledger consists of.
+Does not belong here: what any part does.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Ledger:
         self.publications = Publications(database)
         self.postponements = Postponements(database)
         self.evaluations = Evaluations(database)
-        self.book = PolicyBook(database)
+        self.policy_book = PolicyBook(database)
         self.holds = Holds(database)
         self.realms = Realms(database)
         self.visibility = Visibility(database)
@@ -97,7 +97,7 @@ def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
 
 
 def ledger_is_there(url: Url | str) -> bool:
-    """Whether there is a ledger to open. To look makes none."""
+    """Whether there is a ledger to open. Asking makes none."""
     file = sqlite_file(url)
     if file is not None:
         return file.is_file()

@@ -1,17 +1,22 @@
 """Transactions: how one that reads and one that writes begin, alike on every kind of database.
 
-Belongs here: what a reader sees and may do, and that a writer does all or nothing.
+Belongs here: what a reader sees and may do, that a writer does all or nothing, and how many values one statement takes.
 Does not belong here: doing a transaction again (retry.py, errors.py), and what it is about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from retention_assets.sql.engines import READS
+
+T = TypeVar("T")
+
+# Well below what any of the databases takes as parameters of one statement.
+PORTION = 10_000
 
 
 @contextmanager
@@ -39,3 +44,9 @@ def writing(engine: Engine, attach: Path | None = None) -> Iterator[Connection]:
         finally:
             if attach:
                 driver.execute("DETACH DATABASE staged")
+
+
+def portions(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Values as statements take them, some at a time; nothing if there are none."""
+    for at in range(0, len(values), PORTION):
+        yield values[at : at + PORTION]

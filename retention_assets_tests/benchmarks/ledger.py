@@ -275,10 +275,10 @@ def _counted(driver: Any) -> Counter[tuple[str, str]]:
 def _rows_of(amount: int) -> pa.Table:
     """The rows that marking would write."""
     prepared = prepare_marks(many(amount, amount // DATASETS), 1, T0)
-    (lot,) = prepared.lots
+    (group,) = prepared.groups
     common = {
-        "policy": lot.policy, "policy_version": lot.policy_version, "reason": lot.reason, "grace": lot.grace,
-        "marked_at": pa.scalar(T0, pa.timestamp("us", "UTC")), "due_at": pa.scalar(lot.due_at, pa.timestamp("us", "UTC")), "act": 1,
+        "policy": group.policy, "policy_version": group.policy_version, "reason": group.reason, "grace": group.grace,
+        "marked_at": pa.scalar(T0, pa.timestamp("us", "UTC")), "due_at": pa.scalar(group.due_at, pa.timestamp("us", "UTC")), "act": 1,
         "status": "MARKED",
     }  # fmt: skip
     rows = prepared.rows

@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import LOOK_ROWS
+from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned
@@ -25,7 +25,7 @@ def row(
 
 
 def table(*rows: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=LOOK_ROWS)
+    return pa.Table.from_pylist(list(rows), schema=EVALUATION_ROWS)
 
 
 def test_a_ledger_begins_without_looks(ledger: Ledger) -> None:
@@ -34,35 +34,37 @@ def test_a_ledger_begins_without_looks(ledger: Ledger) -> None:
 
 def test_looks_are_read_as_they_were_noted(ledger: Ledger) -> None:
     noted = [row("lake/a", then=LATER), row("lake/b", token=None), row("lake/ü 'x'", rules="")]
-    ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(*noted))
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(*noted))
     assert ledger.evaluations.all().to_pylist() == noted
-    assert ledger.evaluations.all().schema == LOOK_ROWS
+    assert ledger.evaluations.all().schema == EVALUATION_ROWS
 
 
 def test_the_newest_look_of_a_dataset_takes_the_place_of_the_one_before(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(row("lake/a", then=LATER), row("lake/b")))
-    ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(row("lake/a", token="2", rules="s", at=LATER)))
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(row("lake/a", then=LATER), row("lake/b")))
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(row("lake/a", token="2", rules="s", at=LATER)))
     assert ledger.evaluations.all().to_pylist() == [row("lake/a", token="2", rules="s", at=LATER), row("lake/b")]
 
 
 def test_a_look_is_there_only_with_the_marks_that_came_of_it(ledger: Ledger) -> None:
     """Were it noted alone, nobody would come back for marks that are lost."""
     with pytest.raises(ValueError, match="null"):
-        ledger.marks.mark(candidates(["T1"]), T0, "evaluation", looks=pa.table({name: [None] for name in LOOK_ROWS.names}))
+        ledger.marks.mark(
+            candidates(["T1"]), T0, "evaluation", evaluations=pa.table({name: [None] for name in EVALUATION_ROWS.names})
+        )
     assert ledger.marks.table().num_rows == 0
     assert ledger.evaluations.all().num_rows == 0
 
 
 def test_a_look_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
     before = ledger.verify().head
-    ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(row("lake/a")))
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(row("lake/a")))
     assert ledger.verify().head == before
     assert ledger.verify().faults == ()
 
 
 def test_ten_thousand_looks_are_one_transaction(ledger: Ledger) -> None:
     names = [f"lake/{number:05}" for number in range(10_000)]
-    ledger.marks.mark(candidates([]), T0, "evaluation", looks=table(*(row(name) for name in names)))
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(*(row(name) for name in names)))
     assert ledger.evaluations.all()["dataset"].to_pylist() == names
 
 
@@ -73,7 +75,7 @@ def test_ten_thousand_looks_are_one_transaction(ledger: Ledger) -> None:
 def looked_at(ledger: Ledger) -> Ledger:
     """Marks in two datasets, each with its look."""
     for name in ("lake/d", "lake/e"):
-        ledger.marks.mark(candidates(["T1", "T2"], name), T0, "evaluation", looks=table(row(name)))
+        ledger.marks.mark(candidates(["T1", "T2"], name), T0, "evaluation", evaluations=table(row(name)))
     return ledger
 
 
@@ -123,7 +125,7 @@ def test_who_marks_meanwhile_either_sees_that_a_mark_was_taken_back_or_leaves_no
 
     def looks_again(number: int) -> None:
         for _ in range(20):
-            looked_at.marks.mark(candidates(["T1"]), T0, f"evaluation {number}", looks=table(row("lake/d")))
+            looked_at.marks.mark(candidates(["T1"]), T0, f"evaluation {number}", evaluations=table(row("lake/d")))
 
     def takes_back() -> None:
         for _ in range(20):

@@ -76,7 +76,7 @@ def materialize(run: Step) -> Metadata:
         publications = run.warehouse.publications(run.key, run.run.run_id, names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, evaluations=looks)
         _purge_done(ledger, run, datasets)
         waiting = ledger.pending.waiting()
         removed = run.warehouse.clean(ledger, run.instance, run.run.run_id, [run.sibling(name) for name in _IN_WAREHOUSE])

@@ -11,7 +11,7 @@ def materialize(run: Step) -> Metadata:
     """Load the files into the book, and say what became of each entry."""
     with run.retention.ledger() as ledger:
         decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
-        orphaned, in_force = ledger.book.orphaned(), ledger.book.in_force()
+        orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
     for decision in decisions:
         if decision.warning:
             run.log.warning(decision.warning)
