@@ -18,7 +18,7 @@ from retention_assets.commands.sources import find_environment, holds_of_files, 
 from retention_assets.policy.durations import text_of
 
 if TYPE_CHECKING:
-    from retention_assets.ledger.marks.life import TransactionLife
+    from retention_assets.ledger.marks.history import TransactionLife
 
 
 @click.command()

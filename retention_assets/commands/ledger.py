@@ -21,7 +21,7 @@ from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
     from retention_assets.ledger.audit.verify import AuditResult, ChainHead
-    from retention_assets.ledger.marks.history import LedgerTimes
+    from retention_assets.ledger.clock_guard import LedgerTimes
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
@@ -115,10 +115,10 @@ def clock(context: click.Context, format_: str) -> None:
     """Show the times by which the clock guard goes: the newest mark, the newest as_of, and until when the clock is accepted."""
     if context.invoked_subcommand is not None:
         return
-    from retention_assets.ledger.marks.history import LedgerTimes
+    from retention_assets.ledger.clock_guard import LedgerTimes
 
     with ledger_to_read(find_environment()) as ledger:
-        times = ledger.histories.times() if ledger else LedgerTimes()
+        times = ledger.clock.times() if ledger else LedgerTimes()
     _print_times(times, format_)
 
 

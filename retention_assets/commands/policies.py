@@ -29,8 +29,8 @@ def policies(context: click.Context, format_: str) -> None:
     environment = find_environment()
     files = policies_if_any(environment.settings)
     with ledger_to_read(environment) as ledger:
-        stored = ledger.book.newest() if ledger else []
-        orphaned = ledger.book.orphaned() if ledger else []
+        stored = ledger.policy_book.newest() if ledger else []
+        orphaned = ledger.policy_book.orphaned() if ledger else []
     # Without a book there is nothing that files could differ from.
     decisions = compare_with_files(stored, files, environment.settings) if ledger and files else []
     rows = book_rows(stored, decisions, orphaned)
@@ -48,9 +48,9 @@ def show(name: str, format_: str) -> None:
     from retention_assets.operations.policy_book import unknown_entry
 
     with find_environment().existing_ledger() as ledger:
-        versions = ledger.book.versions(name)
+        versions = ledger.policy_book.versions(name)
         if not versions:
-            raise unknown_entry(name, "the policy book", [entry.name for entry in ledger.book.newest()])
+            raise unknown_entry(name, "the policy book", [entry.name for entry in ledger.policy_book.newest()])
     rows = [
         {**vars(version), "content": json.loads(version.content), "sentence": _sentence(name, version.content)}
         for version in versions

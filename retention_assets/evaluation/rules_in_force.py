@@ -92,7 +92,7 @@ class Rulebook:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
         order = [item.name for item in items_of(self.files)]
         holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
-        book = self.ledger.book.in_force() if self.book is None else self.book
+        book = self.ledger.policy_book.in_force() if self.book is None else self.book
         rules = rules_of_book(book, order, holds, datasets, self.settings)
         realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
@@ -137,7 +137,7 @@ def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
     """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps."""
     files = read_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
-    decisions = ledger.book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
+    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
     return Rulebook(ledger, settings, files, tuple(decisions))
 
 
@@ -145,7 +145,7 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     """What loading the files would come to. Nothing is written: a run loads them, so that book and verdicts change together."""
     files = read_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
-    newest = ledger.book.newest()
+    newest = ledger.policy_book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}

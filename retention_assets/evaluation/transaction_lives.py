@@ -19,7 +19,7 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.life import TransactionLife, life_of
+from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.policy.model import Hold
 
 # Transactions whose lives are in memory together.

@@ -1,6 +1,6 @@
 """The clock guard: no marking and no sweeping by a clock that can't be right.
 
-Belongs here: the newest time that the ledger has seen, the refusal of an `as_of` too far from it, and accepting one.
+Belongs here: the times that the ledger knows, the refusal of an `as_of` too far from them, and accepting one.
 Does not belong here: what time it is (retention_assets/clock.py).
 """
 
@@ -20,33 +20,52 @@ MAX_SKEW = Duration(seconds=300)
 
 
 @dataclass(frozen=True)
+class LedgerTimes:
+    """What an `as_of` is compared with."""
+
+    newest_mark_at: datetime | None = None
+    newest_seen_at: datetime | None = None
+    accepted_until: datetime | None = None
+
+    def as_dict(self) -> dict[str, datetime | None]:
+        """As `--format json` prints it."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class ClockGuard:
     """The clock guard of a ledger."""
 
     database: LedgerDatabase
 
+    def times(self) -> LedgerTimes:
+        """The newest mark, the newest time seen, and until when a person has accepted what the clock says."""
+        query = select(CLOCK.c.newest_mark_at, CLOCK.c.newest_seen_at, CLOCK.c.accepted_until)
+        with self.database.reading() as connection:
+            return LedgerTimes(**connection.execute(query).mappings().one())
+
     def check(
         self, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration = MAX_AHEAD, max_skew: Duration = MAX_SKEW
     ) -> None:
         """Refuse an `as_of` that can't be right; remember one that can as seen. To be called before marking and sweeping."""
-        self.database.write(lambda doing: _check(doing, as_of, newest_in_logs, max_ahead, max_skew))
+        self.database.write(lambda tx: _check(tx, as_of, newest_in_logs, max_ahead, max_skew))
 
     def accept(self, as_of: datetime, actor: str, reason: str) -> None:
-        """A person says that it is as late as that: up to there no `as_of` is too far ahead."""
+        """Record that a person vouches for a time: up to there no `as_of` is too far ahead."""
         act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
         later = or_(CLOCK.c.accepted_until.is_(None), CLOCK.c.accepted_until < as_of)
 
-        def accepts(doing: WriteTransaction) -> None:
-            doing.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of))
-            doing.record(act)
+        def work(tx: WriteTransaction) -> None:
+            tx.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of))
+            tx.record(act)
 
-        self.database.write(accepts)
+        self.database.write(work)
 
 
 def _check(
-    doing: WriteTransaction, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
+    tx: WriteTransaction, as_of: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
 ) -> None:
-    known = doing.connection.execute(select(CLOCK).with_for_update()).one()
+    known = tx.connection.execute(select(CLOCK).with_for_update()).one()
     if known.newest_mark_at and as_of < max_skew.before(known.newest_mark_at):
         raise Refused(
             f"As of {text_of(as_of)} it is earlier than the newest mark of the ledger, {text_of(known.newest_mark_at)}, by more"
@@ -61,4 +80,4 @@ def _check(
             " nothing is marked or swept."
         )
     seen = or_(CLOCK.c.newest_seen_at.is_(None), CLOCK.c.newest_seen_at < as_of)
-    doing.connection.execute(update(CLOCK).where(seen).values(newest_seen_at=as_of))
+    tx.connection.execute(update(CLOCK).where(seen).values(newest_seen_at=as_of))

@@ -1,7 +1,7 @@
-"""The database of a ledger as the nouns of the ledger see it: a state to read, and transactions that leave an audit.
+"""The ledger's database: one state to read, and transactions that leave an audit.
 
-Belongs here: the shape of a transaction: the work first, the acts appended to the chain last, all of it again if it was undone.
-Does not belong here: what differs between databases (sql/ledger_connection.py, sql/bulk.py), and any table but the audit's.
+Belongs here: the shape of a transaction: the work first, the acts appended to the audit last, all of it again if it was undone.
+Does not belong here: what differs between databases (sql), and any table but the audit's.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,21 +14,23 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.ledger.audit.chain import Act, append_acts
-from retention_assets.sql.bulk import stage
-from retention_assets.sql.ledger_connection import reading, with_retries, writing
+from retention_assets.sql.errors import RETRY_CONFLICTS
+from retention_assets.sql.retry import retry
+from retention_assets.sql.staging import stage
+from retention_assets.sql.transactions import reading, writing
 
 T = TypeVar("T")
 
 
 @dataclass
 class WriteTransaction:
-    """A transaction that writes. What is done in it is recorded in it, or it leaves no record of a decision."""
+    """A transaction that writes, with the acts that it leaves in the audit."""
 
     connection: Connection
     acts: list[Act] = field(default_factory=list)
 
     def record(self, act: Act) -> Act:
-        """Have an act appended to the audit when the work is done, with what it says then."""
+        """Append an act to the audit when the work is done, as the act is then."""
         self.acts.append(act)
         return act
 
@@ -46,26 +48,26 @@ class LedgerDatabase:
             yield connection
 
     def write(self, work: Callable[[WriteTransaction], T], staged: pa.Table | None = None) -> T:
-        """Do work in one transaction, with its audit; and all of it again if another transaction won.
+        """Do work in one transaction, with its audit; and all of it again if the database undid it for another one.
 
         `staged` is a table that the work finds under the name STAGED.
         """
         with stage(self.engine, staged) as (attach, load):
 
-            def once() -> T:
+            def attempt() -> T:
                 with writing(self.engine, attach) as connection:
                     load(connection)
-                    doing = WriteTransaction(connection)
-                    done = work(doing)
-                    append_acts(connection, doing.acts)
+                    tx = WriteTransaction(connection)
+                    done = work(tx)
+                    append_acts(connection, tx.acts)
                     return done
 
-            return with_retries(once)
+            return retry(attempt, RETRY_CONFLICTS)
 
-    def much_is_new(self, table: Table) -> None:
-        """Have the server count what a load has added. Until somebody does, it may look through all of a table for a few rows.
+    def analyze(self, table: Table) -> None:
+        """Count what a load has added. Until somebody does, PostgreSQL may read all of a table for a few of its rows.
 
-        SQLite plans by its indexes. Who may not, or has to wait for another, leaves it to the server's own housekeeping.
+        SQLite plans by its indexes. Who may not, or has to wait for another, leaves it to the server's autovacuum.
         """
         if self.engine.dialect.name == "postgresql":
             with suppress(DBAPIError), self.engine.begin() as connection:

@@ -1,7 +1,7 @@
 """Holds that people place: nothing held is marked or swept until the hold ends or is released.
 
 Belongs here: placing, releasing and listing them, each with who and why.
-Does not belong here: what a hold is about (policy/model.py) and applying it (frames). Holds in policy files are not kept here.
+Does not belong here: what a hold covers (policy/model.py), applying it (frames), and holds in policy files.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Holds:
                 "A hold is placed under a name, by which it is released, and with a reason. Say both: --name and --reason."
             )
         try:
-            self.database.write(lambda doing: _place(doing, hold, actor))
+            self.database.write(lambda tx: _place(tx, hold, actor))
         except IntegrityError:
             raise Refused(f"A hold named {hold.name} is in force. Release it first, or take another name.") from None
 
@@ -42,7 +42,7 @@ class Holds:
             raise Refused(
                 "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
             )
-        self.database.write(lambda doing: _release(doing, name, actor, reason))
+        self.database.write(lambda tx: _release(tx, name, actor, reason))
 
     def in_force(self, as_of: datetime) -> list[Hold]:
         """The holds that are in force at a time, by name."""
@@ -53,11 +53,11 @@ class Holds:
             return [Hold.model_validate_json(content) for content in connection.execute(query.order_by(HOLDS.c.name)).scalars()]
 
 
-def _place(doing: WriteTransaction, hold: Hold, actor: str) -> None:
-    # What ended by itself gives its name free; it is over, and says so.
+def _place(tx: WriteTransaction, hold: Hold, actor: str) -> None:
+    # A hold that ended by itself frees its name, and its row says that it is over.
     ended = update(HOLDS).where(HOLDS.c.name == hold.name, HOLDS.c.released_at.is_(None), HOLDS.c.until <= DatabaseTime())
     over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
-    doing.connection.execute(ended.values(**over))
+    tx.connection.execute(ended.values(**over))
     content = hold.model_dump_json(by_alias=True, exclude_none=True)
     act = Act(
         ActType.HOLD, actor, hold.reason, detail={"name": hold.name, "until": text_of(hold.until) if hold.until else None}
@@ -70,13 +70,13 @@ def _place(doing: WriteTransaction, hold: Hold, actor: str) -> None:
         "owner": hold.owner,
         "until": hold.until,
     }
-    doing.connection.execute(insert(HOLDS).values(**row, placed_at=DatabaseTime(), placed_by=actor, act=act.id))
-    doing.record(act)
+    tx.connection.execute(insert(HOLDS).values(**row, placed_at=DatabaseTime(), placed_by=actor, act=act.id))
+    tx.record(act)
 
 
-def _release(doing: WriteTransaction, name: str, actor: str, reason: str) -> None:
-    done = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
+def _release(tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
+    values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
     mine = update(HOLDS).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None))
-    if not doing.connection.execute(mine.values(**done)).rowcount:
+    if not tx.connection.execute(mine.values(**values)).rowcount:
         raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
-    doing.record(Act(ActType.RELEASE, actor, reason, detail={"name": name}))
+    tx.record(Act(ActType.RELEASE, actor, reason, detail={"name": name}))

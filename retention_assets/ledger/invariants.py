@@ -1,7 +1,7 @@
-"""Invariants: what holds of every sound ledger, asked of its rows in plain SQL.
+"""Invariants: what is true of every sound ledger, checked by plain SQL over its rows.
 
-Belongs here: one question per invariant, for all datasets or for some. Each answers with the datasets in which it does not
-hold, one row for each, and reads only. Nothing of what writes the ledger is used to check it.
+Belongs here: one query per invariant, for all datasets or for some. Each gives the datasets in which it does not hold, one
+violation for each, and reads only. Nothing of what writes the ledger is used to check it.
 Does not belong here: hashes and seals (ledger/audit/verify.py), and what logs and verdicts say (dagster/check_queries.py).
 """
 
@@ -34,27 +34,26 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
 from retention_assets.policy.purge import realm_of
+from retention_assets.sql.transactions import portions
 
-# Well below what either database takes as parameters of one statement.
-_NAMES = 10_000
 # What report counters a mark of the day's set can end in.
 _ENDS = ("deleted", "already_gone", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
 class Violation:
-    """That an invariant does not hold in a dataset: how many rows are against it, and one of them in words."""
+    """An invariant that does not hold in a dataset: how many rows violate it, and one of them in words."""
 
     dataset: str
     what: str
     times: int = 1
 
 
-# A question to all datasets, or to some.
+# Checks all datasets, or some.
 Invariant = Callable[[Connection, Sequence[str] | None], Iterator[Violation]]
 
 
-class _Lot(NamedTuple):
+class _TimeGroup(NamedTuple):
     """Marks of one act that have their times in common."""
 
     act: int
@@ -67,56 +66,58 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
     """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise."""
     newest: datetime | None = None
     for some in _parts(datasets):
-        here, seen = _among(MARKS.c.dataset, some), None
-        for lot in _lots(connection, here):
-            for fault in _lot_faults(lot, seen):
-                mine = and_(here, *(MARKS.c[name] == value for name, value in lot._asdict().items()))
-                yield from _marks_of(connection, mine, fault)
-            seen = max(filter(None, (seen, lot.marked_at)))
+        here, seen = _is_in(MARKS.c.dataset, some), None
+        for group in _time_groups(connection, here):
+            for fault in _time_faults(group, seen):
+                mine = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
+                yield from _violations(connection, mine, fault)
+            seen = max(filter(None, (seen, group.marked_at)))
         newest = max(filter(None, (newest, seen)), default=None)
     known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
-    # What was looked at of the marks bounds the clock from below; only all of them say what it is.
+    # Some of the marks bound the clock from below; only all of them say what it is.
     if known != newest and (datasets is None or (newest and (known is None or known < newest))):
-        yield Violation("", f"the clock says that the newest mark is of {_said(known)}, and it is of {_said(newest)}")
+        yield Violation("", f"the clock says that the newest mark is of {_text_of(known)}, and it is of {_text_of(newest)}")
     yield from _visibility(connection, datasets)
 
 
-def _lots(connection: Connection, here: ColumnElement[bool]) -> list[_Lot]:
-    """Lots in the order of the audit. Ids are reserved early, so those of two who mark at once may lie the other way round."""
-    columns = [MARKS.c[name] for name in _Lot._fields]
+def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[_TimeGroup]:
+    """Groups in the order of the audit: ids are reserved early, so those of two who mark at once may be the other way round."""
+    columns = [MARKS.c[name] for name in _TimeGroup._fields]
     query = select(*columns).join(AUDIT, AUDIT.c.act == MARKS.c.act).where(here).group_by(*columns, AUDIT.c.position)
     # The later time of an act first: all marks of an act are of one time.
     ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
-    return [_Lot(*row) for row in connection.execute(ordered)]
+    return [_TimeGroup(*row) for row in connection.execute(ordered)]
 
 
-def _lot_faults(lot: _Lot, newest: datetime | None) -> Iterator[str]:
-    if newest and lot.marked_at < newest:
-        yield f"was marked as of {text_of(lot.marked_at)}, when there was a mark of {text_of(newest)}"
+def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
+    if newest and group.marked_at < newest:
+        yield f"was marked as of {text_of(group.marked_at)}, when there was a mark of {text_of(newest)}"
     try:
-        due = parse_duration(lot.grace).after(lot.marked_at)
+        due = parse_duration(group.grace).after(group.marked_at)
     except ValueError:
-        yield f"has a grace that is none: {lot.grace!r}"
+        yield f"has a grace that is none: {group.grace!r}"
         return
-    if due != lot.due_at:
-        yield f"is due at {text_of(lot.due_at)}, and its grace of {lot.grace} ends at {text_of(due)}"
+    if due != group.due_at:
+        yield f"is due at {text_of(group.due_at)}, and its grace of {group.grace} ends at {text_of(due)}"
 
 
 def _visibility(connection: Connection, datasets: Sequence[str] | None) -> Iterator[Violation]:
     for some in _parts(datasets):
         risen: dict[str, datetime] = {}
-        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _among(AUDIT.c.dataset, some))
+        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, some))
         for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
             to = parse_instant(json.loads(detail)["to"])
             if dataset in risen and to <= risen[dataset]:
                 yield Violation(dataset, f"its visibility mark went from {text_of(risen[dataset])} to {text_of(to)}")
             risen[dataset] = to
-        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_among(VISIBILITY.c.dataset, some))
+        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_is_in(VISIBILITY.c.dataset, some))
         held = {row.dataset: row.visible_from for row in connection.execute(query)}
         for dataset in sorted(risen.keys() | held.keys()):
             last, now_at = risen.get(dataset), held.get(dataset)
             if last != now_at:
-                yield Violation(dataset, f"its visibility mark is {_said(now_at)}, and the audit raised it to {_said(last)}")
+                yield Violation(
+                    dataset, f"its visibility mark is {_text_of(now_at)}, and the audit raised it to {_text_of(last)}"
+                )
 
 
 def policies_and_reasons(
@@ -127,24 +128,24 @@ def policies_and_reasons(
     realms = set(connection.execute(select(REALMS.c.name)).scalars())
     columns = (MARKS.c.policy, MARKS.c.policy_version, MARKS.c.reason)
     for some in _parts(datasets):
-        here = and_(text(OPEN), _among(MARKS.c.dataset, some))
+        here = and_(text(OPEN), _is_in(MARKS.c.dataset, some))
         for kind in connection.execute(select(*columns).where(here).distinct().order_by(*columns)).all():
             mine = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
             realm = realm_of(kind.policy)
             if (kind.policy, kind.policy_version) not in book and realm not in realms:
                 what = f"was marked by version {kind.policy_version} of policy {kind.policy}, which is not in the policy book"
-                yield from _marks_of(connection, mine, what)
+                yield from _violations(connection, mine, what)
             if kind.reason not in reasons:
-                yield from _marks_of(connection, mine, f"was marked for a reason that does not exist: {kind.reason!r}")
+                yield from _violations(connection, mine, f"was marked for a reason that does not exist: {kind.reason!r}")
 
 
 def swept_before_due(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
     """Whatever is swept was in a plan that was made when its grace was over."""
     for some in _parts(datasets):
         plans = select(PLANNED.c.mark, func.max(PLANS.c.as_of).label("as_of")).join(PLANS, PLANS.c.id == PLANNED.c.plan)
-        newest = plans.where(_among(PLANS.c.dataset, some)).group_by(PLANNED.c.mark).subquery()
+        newest = plans.where(_is_in(PLANS.c.dataset, some)).group_by(PLANNED.c.mark).subquery()
         early = or_(newest.c.as_of.is_(None), newest.c.as_of < MARKS.c.due_at)
-        query = _grouped(and_(text(SWEPT), _among(MARKS.c.dataset, some), early))
+        query = _grouped(and_(text(SWEPT), _is_in(MARKS.c.dataset, some), early))
         found = query.select_from(MARKS.outerjoin(newest, newest.c.mark == MARKS.c.id))
         yield from _rows(connection, found, "was swept, and no plan had it after its grace was over")
 
@@ -154,7 +155,7 @@ def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = 
     for some in _parts(datasets):
         began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
         steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
-        mine = and_(text(SWEPT), _among(MARKS.c.dataset, some))
+        mine = and_(text(SWEPT), _is_in(MARKS.c.dataset, some))
         swept = select(MARKS.c.id).where(mine).subquery()
         both = steps.join(swept, swept.c.id == STEPS.c.mark).group_by(STEPS.c.mark).subquery()
         never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
@@ -165,7 +166,7 @@ def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
     """What each evaluation of some actors newly marked is within the limits of the policy that marked it.
 
-    `sizes` says of the datasets that are looked at how many transactions their logs had.
+    `sizes` says of the datasets that are checked how many transactions their logs had.
     """
     limits = {version: policy.limits for version, policy in policies(connection).items()}
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, AUDIT.c.actor.in_(sorted(actors)))
@@ -236,7 +237,7 @@ def published_since(connection: Connection, asset: str, than: str) -> frozenset[
 def reports_add_up(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
     """What the report that was opened last was to delete has ended or is still open; what an earlier one left counts there."""
     for some in _parts(datasets):
-        here = and_(REPORTS.c.due_by.is_not(None), _among(REPORTS.c.dataset, some))
+        here = and_(REPORTS.c.due_by.is_not(None), _is_in(REPORTS.c.dataset, some))
         last = select(REPORTS.c.dataset, func.max(REPORTS.c.started_at).label("at")).where(here).group_by(REPORTS.c.dataset)
         newest = last.subquery()
         is_newest = and_(REPORTS.c.dataset == newest.c.dataset, REPORTS.c.started_at == newest.c.at)
@@ -266,11 +267,10 @@ def _parts(datasets: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
     if datasets is None:
         yield None
         return
-    for at in range(0, len(datasets), _NAMES):
-        yield datasets[at : at + _NAMES]
+    yield from portions(datasets)
 
 
-def _among(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElement[bool]:
+def _is_in(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElement[bool]:
     return true() if some is None else column.in_(some)
 
 
@@ -280,7 +280,7 @@ def _grouped(where: ColumnElement[bool]) -> Select[Any]:
     return query.where(where).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
 
 
-def _marks_of(connection: Connection, where: ColumnElement[bool], what: str) -> Iterator[Violation]:
+def _violations(connection: Connection, where: ColumnElement[bool], what: str) -> Iterator[Violation]:
     yield from _rows(connection, _grouped(where), what)
 
 
@@ -289,5 +289,5 @@ def _rows(connection: Connection, query: Select[Any], what: str) -> Iterator[Vio
         yield Violation(row.dataset, f"{row.transaction} {what}", row.times)
 
 
-def _said(instant: datetime | None) -> str:
+def _text_of(instant: datetime | None) -> str:
     return text_of(instant) if instant else "none"

@@ -1,11 +1,11 @@
 """Leases: one sweeper per dataset, by the database's clock.
 
 Belongs here: taking, extending and giving up a lease, and the fence that every write of a sweep passes in its own transaction.
-Does not belong here: what a sweeper writes (sweeps.py). A lease that expired is lost, whether or not somebody else took it: its
-holder may have slept through it and can't know what has changed.
+A lease that expired is lost, whether or not somebody else took it: its holder can't know what has changed meanwhile.
+Does not belong here: what a sweeper writes (sweeps.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import select, update
@@ -43,18 +43,24 @@ class Leases:
 
     def take(self, dataset: str, holder: str, seconds: float = SECONDS) -> Lease:
         """Take the lease of a dataset, or refuse with who has it and until when."""
-        return self.database.write(lambda doing: _take(doing, dataset, holder, seconds))
+        return self.database.write(lambda tx: _take(tx, dataset, holder, seconds))
 
     def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
-        """Say that the holder is alive: the lease runs for so long from now. To be called several times in that while."""
+        """Extend the lease: it runs for so long from now. To be called several times in that while."""
         values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
-        return self.database.write(lambda doing: _extend(doing, lease, values))
+        extended = update(LEASES).where(LEASES.c.dataset == lease.dataset).values(**values).returning(LEASES.c.expires_at)
+
+        def work(tx: WriteTransaction) -> Lease:
+            fence(tx, lease)
+            return replace(lease, expires_at=tx.connection.execute(extended).scalar_one())
+
+        return self.database.write(work)
 
     def give_up(self, lease: Lease) -> None:
         """Let the next one take it at once. Giving up a lease that was lost changes nothing."""
         mine = (LEASES.c.dataset == lease.dataset) & (LEASES.c.token == lease.token)
         over = update(LEASES).where(mine).values(expires_at=DatabaseTime(), given_up=True)
-        self.database.write(lambda doing: doing.connection.execute(over).rowcount)
+        self.database.write(lambda tx: tx.connection.execute(over).rowcount)
 
     def holder_of(self, dataset: str) -> Lease | None:
         """Who sweeps a dataset at the moment, if anybody."""
@@ -64,12 +70,12 @@ class Leases:
         return Lease(found.dataset, found.holder, found.token, found.expires_at) if found else None
 
 
-def _take(doing: WriteTransaction, dataset: str, holder: str, seconds: float) -> Lease:
-    # The first holder of a dataset finds a lease that somebody gave up, as most others do.
+def _take(tx: WriteTransaction, dataset: str, holder: str, seconds: float) -> Lease:
+    # So that the first holder of a dataset, too, finds a lease that somebody gave up.
     nobody = {"dataset": dataset, "token": 0, "holder": "", "given_up": True}
     nobody |= dict.fromkeys(("taken_at", "beat_at", "expires_at"), DatabaseTime())
-    doing.connection.execute(insert_or_skip(doing.connection, LEASES).values(**nobody))
-    before = doing.connection.execute(
+    tx.connection.execute(insert_or_skip(tx.connection, LEASES).values(**nobody))
+    before = tx.connection.execute(
         select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == dataset).with_for_update()
     ).one()
     if not before.given_up and before.expires_at > before.present:
@@ -85,25 +91,17 @@ def _take(doing: WriteTransaction, dataset: str, holder: str, seconds: float) ->
         "given_up": False,
     }
     taken = update(LEASES).where(LEASES.c.dataset == dataset, LEASES.c.token == before.token)
-    row = doing.connection.execute(
-        taken.values(**values, expires_at=DatabaseTime(seconds)).returning(LEASES.c.expires_at)
-    ).one()
+    row = tx.connection.execute(taken.values(**values, expires_at=DatabaseTime(seconds)).returning(LEASES.c.expires_at)).one()
     if not before.given_up:
         detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
-        doing.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", dataset, detail=detail))
+        tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", dataset, detail=detail))
     return Lease(dataset, holder, before.token + 1, row.expires_at)
 
 
-def _extend(doing: WriteTransaction, lease: Lease, values: dict[str, DatabaseTime]) -> Lease:
-    fence(doing, lease)
-    extended = update(LEASES).where(LEASES.c.dataset == lease.dataset).values(**values).returning(LEASES.c.expires_at)
-    return Lease(lease.dataset, lease.holder, lease.token, doing.connection.execute(extended).scalar_one())
-
-
-def fence(doing: WriteTransaction, lease: Lease) -> None:
+def fence(tx: WriteTransaction, lease: Lease) -> None:
     """Stop here unless the lease still holds. It can't be taken by another before this transaction ends: its row is locked."""
     query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset).with_for_update()
-    row = doing.connection.execute(query).one_or_none()
+    row = tx.connection.execute(query).one_or_none()
     if row is not None and row.token == lease.token and not row.given_up and row.expires_at > row.present:
         return
     whose = f"{row.holder} has taken it since" if row is not None and row.token > lease.token else "nobody has taken it since"

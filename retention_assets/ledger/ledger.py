@@ -1,7 +1,7 @@
-"""The ledger, opened: the nouns of the record, each under its name.
+"""The open ledger: every part of the record under its name.
 
-Belongs here: opening by URL (and bringing an older ledger up to date), and what one finds on an open ledger.
-Does not belong here: what any of the nouns does.
+Belongs here: opening by URL (and bringing an older ledger up to date), and what an open ledger consists of.
+Does not belong here: what any part does.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import Self
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import as_line, rows
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, verify
 from retention_assets.ledger.clock_guard import ClockGuard
@@ -31,7 +32,10 @@ from retention_assets.ledger.schema import REVISION
 from retention_assets.ledger.sweeps import Sweeps
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
-from retention_assets.sql.ledger_connection import connect, file_of, reading, unreachable, with_retries, writing
+from retention_assets.sql.engines import ledger_engine, sqlite_file
+from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
+from retention_assets.sql.retry import retry
+from retention_assets.sql.transactions import reading, writing
 
 
 class Ledger:
@@ -47,7 +51,7 @@ class Ledger:
         self.publications = Publications(database)
         self.postponements = Postponements(database)
         self.evaluations = Evaluations(database)
-        self.book = PolicyBook(database)
+        self.policy_book = PolicyBook(database)
         self.holds = Holds(database)
         self.realms = Realms(database)
         self.visibility = Visibility(database)
@@ -79,13 +83,13 @@ class Ledger:
 
 def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
     """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it."""
-    engine = connect(url)
+    engine = ledger_engine(url)
     try:
         if migrations is not None or not _is_up_to_date(engine):
-            with_retries(lambda: _migrate(engine, migrations))
+            retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
     except DBAPIError as error:
         engine.dispose()
-        raise unreachable(engine, error) from error
+        raise _unreachable(engine, error) from error
     except BaseException:
         engine.dispose()
         raise
@@ -93,18 +97,26 @@ def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
 
 
 def ledger_is_there(url: Url | str) -> bool:
-    """Whether there is a ledger to open. To look makes none."""
-    file = file_of(url)
+    """Whether there is a ledger to open. Asking makes none."""
+    file = sqlite_file(url)
     if file is not None:
         return file.is_file()
-    engine = connect(url)
+    engine = ledger_engine(url)
     try:
         with reading(engine) as connection:
             return inspect(connection).has_table("alembic_version")
     except DBAPIError as error:
-        raise unreachable(engine, error) from error
+        raise _unreachable(engine, error) from error
     finally:
         engine.dispose()
+
+
+def _unreachable(engine: Engine, error: DBAPIError) -> Refused:
+    shown = engine.url.render_as_string(hide_password=True)
+    return Refused(
+        f"The ledger {shown} cannot be opened: {driver_message(error)}. Check the key ledger in the settings, and that it is"
+        " reachable."
+    )
 
 
 def _is_up_to_date(engine: Engine) -> bool:

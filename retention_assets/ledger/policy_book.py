@@ -1,11 +1,11 @@
-"""The policy book as it is kept: every version of every entry, with who and when.
+"""The policy book: every version of every policy and aspect, with who wrote it and when.
 
 Belongs here: storing what policy/book.py decides, versions that people write or revoke, and the marks that a change orphans.
 Does not belong here: the decisions themselves, and reading files.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, text
@@ -43,7 +43,7 @@ class PolicyBook:
             return _newest(connection)
 
     def in_force(self) -> list[Stored]:
-        """The entries by which is marked."""
+        """The entries that marks are made by."""
         return [entry for entry in self.newest() if not entry.revoked]
 
     def versions(self, name: str) -> list[Stored]:
@@ -55,17 +55,17 @@ class PolicyBook:
     def load(
         self, loaded: Sequence[Loaded], actor: str, overwrite_user_policies: bool = False, stores: Collection[str] = ()
     ) -> list[BookDecision]:
-        """Compare what the files say with the book, write what is to be written, and say what was decided of each entry."""
-        return self.database.write(lambda doing: _load(doing, loaded, actor, overwrite_user_policies, stores))
+        """Compare what the files say with the book and write what is to be written; the decision about each entry."""
+        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores))
 
     def write(self, item: Policy | AspectEntry, actor: str, reason: str | None = None) -> Stored:
-        """A version that a person wrote; files that differ from it are drift from now on."""
+        """Write a person's version; files that differ from it are drift from now on."""
         entry = as_loaded(item)
-        return self.database.write(lambda doing: _written(doing, entry, actor, reason))
+        return self.database.write(lambda tx: _write(tx, entry, actor, reason))
 
     def revoke(self, name: str, actor: str, reason: str) -> Stored:
-        """An entry is in force no more. Its marks stay, orphaned."""
-        return self.database.write(lambda doing: _revoked(doing, name, actor, reason))
+        """End an entry. Its marks stay, orphaned."""
+        return self.database.write(lambda tx: _revoke(tx, name, actor, reason))
 
     def orphaned(self) -> list[Orphaned]:
         """Open marks whose policy version was revoked or amended since, counted."""
@@ -83,49 +83,58 @@ def _newest(connection: Connection) -> list[Stored]:
     return list({row["name"]: Stored(**row) for row in rows}.values())
 
 
-def _locked(doing: WriteTransaction) -> list[Stored]:
-    """The newest versions, which nobody else can follow up before this transaction ends."""
-    doing.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
-    return _newest(doing.connection)
+def _lock_newest(tx: WriteTransaction) -> list[Stored]:
+    """The newest versions, to which nobody else can add one before this transaction ends."""
+    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    return _newest(tx.connection)
 
 
 def _load(
-    doing: WriteTransaction, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]
+    tx: WriteTransaction, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]
 ) -> list[BookDecision]:
-    decisions = compare(_locked(doing), loaded, overwrite, stores)
-    at = _present(doing)
+    decisions = compare(_lock_newest(tx), loaded, overwrite, stores)
+    at = _database_time(tx)
     for decision in decisions:
         if decision.outcome is LoadOutcome.WRITTEN:
-            _append(doing, decision.written(actor, at), decision.reason)
+            _append(tx, decision.written(actor, at), decision.reason)
     return decisions
 
 
-def _written(doing: WriteTransaction, entry: Loaded, actor: str, reason: str | None) -> Stored:
-    stored = {one.name: one for one in _locked(doing)}.get(entry.name)
+def _write(tx: WriteTransaction, entry: Loaded, actor: str, reason: str | None) -> Stored:
+    stored = {one.name: one for one in _lock_newest(tx)}.get(entry.name)
     if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
         return stored
-    version = stored.version + 1 if stored else 1
-    new = Stored(entry.name, entry.content, entry.digest, version, actor, _present(doing), system=False)
-    return _append(doing, new, reason)
+    new = Stored(
+        name=entry.name,
+        content=entry.content,
+        digest=entry.digest,
+        version=stored.version + 1 if stored else 1,
+        written_by=actor,
+        written_at=_database_time(tx),
+        system=False,
+    )
+    return _append(tx, new, reason)
 
 
-def _revoked(doing: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
-    stored = {one.name: one for one in _locked(doing)}.get(name)
+def _revoke(tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
+    stored = {one.name: one for one in _lock_newest(tx)}.get(name)
     if stored is None or stored.revoked:
         raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
-    at = _present(doing)
-    return _append(doing, Stored(name, stored.content, stored.digest, stored.version + 1, actor, at, False, True), reason)
+    revoked = replace(
+        stored, version=stored.version + 1, written_by=actor, written_at=_database_time(tx), system=False, revoked=True
+    )
+    return _append(tx, revoked, reason)
 
 
-def _append(doing: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
+def _append(tx: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
     detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
     act = Act(ActType.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
     values = {field: getattr(entry, field) for field in _FIELDS}
-    doing.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
-    doing.record(act)
+    tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
+    tx.record(act)
     return entry
 
 
-def _present(doing: WriteTransaction) -> datetime:
-    at: datetime = doing.connection.execute(select(DatabaseTime())).scalar_one()
+def _database_time(tx: WriteTransaction) -> datetime:
+    at: datetime = tx.connection.execute(select(DatabaseTime())).scalar_one()
     return at

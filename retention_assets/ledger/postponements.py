@@ -1,7 +1,7 @@
-"""What housekeeping put off: transactions that a store would have expired by itself, and that must not go yet.
+"""Postponements: transactions that a store would have expired by itself, and that must not go yet.
 
-Belongs here: what a sweep has handed to the store to expire, and the row of the audit that says what is put off.
-Does not belong here: choosing, and putting off (stores). Nothing of it is a mark: no state of any changes.
+Belongs here: what a sweep has given the store to expire, and the row of the audit that says what is postponed. No mark changes.
+Does not belong here: choosing (sweep/postpone_expiry.py), and postponing (stores).
 """
 
 import hashlib
@@ -18,16 +18,16 @@ from retention_assets.policy.durations import text_of
 
 @dataclass(frozen=True)
 class Postponements:
-    """The record of a ledger of what was put off."""
+    """The postponements of a ledger."""
 
     database: LedgerDatabase
 
     def going(self, dataset: str) -> frozenset[str]:
-        """The transactions that a sweep has begun on: what they were given to expire stays."""
+        """The transactions that a sweep has begun on: the expiry that it gave them stays."""
         return frozenset(Marks(self.database).table([dataset], ["SWEEPING"])["transaction"].to_pylist())
 
     def record(self, dataset: str, transactions: Sequence[str], within: datetime, until: datetime, actor: str) -> None:
-        """Write down, before it is done, that these are about to be put off: what would go by an instant, until another one."""
+        """Record, before it is done, that these are to be postponed: what would expire by an instant, until another one."""
         names = json.dumps(sorted(transactions), ensure_ascii=False).encode(errors="surrogatepass")
         detail = {
             "transactions": len(transactions),
@@ -36,4 +36,4 @@ class Postponements:
             "until": text_of(until),
         }
         act = Act(ActType.POSTPONE, actor, "They are unfinished, not archived, or held.", dataset, detail=detail)
-        self.database.write(lambda doing: doing.record(act))
+        self.database.write(lambda tx: tx.record(act))

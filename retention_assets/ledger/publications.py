@@ -1,7 +1,7 @@
 """Published asset versions: which folder of the warehouse holds an asset's rows of a dataset.
 
-Belongs here: pointing an asset and a dataset at a folder, and reading where it points.
-Does not belong here: the folders themselves. One that nothing points at was left by a crash, and a later run removes it.
+Belongs here: pointing an asset and a dataset at a folder, and reading where they point.
+Does not belong here: the folders themselves (pipeline/warehouse.py).
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
@@ -18,11 +18,9 @@ from retention_assets.ledger.schema import PUBLISHED
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
-_COLUMNS = ("asset", "dataset", "folder", "run")
-
 
 class Publication(NamedTuple):
-    """An asset's rows of some dataset are in a folder, which a run wrote."""
+    """The folder that holds an asset's rows of a dataset, and the run that wrote it."""
 
     asset: str
     dataset: str
@@ -38,15 +36,12 @@ class Publications:
 
     def publish(self, publications: Sequence[Publication], actor: str) -> None:
         """Point at new folders, all at once."""
-        self.database.write(lambda doing: publish(doing, publications, actor))
+        self.database.write(lambda tx: publish(tx, publications, actor))
 
     def of(self, asset: str, datasets: Iterable[str] | None = None) -> list[Publication]:
         """What is published of an asset, for all datasets or those that are named."""
-        query = select(*(PUBLISHED.c[name] for name in _COLUMNS)).where(PUBLISHED.c.asset == asset)
         wanted = None if datasets is None else set(datasets)
-        with self.database.reading() as connection:
-            found = [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
-        return [one for one in found if wanted is None or one.dataset in wanted]
+        return [one for one in self._of(asset) if wanted is None or one.dataset in wanted]
 
     def datasets(self, asset: str) -> list[str]:
         """The datasets of which something is published of an asset, sorted."""
@@ -56,26 +51,27 @@ class Publications:
 
     def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
         """What some runs published of an asset, as far as nobody has published it anew since."""
-        query = select(*(PUBLISHED.c[name] for name in _COLUMNS)).where(
-            PUBLISHED.c.asset == asset, PUBLISHED.c.run.in_(set(runs))
-        )
-        with self.database.reading() as connection:
-            return [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
+        return self._of(asset, PUBLISHED.c.run.in_(set(runs)))
 
     def folders(self) -> set[str]:
         """Every folder that something points at."""
         with self.database.reading() as connection:
             return set(connection.execute(select(PUBLISHED.c.folder).distinct()).scalars())
 
+    def _of(self, asset: str, *where: ColumnElement[bool]) -> list[Publication]:
+        query = select(*(PUBLISHED.c[name] for name in Publication._fields)).where(PUBLISHED.c.asset == asset, *where)
+        with self.database.reading() as connection:
+            return [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
 
-def publish(doing: WriteTransaction, publications: Sequence[Publication], actor: str) -> None:
+
+def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: str) -> None:
     """Point at new folders as part of a transaction."""
     if not publications:
         return
     act, members = new_id(), sorted(publications)
-    rows = [{"asset": one.asset, "dataset": one.dataset, "folder": one.folder, "run": one.run, "act": act} for one in members]
-    statement = insert_or_update(doing.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
-    doing.connection.execute(statement.values(published_at=DatabaseTime()), rows)
-    digest = digest_of(json.dumps([one.asset, one.dataset, one.folder, one.run]) for one in members)
+    rows = [{**one._asdict(), "act": act} for one in members]
+    statement = insert_or_update(tx.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
+    tx.connection.execute(statement.values(published_at=DatabaseTime()), rows)
+    digest = digest_of(json.dumps(one) for one in members)
     detail = {"assets": sorted({one.asset for one in members}), "runs": sorted({one.run for one in members})}
-    doing.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))
+    tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))

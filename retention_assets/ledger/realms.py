@@ -1,6 +1,7 @@
 """Realms: ACTIVE and INACTIVE ones are retained, a PURGING one is marked whole, a PURGED one is over.
 
-Belongs here: the life of a realm. Does not belong here: which datasets it has (stores) and marking them (assets).
+Belongs here: the states of a realm and how it goes from one to the next.
+Does not belong here: which datasets it has (stores) and marking them (dagster/assets).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from retention_assets.policy.durations import Duration, parse_duration
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
-# What a realm is that nobody has said anything about.
+# The state of a realm that was never changed.
 INITIAL = "ACTIVE"
 ARROWS: Mapping[str, tuple[str, ...]] = {
     "ACTIVE": ("INACTIVE", "PURGING"),
@@ -51,32 +52,32 @@ class Realms:
         return self.all().get(name, Realm(name, INITIAL, Duration()))
 
     def all(self) -> dict[str, Realm]:
-        """The realms of which something was said, by name."""
+        """The realms that were ever changed, by name."""
         query = select(REALMS.c.name, REALMS.c.status, REALMS.c.grace).order_by(REALMS.c.name)
         with self.database.reading() as connection:
             return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in connection.execute(query)}
 
     def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
-        """What a person says of a realm. PURGED is not for people to say: a scan that finds nothing says it."""
+        """Change a realm, as a person wants it. Nobody makes it PURGED: a scan that finds nothing does."""
         if status == "PURGED":
             raise Refused(f"{name} is PURGED once a scan finds nothing of it any more. To get there, make it PURGING.")
-        return self.database.write(lambda doing: _changed(doing, name, status, actor, reason, grace))
+        return self.database.write(lambda tx: _change(tx, name, status, actor, reason, grace))
 
     def purged(self, name: str, found: int, actor: str) -> Realm:
-        """What a scan found of a realm that is PURGING: if nothing, it is PURGED."""
+        """Make a realm that is PURGING PURGED, if a scan found nothing of it."""
         if found:
             return self.of(name)
-        return self.database.write(lambda doing: _changed(doing, name, "PURGED", actor, "A scan found nothing of it.", None))
+        return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing of it.", None))
 
 
-def _changed(doing: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
     if name.startswith(SYSTEM):
         raise Refused(f"{name} is the system's: realms whose names begin with {SYSTEM} are not changed.")
     act = Act(ActType.REALM, actor, reason)
     row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
-    nothing = insert_or_skip(doing.connection, REALMS).values(**row, status=INITIAL, grace=str(Duration()))
-    doing.connection.execute(nothing)
-    before = doing.connection.execute(select(REALMS).where(REALMS.c.name == name).with_for_update()).one()
+    nothing = insert_or_skip(tx.connection, REALMS).values(**row, status=INITIAL, grace=str(Duration()))
+    tx.connection.execute(nothing)
+    before = tx.connection.execute(select(REALMS).where(REALMS.c.name == name).with_for_update()).one()
     if status == before.status and grace is None:
         return Realm(name, before.status, parse_duration(before.grace))
     if status != before.status and status not in ARROWS[before.status]:
@@ -84,8 +85,8 @@ def _changed(doing: WriteTransaction, name: str, status: str, actor: str, reason
         ending = f", only {allowed}." if allowed else ": that is its end. New data belongs in a realm of another name."
         raise Refused(f"{name} is {before.status} and can't become {status}{ending}")
     new = Realm(name, status, grace if grace is not None else parse_duration(before.grace))
-    changes = insert_or_update(doing.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
-    doing.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))
+    changes = insert_or_update(tx.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
+    tx.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))
     act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
-    doing.record(act)
+    tx.record(act)
     return new

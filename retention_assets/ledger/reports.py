@@ -1,7 +1,7 @@
 """Reports: what a day's execution was to delete of a dataset, and what became of it so far.
 
 Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing.
-Does not belong here: showing a report.
+Does not belong here: showing a report (render).
 
 The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
 already gone, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that day. What
@@ -44,18 +44,18 @@ class OpenedReport:
 
 
 class DaySpan(NamedTuple):
-    """Of which marks a report is: those that were made before and are due by then."""
+    """The set of a report: the marks that were made before and are due by then."""
 
     due_by: datetime | None
     marks_before: int | None
 
     def has(self, one: "ReportCounts") -> bool:
-        """Whether a mark is of the set."""
+        """Whether a mark is in the set."""
         return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
 
 
 class ReportCounts(NamedTuple):
-    """A mark that came to a counter: since when it was due says in which report."""
+    """What one mark adds to a counter; since when it was due decides in which report."""
 
     mark: int
     due_at: datetime
@@ -73,34 +73,34 @@ class Reports:
     def open(
         self, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str, log: int | None = None
     ) -> bool:
-        """Open the report of a day over what is due by now; false if it is open already. Then nothing of it changes."""
+        """Open the report of a day over what is due by now; false, and nothing changes, if it is open already."""
         if log is not None and sum(opening.classes.values()) != log:
             raise Refused(
                 f"The classes of {dataset} sum to {sum(opening.classes.values())}, and its log has {log} transactions."
             )
-        return self.database.write(lambda doing: _open(doing, execution_date, dataset, opening, as_of, actor))
+        return self.database.write(lambda tx: _open(tx, execution_date, dataset, opening, as_of, actor))
 
     def finish_done(self, actor: str, dataset: str | None = None) -> list[tuple[date, str]]:
-        """Finish every report, or those of a dataset, of whose set nothing is open any more; which were finished."""
-        return self.database.write(lambda doing: _finish_done(doing, actor, dataset))
+        """Finish every report, or those of a dataset, whose set has no open mark any more; which were finished."""
+        return self.database.write(lambda tx: _finish_done(tx, actor, dataset))
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
         """The reports of a day, by dataset."""
-        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _told()).order_by(REPORTS.c.dataset)
+        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _is_shown()).order_by(REPORTS.c.dataset)
         with self.database.reading() as connection:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
-            return [_read(dict(row)) for row in found]
+            return [_report_of(dict(row)) for row in found]
 
     def days(self) -> list[date]:
         """The days that have a report, newest first."""
-        query = select(REPORTS.c.execution_date).where(_told()).distinct().order_by(REPORTS.c.execution_date.desc())
+        query = select(REPORTS.c.execution_date).where(_is_shown()).distinct().order_by(REPORTS.c.execution_date.desc())
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
         totals = [func.coalesce(func.sum(REPORTS.c[name]), 0).label(name) for name in COUNTERS]
-        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _told())
+        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
 
@@ -108,42 +108,40 @@ class Reports:
 _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
-def _written(opening: OpenedReport) -> dict[str, str]:
-    """What of a report is JSON. A bound stands with the period that it comes from, where there is one."""
+def _json_columns(opening: OpenedReport) -> dict[str, str]:
+    """The columns of a report that hold JSON. A bound stands with the period that it comes from, where there is one."""
     periods = opening.periods
     bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
     return {name: json.dumps(bounds if name == "bounds" else getattr(opening, name), sort_keys=True) for name in _JSON}
 
 
-def _read(row: Mapping[str, Any]) -> dict[str, Any]:
+def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
     # Reports of earlier releases know the bound alone.
-    with_period = {name: said for name, said in found["bounds"].items() if isinstance(said, list)}
+    with_period = {name: value for name, value in found["bounds"].items() if isinstance(value, list)}
     bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
 
 
-def _opened() -> ColumnElement[bool]:
+def _has_opened() -> ColumnElement[bool]:
     """A row without a set holds what counts for a day that has not begun."""
     return REPORTS.c.due_by.is_not(None)
 
 
-def _told() -> ColumnElement[bool]:
-    """What a day's report is made of: also what was swept late the day before, should the day itself never begin."""
-    return or_(_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
+def _is_shown() -> ColumnElement[bool]:
+    """A report that people see: also of what was swept late the day before, should the day itself never begin."""
+    return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
-def _open(
-    doing: WriteTransaction, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str
-) -> bool:
+def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str) -> bool:
     this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
     act = Act(ActType.REPORT, actor, dataset=dataset)
-    _row(doing, execution_date, dataset, act.id)
+    _add_row(tx, execution_date, dataset, act.id)
     due = select(func.count(), func.coalesce(func.sum(MARKS.c.bytes), 0))
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
-    amount, size = (int(value) for value in doing.connection.execute(due).one())
+    amount, size = (int(value) for value in tx.connection.execute(due).one())
     values = {
-        **_written(opening),
+        **_json_columns(opening),
         "terminal_only": opening.terminal_only,
         "to_delete": REPORTS.c.to_delete + amount,
         "bytes_to_free": REPORTS.c.bytes_to_free + size,
@@ -152,78 +150,78 @@ def _open(
         # What was swept late the day before may have been all that there was.
         "finished_at": None,
     }
-    opened = update(REPORTS).where(this, ~_opened()).values(**values, started_at=DatabaseTime(), act=act.id)
-    if not doing.connection.execute(opened).rowcount:
+    opened = update(REPORTS).where(this, ~_has_opened()).values(**values, started_at=DatabaseTime(), act=act.id)
+    if not tx.connection.execute(opened).rowcount:
         return False
     act.detail = {"date": execution_date.isoformat(), "to_delete": amount}
-    doing.record(act)
+    tx.record(act)
     return True
 
 
-def _row(doing: WriteTransaction, execution_date: date, dataset: str, act: int) -> None:
+def _add_row(tx: WriteTransaction, execution_date: date, dataset: str, act: int) -> None:
     """A report that has not begun, if there is none of that day."""
     nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
     row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act, **nothing}
-    doing.connection.execute(insert_or_skip(doing.connection, REPORTS).values(**row, started_at=DatabaseTime()))
+    tx.connection.execute(insert_or_skip(tx.connection, REPORTS).values(**row, started_at=DatabaseTime()))
 
 
-def count(doing: WriteTransaction, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
+def count(tx: WriteTransaction, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
     """Add to the counters of a day's report, in the transaction that wrote what is counted; what came later counts later."""
     waiting, day = list(counted), execution_date
     while waiting:
-        span = _span(doing, day, dataset)
+        span = _span(tx, day, dataset)
         if span is None and day == execution_date:
             raise ValueError(f"no report of {dataset} is open for {execution_date}")
         if span is None or span.due_by is None:
             # A day that has not begun: both what was to be deleted and what became of it.
-            _row(doing, day, dataset, 0)
+            _add_row(tx, day, dataset, 0)
             done = [one for one in waiting if one.counter != "failed"]
             sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
-            _add(doing, day, dataset, waiting, sums)
+            _add(tx, day, dataset, waiting, sums)
             return
-        _add(doing, day, dataset, [one for one in waiting if span.has(one)], {})
+        _add(tx, day, dataset, [one for one in waiting if span.has(one)], {})
         waiting = [one for one in waiting if not span.has(one)]
         day += _DAY
 
 
-def count_unmarked(doing: WriteTransaction, marks: Iterable[tuple[str, ReportCounts]]) -> None:
+def count_unmarked(tx: WriteTransaction, marks: Iterable[tuple[str, ReportCounts]]) -> None:
     """Count marks that people took back, each in the newest report of its dataset that is not finished and has it."""
     by_dataset: dict[str, list[ReportCounts]] = {}
     for dataset, one in marks:
         by_dataset.setdefault(dataset, []).append(one)
     unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
-    unfinished = unfinished.where(_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
-    newest = {row.dataset: row for row in doing.connection.execute(unfinished) if row.dataset in by_dataset}
+    unfinished = unfinished.where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
+    newest = {row.dataset: row for row in tx.connection.execute(unfinished) if row.dataset in by_dataset}
     for dataset, report in newest.items():
         span = DaySpan(report.due_by, report.marks_before)
         mine = [one for one in by_dataset[dataset] if span.has(one)]
-        _add(doing, report.execution_date, dataset, mine, {})
+        _add(tx, report.execution_date, dataset, mine, {})
 
 
-def _span(doing: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
+def _span(tx: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
     query = select(REPORTS.c.due_by, REPORTS.c.marks_before)
     query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset == dataset)
-    row = doing.connection.execute(query).one_or_none()
+    row = tx.connection.execute(query).one_or_none()
     return DaySpan(row.due_by, row.marks_before) if row else None
 
 
-def _add(doing: WriteTransaction, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]) -> None:
+def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]) -> None:
     for one in counted:
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
         added = {name: REPORTS.c[name] + amount for name, amount in sums.items()}
-        doing.connection.execute(update(REPORTS).where(this).values(**added))
+        tx.connection.execute(update(REPORTS).where(this).values(**added))
 
 
-def _finish_done(doing: WriteTransaction, actor: str, dataset: str | None) -> list[tuple[date, str]]:
+def _finish_done(tx: WriteTransaction, actor: str, dataset: str | None) -> list[tuple[date, str]]:
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
     here = true() if dataset is None else REPORTS.c.dataset == dataset
-    unfinished = and_(here, _told(), REPORTS.c.finished_at.is_(None))
+    unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
     done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=DatabaseTime())
-    found = doing.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
+    found = tx.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
     finished = sorted((row.execution_date, row.dataset) for row in found)
     for day, name in finished:
-        doing.record(Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
+        tx.record(Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
     return finished

@@ -100,7 +100,7 @@ MARKS = Table(
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
-# At most one open mark per transaction; also the way to the marks of a dataset that somebody still has to look at.
+# At most one open mark per transaction; also the way to the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
 # A transaction is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
 SWEPT = "status = 'SWEPT'"
@@ -229,8 +229,8 @@ PUBLISHED = Table(
     Column("act", ACT, nullable=False),
 )
 
-# What was true of a dataset when it was last judged: the newest look alone, so this one table forgets.
-LOOKS = Table(
+# What was true of a dataset when it was last judged: the newest evaluation alone, so this one table forgets.
+EVALUATIONS = Table(
     "looks",
     METADATA,
     Column("dataset", Name, primary_key=True),

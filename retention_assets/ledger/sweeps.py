@@ -1,11 +1,11 @@
-"""Sweeps as the ledger sees them: what is spared, what is planned, what is begun and what became of it.
+"""Sweeps in the ledger: what is spared, what is planned, what is begun, and its outcome.
 
-Belongs here: the writes of a sweep, each behind the fence of its lease, and each before (the plan, the beginning of a batch) or
-after (the outcomes) what the store does.
-Does not belong here: deleting, and deciding what is still justified.
+Belongs here: the writes of a sweep, each behind the fence of its lease, the plan and the beginning of a batch before the store
+acts, the outcomes after it.
+Does not belong here: deleting (stores), and deciding what is still justified (sweep).
 
-In order: `left` by an earlier sweep, `spare` what is not justified any more, `plan` the rest; per batch `begin`, let the store
-delete what was begun, `settle`; then `finish`. What the store says of a transaction before it is deleted (its note) is in the
+In order: settle what is `left` by an earlier sweep, `spare` what is not justified any more, `plan` the rest; per batch `begin`,
+let the store delete what was begun, `settle`; then `finish`. The note by which the store finds a transaction again is in the
 plan before anything begins.
 """
 
@@ -28,8 +28,9 @@ from retention_assets.ledger.reports import ReportCounts, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.bulk import append_rows, stream
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.staging import append_rows
+from retention_assets.sql.streams import stream
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(
@@ -54,7 +55,7 @@ class Settlement:
 
 
 class Planned(NamedTuple):
-    """What the store says of a mark that is to be planned: the bytes that it will free, if it knows, and its note."""
+    """What the store knows of a mark that is to be planned: the bytes that it will free, and its note."""
 
     bytes: int | None = None
     note: str | None = None
@@ -79,11 +80,12 @@ class Sweeps:
     def left(self, dataset: str) -> pa.Table:
         """What an earlier sweep began and did not settle, with the notes of its plan: its bytes may be gone."""
         left = Marks(self.database).table([dataset], ["SWEEPING"])
-        found = self.notes(left["id"].to_pylist())
-        return left.append_column("note", pa.array([found.get(mark) for mark in left["id"].to_pylist()], pa.string()))
+        ids = left["id"].to_pylist()
+        notes = self.notes(ids)
+        return left.append_column("note", pa.array([notes.get(mark) for mark in ids], pa.string()))
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
-        """The newest note of each mark in any plan. What the store once said to find it by is never forgotten."""
+        """The newest note of each mark in any plan: by what the store finds it again is never forgotten."""
         query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan)
         query = query.where(PLANNED.c.note.is_not(None)).order_by(PLANS.c.planned_at)
         found: dict[int, str] = {}
@@ -93,13 +95,13 @@ class Sweeps:
         return found
 
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
-        """Marks that are not justified any more, each with its reason. Those that were unmarked meanwhile are left alone."""
-        return self.database.write(lambda doing: _spare(doing, lease, reasons, execution_date))
+        """Spare marks that are not justified any more, each for its reason, unless they were unmarked; which were spared."""
+        return self.database.write(lambda tx: _spare(tx, lease, reasons, execution_date))
 
     def plan(self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime) -> Plan:
         """Write down what is about to be deleted: of these marks those that are MARKED and due."""
         wanted = dict(marks) if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
-        return self.database.write(lambda doing: _plan(doing, lease, wanted, as_of))
+        return self.database.write(lambda tx: _plan(tx, lease, wanted, as_of))
 
     def planned(self, plan: Plan) -> pa.Table:
         """The marks of a plan that have not begun yet, in the order of their ids."""
@@ -112,104 +114,105 @@ class Sweeps:
     def begin(self, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
         """Those of a batch that may now be deleted. What was unmarked meanwhile is not among them."""
         wanted = sorted(set(marks))
-        return self.database.write(lambda doing: _begin(doing, lease, plan, wanted))
+        return self.database.write(lambda tx: _begin(tx, lease, plan, wanted))
 
     def settle(self, lease: Lease, settlements: Sequence[Settlement], execution_date: date | None = None) -> Counter[Outcome]:
-        """Write down what became of a batch, and count it in the report of a day, if one is named, at once.
+        """Write down the outcomes of a batch and, in the same transaction, count them in the report of a day, if one is named.
 
         What failed is MARKED again, with one attempt more. Settling again what is settled counts nothing twice.
         """
         by_mark = {one.mark: one for one in settlements}
-        return self.database.write(lambda doing: _settle(doing, lease, by_mark, execution_date))
+        return self.database.write(lambda tx: _settle(tx, lease, by_mark, execution_date))
 
     def finish(self, lease: Lease, plan: Plan) -> None:
-        """Every mark of the plan was begun or is not to be."""
-        self.database.write(lambda doing: _finish(doing, lease, plan))
+        """Finish a plan: every mark of it was begun, or is not to be."""
+        self.database.write(lambda tx: _finish(tx, lease, plan))
 
 
 def _detail(lease: Lease, plan: Plan | None = None) -> dict[str, int]:
     return {"lease": lease.token, **({"plan": plan.id} if plan else {})}
 
 
-def _spare(doing: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execution_date: date | None) -> list[int]:
-    fence(doing, lease)
+def _spare(tx: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execution_date: date | None) -> list[int]:
+    fence(tx, lease)
     act = Act(ActType.SPARE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
     steps: list[MarkStep] = []
     counted: list[ReportCounts] = []
     # Few reasons occur, however many marks are spared.
     for reason in sorted(set(reasons.values())):
         for where in by_id(
-            doing.connection, (mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset
+            tx.connection, (mark for mark in reasons if reasons[mark] == reason), MARKS.c.dataset == lease.dataset
         ):
-            spared = move_marks(doing, act, "MARKED", "SPARED", where, {"why": reason})
+            spared = move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
             steps += [MarkStep(row.id, "SPARED", why=reason) for row in spared]
             counted += [ReportCounts(row.id, row.due_at, "spared", row.bytes) for row in spared]
     if steps:
-        request_evaluations(doing, [lease.dataset])
-    if record_steps(doing, act, steps) and execution_date:
-        count(doing, execution_date, lease.dataset, counted)
+        request_evaluations(tx, [lease.dataset])
+    if record_steps(tx, act, steps) and execution_date:
+        count(tx, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
 
 
-def _plan(doing: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
-    fence(doing, lease)
+def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
+    fence(tx, lease)
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
-    doing.connection.execute(insert(PLANS).values(**row, planned_at=DatabaseTime()))
+    tx.connection.execute(insert(PLANS).values(**row, planned_at=DatabaseTime()))
     due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
-    for where in by_id(doing.connection, marks, due):
-        for mark, logged in doing.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
+    for where in by_id(tx.connection, marks, due):
+        for mark, logged in tx.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
             size, note = marks[mark]
             rows.append((plan, mark, logged if size is None else size, note))
-    append_rows(doing.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
+    append_rows(tx.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
     amount, size = len(rows), sum(row[2] or 0 for row in rows)
-    doing.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
+    tx.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size}
-    doing.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
+    tx.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
     return Plan(plan, lease.dataset, amount, size)
 
 
-def _begin(doing: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
-    fence(doing, lease)
+def _begin(tx: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
+    fence(tx, lease)
     act = Act(ActType.BEGIN, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
-    # Asked for beforehand: as a condition of what moves the marks, a server may look through all of the plan for each batch.
+    # Beforehand: as a condition of what moves the marks, a server may read all of the plan for each batch.
     planned: list[int] = []
-    for where in by_id(doing.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
-        planned += doing.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
+    for where in by_id(tx.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
+        planned += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
     begun: list[int] = []
-    for where in by_id(doing.connection, planned, MARKS.c.dataset == lease.dataset):
-        begun += [row.id for row in move_marks(doing, act, "MARKED", "SWEEPING", where)]
-    record_steps(doing, act, (MarkStep(mark, "SWEEPING") for mark in begun))
+    for where in by_id(tx.connection, planned, MARKS.c.dataset == lease.dataset):
+        begun += [row.id for row in move_marks(tx, act, "MARKED", "SWEEPING", where)]
+    record_steps(tx, act, (MarkStep(mark, "SWEEPING") for mark in begun))
     return sorted(begun)
 
 
 def _settle(
-    doing: WriteTransaction, lease: Lease, settlements: Mapping[int, Settlement], execution_date: date | None
+    tx: WriteTransaction, lease: Lease, settlements: Mapping[int, Settlement], execution_date: date | None
 ) -> Counter[Outcome]:
-    fence(doing, lease)
+    fence(tx, lease)
     act = Act(ActType.SETTLE, lease.holder, dataset=lease.dataset, detail=_detail(lease))
     here = MARKS.c.dataset == lease.dataset
     errors: dict[str, dict[int, str]] = {}
     for mark, one in settlements.items():
-        errors.setdefault(_end_of(one), {})[mark] = one.error or _NO_ERROR
+        errors.setdefault(_ENDS.get(one.outcome, "SWEPT"), {})[mark] = one.error or _NO_ERROR
     steps: list[MarkStep] = []
     counted: list[ReportCounts] = []
     for after, mine in errors.items():
-        for where in by_id(doing.connection, mine, here):
-            for row in move_marks(doing, act, "SWEEPING", after, where, _CHANGES[after](mine)):
+        for where in by_id(tx.connection, mine, here):
+            for row in move_marks(tx, act, "SWEEPING", after, where, _CHANGES[after](mine)):
                 one = settlements[row.id]
                 steps.append(MarkStep(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
                 counted.append(ReportCounts(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
     if any(step.status == "SPARED" for step in steps):
-        request_evaluations(doing, [lease.dataset])
-    if record_steps(doing, act, steps) and execution_date:
-        count(doing, execution_date, lease.dataset, counted)
+        request_evaluations(tx, [lease.dataset])
+    if record_steps(tx, act, steps) and execution_date:
+        count(tx, execution_date, lease.dataset, counted)
     return Counter(settlements[step.mark].outcome for step in steps)
 
 
-# What the row of a mark says besides, by where the mark goes when it is settled.
+# The state that a mark goes to when it is settled, if not SWEPT, and what its row says besides.
+_ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
 _CHANGES: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
     "SWEPT": lambda _: {},
     "MARKED": lambda errors: {"attempts": MARKS.c.attempts + 1, "last_error": case(errors, value=MARKS.c.id)},
@@ -218,12 +221,8 @@ _CHANGES: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
 _NO_ERROR = "no error was given"
 
 
-def _end_of(one: Settlement) -> str:
-    return {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}.get(one.outcome, "SWEPT")
-
-
-def _finish(doing: WriteTransaction, lease: Lease, plan: Plan) -> None:
-    fence(doing, lease)
+def _finish(tx: WriteTransaction, lease: Lease, plan: Plan) -> None:
+    fence(tx, lease)
     mine = (PLANS.c.id == plan.id) & (PLANS.c.dataset == lease.dataset) & PLANS.c.finished_at.is_(None)
-    if doing.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
-        doing.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))
+    if tx.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
+        tx.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))

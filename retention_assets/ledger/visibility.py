@@ -24,8 +24,8 @@ class Visibility:
     database: LedgerDatabase
 
     def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
-        """Raise the mark; a lower value changes nothing. The value that holds afterwards."""
-        return self.database.write(lambda doing: _raise_to(doing, dataset, visible_from, actor, reason))
+        """Raise the mark, and return it as it is then; a lower value changes nothing."""
+        return self.database.write(lambda tx: _raise_to(tx, dataset, visible_from, actor, reason))
 
     def advance(self, dataset: str, as_of: datetime, retention: Duration, newest_closed_at: datetime, actor: str) -> datetime:
         """Raise it by a retention, but never past the newest transaction: a fast clock can't hide the current view."""
@@ -48,16 +48,13 @@ class Visibility:
             }
 
 
-def _raise_to(doing: WriteTransaction, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
+def _raise_to(tx: WriteTransaction, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
     act = Act(ActType.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
     values = {"visible_from": visible_from, "raised_at": DatabaseTime(), "raised_by": actor, "act": act.id}
-    new = insert_or_skip(doing.connection, VISIBILITY).values(dataset=dataset, **values)
+    new = insert_or_skip(tx.connection, VISIBILITY).values(dataset=dataset, **values)
     lower = (VISIBILITY.c.dataset == dataset) & (VISIBILITY.c.visible_from < visible_from)
-    if (
-        insert_counted(doing.connection, new)
-        or doing.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount
-    ):
-        doing.record(act)
-    holds = select(VISIBILITY.c.visible_from).where(VISIBILITY.c.dataset == dataset)
-    effective: datetime = doing.connection.execute(holds).scalar_one()
+    if insert_counted(tx.connection, new) or tx.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount:
+        tx.record(act)
+    current = select(VISIBILITY.c.visible_from).where(VISIBILITY.c.dataset == dataset)
+    effective: datetime = tx.connection.execute(current).scalar_one()
     return effective

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from retention_assets.environment import Environment
-from retention_assets.ledger.marks.history import LedgerTimes
+from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.operations.request import ReasonedRequest
 
 
@@ -22,4 +22,4 @@ def accept_clock(request: ClockRequest, environment: Environment) -> LedgerTimes
     """Accept every time up to that one; an earlier one changes nothing. What the guard goes by from now on."""
     with environment.ledger() as ledger:
         ledger.clock.accept(request.as_of, request.actor, request.reason)
-        return ledger.histories.times()
+        return ledger.clock.times()

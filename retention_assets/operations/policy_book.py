@@ -77,14 +77,14 @@ def overwrite_policy(request: NamedRequest, environment: Environment) -> EntryRe
     if request.name not in items:
         raise unknown_entry(request.name, "the policy files", list(items))
     with environment.ledger() as ledger:
-        return EntryResult(ledger.book.write(items[request.name], request.actor, request.reason))
+        return EntryResult(ledger.policy_book.write(items[request.name], request.actor, request.reason))
 
 
 def revoke_policy(request: NamedRequest, environment: Environment) -> EntryResult:
     """Put an entry out of force. Its marks stay, orphaned, until they are taken back."""
     with environment.existing_ledger() as ledger:
-        written = ledger.book.revoke(request.name, request.actor, request.reason)
-        orphaned = sum(one.marks for one in ledger.book.orphaned() if one.policy == request.name)
+        written = ledger.policy_book.revoke(request.name, request.actor, request.reason)
+        orphaned = sum(one.marks for one in ledger.policy_book.orphaned() if one.policy == request.name)
     return EntryResult(written, orphaned)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.ledger.evaluations import LOOK_ROWS
+from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.pipeline.stage import Source, place_of, read_output, write_part
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
 def evaluations_of(
     datasets: pa.Table, tokens: dict[str, str], rules: Sequence[str], next_looks: pa.Table, as_of: datetime
 ) -> pa.Table:
-    """The looks at some datasets (`LOOK_ROWS`), in their order; `rules` is in the same order, as digests."""
+    """The evaluations of some datasets (`EVALUATION_ROWS`), in their order; `rules` is in the same order, as digests."""
     names = datasets["dataset"]
     at = pc.index_in(names, value_set=next_looks["dataset"].combine_chunks())
     then = next_looks["next_look"].take(at)
-    now = pa.scalar(as_of, LOOK_ROWS.field("next_look").type)
+    now = pa.scalar(as_of, EVALUATION_ROWS.field("next_look").type)
     # What is marked by now changes the answer: at once.
     then = pc.if_else(pc.fill_null(next_looks["again"].take(at), False), now, then)
     unread = pc.fill_null(pc.match_substring_regex(datasets["fault"], _UNREAD), False)
@@ -70,4 +70,4 @@ def evaluations_of(
         "looked_at": pa.array([as_of] * len(names), now.type),
         "next_look": then,
     }
-    return pa.table(columns, schema=LOOK_ROWS)
+    return pa.table(columns, schema=EVALUATION_ROWS)

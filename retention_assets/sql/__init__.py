@@ -1,1 +1,1 @@
-"""Databases, the ledger's and other people's: engines, transactions, errors, streams and upserts, alike on every kind."""
+"""Databases, the ledger's and other people's: how they are connected to, read, written and tried again."""

@@ -1,8 +1,8 @@
-"""What a failed statement means: whether the same transaction may succeed when it is tried again, and how it is said.
+"""What the failure of a statement means: whether its transaction may succeed when it is done again, and how to say it.
 
-Belongs here: the codes by which each driver tells that the database undid a transaction in favour of another one, waited too
-long for a lock, or lost the connection.
-Does not belong here: trying again (databases.py).
+Belongs here: the codes by which each driver says that another transaction won, that a lock did not come in time, or that the
+connection is lost; and the retry policies that are made of them.
+Does not belong here: the loop that retries (retry.py).
 """
 
 import sqlite3
@@ -10,36 +10,52 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.settings.urls import mask_secrets
+from retention_assets.sql.retry import RetryPolicy
 
-# Serialization, deadlock, a lock that did not come in time; PostgreSQL also: an administrator ended the connection, the server
-# is going down or coming up, and everything in class 08.
-_POSTGRESQL = {"40001", "40P01", "55P03"}
-_POSTGRESQL_LOST = {"57P01", "57P02", "57P03", "57P05"}
-# 1020: the row changed since it was read; 1205: lock wait; 1213: deadlock; 1615: a prepared statement must be prepared again.
-_MYSQL = {1020, 1205, 1213, 1615}
-# Gone away, lost while asking, killed, server going down, the packet that ends it.
-_MYSQL_LOST = {1053, 1080, 1152, 1184, 1927, 2006, 2013, 2055, 4031}
-_SQLITE = {5, 6}  # busy, locked
+# The SQLSTATE of PostgreSQL, the number of MariaDB and MySQL, or the primary code of SQLite: no two of them are alike.
+# PostgreSQL: serialization, deadlock. MySQL: 1020 the row changed since it was read, 1213 deadlock, 1615 a prepared statement
+# must be prepared again. SQLite: busy, locked.
+_CONFLICTS = {"40001", "40P01", 1020, 1213, 1615, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_LOCK_TIMEOUTS = {"55P03", 1205}
+# PostgreSQL: an administrator ended the connection, the server is going down or coming up; also everything in class 08.
+# MySQL: gone away, lost in a query, killed, server going down, the packet that ends it.
+_LOST = {"57P01", "57P02", "57P03", "57P05", 1053, 1080, 1152, 1184, 1927, 2006, 2013, 2055, 4031}
 
 
-def is_lost(error: DBAPIError) -> bool:
+class WriteFailed(Exception):
+    """A transaction that was not done, in words for people. `is_lost`: the database could not be reached in the end."""
+
+    def __init__(self, text: str, is_lost: bool, is_transient: bool) -> None:
+        super().__init__(text)
+        self.is_lost, self.is_transient = is_lost, is_transient
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether the database undid the transaction in favour of another one. Nothing of it was done."""
+    return _code(error) in _CONFLICTS
+
+
+def is_lock_timeout(error: Exception) -> bool:
+    """Whether somebody else's lock was waited for in vain."""
+    return _code(error) in _LOCK_TIMEOUTS
+
+
+def is_lost(error: Exception) -> bool:
     """Whether the connection is gone, so that nobody knows what became of a commit."""
     code = _code(error)
-    if isinstance(code, str):
-        return error.connection_invalidated or code in _POSTGRESQL_LOST or code.startswith("08")
-    return error.connection_invalidated or code in _MYSQL_LOST
+    invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+    return invalidated or code in _LOST or (isinstance(code, str) and code.startswith("08"))
 
 
-def is_transient(error: DBAPIError) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same transaction, begun anew, may well succeed."""
-    if isinstance(error.orig, sqlite3.Error):
-        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _SQLITE
-    return is_lost(error) or _code(error) in _POSTGRESQL | _MYSQL
+    return is_conflict(error) or is_lock_timeout(error) or is_lost(error)
 
 
-def is_lock_timeout(error: DBAPIError) -> bool:
-    """Whether somebody else's lock was waited for in vain."""
-    return _code(error) in ("55P03", 1205)
+# For transactions that must not be done twice, as those of the ledger: only what was certainly undone is done again.
+RETRY_CONFLICTS = RetryPolicy(is_conflict, attempts=12, pause=0.01, longest=1, jitter=1)
+# For transactions that do the same when they are done twice: also what may have been committed without an answer.
+RETRY_TRANSIENT = RetryPolicy(is_transient, attempts=8, pause=0.02, longest=2)
 
 
 def driver_message(error: BaseException) -> str:
@@ -54,8 +70,12 @@ def driver_message(error: BaseException) -> str:
     return lines[0].strip() if lines else type(cause).__name__
 
 
-def _code(error: DBAPIError) -> str | int | None:
-    """The SQLSTATE of PostgreSQL, or the number of MariaDB and MySQL."""
-    number = next(iter(getattr(error.orig, "args", ())), None)
+def _code(error: Exception) -> str | int | None:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    if cause is error:
+        return None
+    number = next(iter(getattr(cause, "args", ())), None)
     # pymysql knows a SQLSTATE as well, which is the same for most of them.
-    return number if isinstance(number, int) else getattr(error.orig, "sqlstate", None)
+    return number if isinstance(number, int) else getattr(cause, "sqlstate", None)

@@ -172,7 +172,7 @@ def _targets(
 def _to_be_archived(ledger: Ledger, dataset: str) -> tuple[str, ...]:
     """The types that have to be archived before they go, as the policies in force say that are about the dataset."""
     kinds: set[str] = set()
-    for stored in ledger.book.in_force():
+    for stored in ledger.policy_book.in_force():
         item = item_of(stored.name, stored.content)
         if item is None:
             # It could be the one that keeps.

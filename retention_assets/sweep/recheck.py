@@ -116,7 +116,7 @@ class Recheck:
 
     def _item(self, version: Version) -> Policy | AspectEntry | None:
         if version not in self._versions:
-            stored = {one.version: one for one in self.ledger.book.versions(version[0])}.get(version[1])
+            stored = {one.version: one for one in self.ledger.policy_book.versions(version[0])}.get(version[1])
             self._versions[version] = item_of(stored.name, stored.content) if stored else None
         return self._versions[version]
 

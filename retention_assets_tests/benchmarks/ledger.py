@@ -24,7 +24,7 @@ from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.ledger_connection import connect
+from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.ledger.acts import LATER, T0, many
 
@@ -188,7 +188,7 @@ class Bare:
     def mark(self) -> float:
         """Insert everything into a table that has nothing: one statement for all rows, or one COPY."""
         self.close()
-        self._engine = connect(self._places(f"bare_{self._marked}"))
+        self._engine = ledger_engine(self._places(f"bare_{self._marked}"))
         METADATA.create_all(self._engine, [MARKS])
         self._connection = self._engine.raw_connection()
         self._marked += 1
@@ -275,10 +275,10 @@ def _counted(driver: Any) -> Counter[tuple[str, str]]:
 def _rows_of(amount: int) -> pa.Table:
     """The rows that marking would write."""
     prepared = prepare_marks(many(amount, amount // DATASETS), 1, T0)
-    (lot,) = prepared.lots
+    (group,) = prepared.groups
     common = {
-        "policy": lot.policy, "policy_version": lot.policy_version, "reason": lot.reason, "grace": lot.grace,
-        "marked_at": pa.scalar(T0, pa.timestamp("us", "UTC")), "due_at": pa.scalar(lot.due_at, pa.timestamp("us", "UTC")), "act": 1,
+        "policy": group.policy, "policy_version": group.policy_version, "reason": group.reason, "grace": group.grace,
+        "marked_at": pa.scalar(T0, pa.timestamp("us", "UTC")), "due_at": pa.scalar(group.due_at, pa.timestamp("us", "UTC")), "act": 1,
         "status": "MARKED",
     }  # fmt: skip
     rows = prepared.rows

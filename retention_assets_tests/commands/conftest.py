@@ -58,10 +58,3 @@ def ledger(run: Run) -> Iterator[Ledger]:
     """The ledger that the settings name where commands run."""
     with open_ledger(f"sqlite:///{LEDGER.absolute()}") as opened:
         yield opened
-
-
-@pytest.fixture
-def either(url: str) -> Iterator[Ledger]:
-    """An empty ledger, on each of the two databases."""
-    with open_ledger(url) as opened:
-        yield opened

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold
@@ -204,3 +204,13 @@ def test_more_transactions_than_are_told_at_once_are_all_told(ledger: Ledger, fo
     rows = found("history", "lake/d")["transactions"]
     assert [row["transaction"] for row in rows] == names
     assert {row["mark"] for row in rows} == {"MARKED"}
+
+
+def test_the_commands_find_the_ledger_of_the_settings_on_either_database(url: str, found: Json) -> None:
+    with open_ledger(url) as ledger:
+        ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    Path("retention.yaml").write_text(f'ledger: "{url}"\n')
+    assert [row["due_at"] for row in found("marks", "--dataset", "lake/*")] == ["2026-01-08T00:00:00Z"] * 2
+    assert found("unmark", "lake/d", "T1", "--reason", "r")["unmarked"] == 1
+    assert [row["mark"] for row in found("history", "lake/d")["transactions"]] == ["UNMARKED", "MARKED"]
+    assert found("audit", "verify")["faults"] == []

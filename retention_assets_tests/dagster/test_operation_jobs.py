@@ -255,7 +255,7 @@ def test_a_drift_ends_where_a_person_takes_what_the_files_say(lake: Lake, instan
     lake.says(OLD.replace("30d", "40d"))
     assert done(lake, instance, "policy_overwrite", name="old", **WHY)["version"] == 3
     with lake.opened() as ledger:
-        (entry,) = ledger.book.in_force()
+        (entry,) = ledger.policy_book.in_force()
     assert ('"40d"' in entry.content, entry.written_by) == (True, "ann")
     words = refusal(lake, instance, "policy_overwrite", name="odl", **WHY)
     assert words == "name: 'odl' is not in the policy files. Did you mean old?"

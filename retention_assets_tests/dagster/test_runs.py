@@ -266,7 +266,7 @@ def test_a_run_killed_before_it_reads_has_loaded_the_policies(lake: Lake, instan
     killed("retention_policies", MARKED)
     found_dead(instance)
     with lake.opened() as ledger:
-        assert [one.name for one in ledger.book.newest()] == ["old"]
+        assert [one.name for one in ledger.policy_book.newest()] == ["old"]
 
 
 @pytest.mark.long

@@ -71,7 +71,7 @@ def test_what_a_person_wrote_counts_unless_the_settings_say_otherwise(
     file.write_text(json.dumps({**json.loads(file.read_text()), "overwrite_user_policies": overwrites}))
     written = {"name": "old", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "90d"}}
     with lake.opened() as ledger:
-        ledger.book.write(Policy.model_validate(written), "ann", "a test")
+        ledger.policy_book.write(Policy.model_validate(written), "ann", "a test")
         book = load(ledger, lake.settings)
         (policy,) = book.rules(["lake/d"], AS_OF).policies
     assert f'"{age}"' in policy.model_dump_json()
@@ -83,7 +83,7 @@ def test_what_only_a_person_wrote_has_the_credit_after_all_that_files_say(lake: 
     written = {"name": "by hand", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "90d"}}
     lake.says(f"{OLD.replace('old,', 'z,')}, {OLD.replace('old,', 'a,')}")
     with lake.opened() as ledger:
-        ledger.book.write(Policy.model_validate(written), "ann", "a test")
+        ledger.policy_book.write(Policy.model_validate(written), "ann", "a test")
         rules = load(ledger, lake.settings).rules(["lake/d"], AS_OF)
     assert [policy.name for policy in rules.policies] == ["z", "a", "by hand"]
 

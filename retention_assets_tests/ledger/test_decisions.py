@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.ledger.realms import Realm
 from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
@@ -24,7 +25,7 @@ def policy(age: str, name: str = "p") -> Policy:
 
 
 def outcomes(ledger: Ledger, *policies: Policy, overwrite: bool = False) -> list[LoadOutcome]:
-    return [one.outcome for one in ledger.book.load([as_loaded(one) for one in policies], "loader", overwrite)]
+    return [one.outcome for one in ledger.policy_book.load([as_loaded(one) for one in policies], "loader", overwrite)]
 
 
 def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None:
@@ -32,7 +33,7 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
     assert outcomes(ledger, policy("P30D")) == [LoadOutcome.SKIPPED]
     assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
     assert outcomes(ledger) == [LoadOutcome.ABSENT]
-    assert [(one.version, one.written_by, one.system) for one in ledger.book.versions("p")] == [
+    assert [(one.version, one.written_by, one.system) for one in ledger.policy_book.versions("p")] == [
         (1, "loader", True),
         (2, "loader", True),
     ]
@@ -40,22 +41,22 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
 
 
 def test_what_a_person_wrote_stays_unless_overwritten(ledger: Ledger) -> None:
-    ledger.book.write(policy("30d"), "ann", "agreed with legal")
+    ledger.policy_book.write(policy("30d"), "ann", "agreed with legal")
     assert outcomes(ledger, policy("31d")) == [LoadOutcome.DRIFTED]
-    assert [one.version for one in ledger.book.in_force()] == [1]
+    assert [one.version for one in ledger.policy_book.in_force()] == [1]
     assert outcomes(ledger, policy("31d"), overwrite=True) == [LoadOutcome.WRITTEN]
 
 
 def test_a_revoked_policy_is_in_force_no_more_and_its_marks_are_orphaned(ledger: Ledger) -> None:
     outcomes(ledger, policy("30d"))
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
-    assert ledger.book.orphaned() == []
-    ledger.book.revoke("p", "ann", "too eager")
-    assert ledger.book.in_force() == []
-    assert [(one.policy, one.policy_version, one.marks) for one in ledger.book.orphaned()] == [("p", 1, 2)]
+    assert ledger.policy_book.orphaned() == []
+    ledger.policy_book.revoke("p", "ann", "too eager")
+    assert ledger.policy_book.in_force() == []
+    assert [(one.policy, one.policy_version, one.marks) for one in ledger.policy_book.orphaned()] == [("p", 1, 2)]
     assert ledger.marks.table(statuses=["MARKED"]).num_rows == 2
     with pytest.raises(Refused, match="No policy named p is in force"):
-        ledger.book.revoke("p", "ann", "again")
+        ledger.policy_book.revoke("p", "ann", "again")
 
 
 def test_loaders_at_once_write_each_version_once(ledger: Ledger) -> None:
@@ -267,3 +268,11 @@ def test_a_clock_behind_the_newest_mark_is_refused(ledger: Ledger) -> None:
     ledger.clock.check(T0 - timedelta(minutes=5), None)
     with pytest.raises(Refused, match="earlier than the newest mark of the ledger"):
         ledger.clock.check(T0 - timedelta(minutes=5, seconds=1), None)
+
+
+def test_the_times_are_those_of_the_guard(ledger: Ledger) -> None:
+    assert ledger.clock.times() == LedgerTimes(None, None, None)
+    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+    ledger.clock.check(LATER, None)
+    ledger.clock.accept(LATER, "ann", "r")
+    assert ledger.clock.times() == LedgerTimes(T0, LATER, LATER)

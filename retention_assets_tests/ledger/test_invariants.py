@@ -31,7 +31,7 @@ INVARIANTS: dict[str, Invariant] = {
 @pytest.fixture
 def lived(ledger: Ledger) -> Ledger:
     """A ledger with every kind of end: deleted, gone, failed, spared, taken back, left half done; and marks that wait."""
-    ledger.book.write(Policy.model_validate(POLICY), "ann")
+    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
     ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0, "run one")
     ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "run one")
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 4}), LATER, "sweeper")
@@ -156,7 +156,7 @@ def over(ledger: Ledger, actors: Iterable[str], sizes: dict[str, int]) -> list[t
 )
 def test_limits_are_of_an_evaluation_and_a_dataset(ledger: Ledger, limits: dict[str, float], times: int) -> None:
     """4 of 14 transactions, or 29 of 100; what another run marked, and another dataset, do not count."""
-    ledger.book.write(Policy.model_validate({**POLICY, "limits": limits}), "ann")
+    ledger.policy_book.write(Policy.model_validate({**POLICY, "limits": limits}), "ann")
     ledger.marks.mark(candidates(["T0"]), T0, "run zero")
     both = pa.concat_tables([candidates(["T1", "T2", "T3", "T4"]), candidates(["T1"], "lake/e")])
     ledger.marks.mark(both, T0, "run one")
@@ -167,7 +167,7 @@ def test_limits_are_of_an_evaluation_and_a_dataset(ledger: Ledger, limits: dict[
 
 
 def test_who_may_mark_latest_views_is_asked_of_the_version(ledger: Ledger) -> None:
-    ledger.book.write(Policy.model_validate(POLICY), "ann")
-    ledger.book.write(Policy.model_validate({**POLICY, "latest_view": "allow"}), "ann")
+    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
+    ledger.policy_book.write(Policy.model_validate({**POLICY, "latest_view": "allow"}), "ann")
     with ledger.database.reading() as connection:
         assert hold.may_mark_latest_views(connection) == {("p", 2)}

@@ -9,6 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
@@ -119,6 +120,13 @@ def test_a_sqlite_ledger_keeps_its_own_rules(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/new/folder/ledger.db") as ledger, ledger.database.engine.connect() as connection:
         found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "foreign_keys")}
         assert found == {"journal_mode": "wal", "foreign_keys": 1}
+
+
+def test_who_reads_the_ledger_cannot_write(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+    with pytest.raises(DBAPIError, match=r"read-?only"), ledger.database.reading() as connection:
+        connection.exec_driver_sql("UPDATE marks SET status = 'SWEPT'")
+    assert by_hand(ledger, "UPDATE marks SET status = status") == 1
 
 
 def test_a_ledger_that_cannot_be_reached_is_refused_without_its_password() -> None:

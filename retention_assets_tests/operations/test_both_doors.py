@@ -160,7 +160,7 @@ def counts_of_housekeeping(printed: Any) -> Mapping[str, Any]:
 
 def revoked(place: Place) -> None:
     with place.lake.opened() as ledger:
-        ledger.book.revoke("old", "test", "r")
+        ledger.policy_book.revoke("old", "test", "r")
 
 
 def purging_has_a_grace(place: Place) -> None:

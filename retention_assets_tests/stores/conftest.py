@@ -1,6 +1,7 @@
 """What tests of stores share: an S3 on loopback for the whole session, and units of work in each database."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -22,7 +23,7 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     """The server, empty and well, which fails where a test tells it to, and the environment in which drivers find it."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(delete_remote, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(delete_remote, "PATIENCE", replace(delete_remote.PATIENCE, pause=0))
     s3_server.empty()
     yield s3_server
     s3_server.faults.clear()

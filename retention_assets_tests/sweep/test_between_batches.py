@@ -82,7 +82,7 @@ def unmarks(lake: Lake) -> None:
 def revokes(lake: Lake) -> None:
     lake.says("")
     with lake.opened() as ledger:
-        ledger.book.revoke("old", "ann", "no longer wanted")
+        ledger.policy_book.revoke("old", "ann", "no longer wanted")
 
 
 def purges_another(lake: Lake) -> None:

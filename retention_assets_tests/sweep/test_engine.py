@@ -301,7 +301,7 @@ def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
     lake.has(FIVE).marks()
 
     def loses() -> None:
-        with lake.opened() as ledger, ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
+        with lake.opened() as ledger, ledger.database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE leases SET expires_at = taken_at")
 
     (result,) = lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], loses)}).values()

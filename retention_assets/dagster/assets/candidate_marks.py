@@ -103,7 +103,7 @@ def candidate_marks(run: Step) -> Metadata:
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, looks=looks)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, evaluations=looks)
         _purge_done(ledger, run, datasets)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)

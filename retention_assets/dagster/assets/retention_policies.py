@@ -16,7 +16,7 @@ def retention_policies(run: Step) -> Metadata:
     """
     with run.retention.ledger() as ledger:
         decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
-        orphaned, in_force = ledger.book.orphaned(), ledger.book.in_force()
+        orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
     for decision in decisions:
         if decision.warning:
             run.log.warning(decision.warning)

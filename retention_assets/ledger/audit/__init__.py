@@ -1,1 +1,1 @@
-"""The audit: every act as one row of a hash chain, the seals of its members, and verifying both."""
+"""The audit: a chain of every act, the seals of what acts were done to, and the verification of both."""

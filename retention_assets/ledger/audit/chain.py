@@ -1,4 +1,4 @@
-"""The audit: every decision and act as one appended row that carries the hash of the row before.
+"""The audit: every decision and act as one appended row that has the hash of the row before.
 
 Belongs here: what an act is, appending the acts of a transaction to the chain, and writing the chain out as JSON lines.
 Does not belong here: checking the chain (verify.py), the seals of an act's members (seals.py).
@@ -18,7 +18,7 @@ from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 
-# What the first row carries as the hash of the row before it.
+# What the first row has as the hash of the row before it.
 GENESIS = "0" * 64
 
 # What the hash of a row covers, in this order: everything but the hash itself.
@@ -35,7 +35,7 @@ class ActType(StrEnum):
     BEGIN = "BEGIN"  # a batch of a plan goes from MARKED to SWEEPING
     SETTLE = "SETTLE"  # what became of a batch
     FINISH = "FINISH"  # a plan is done
-    TAKE_OVER = "TAKE_OVER"  # the lease of a holder that was heard of no more
+    TAKE_OVER = "TAKE_OVER"  # an expired lease, by another holder
     PUBLISH = "PUBLISH"
     HOLD = "HOLD"
     RELEASE = "RELEASE"
@@ -54,7 +54,7 @@ def new_id() -> int:
 
 @dataclass
 class Act:
-    """One row of the audit to be. `members` and `digest` are there if it was done to many at once."""
+    """One row that the audit is to have. With `members` and their `digest` where it was done to many at once."""
 
     deed: ActType
     actor: str
@@ -102,7 +102,7 @@ def hash_of(row: Mapping[str, Any]) -> str:
 def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
     """The chain from its beginning, or what follows a position, without holding all of it in memory."""
     query = select(AUDIT).where(AUDIT.c.position > after).order_by(AUDIT.c.position)
-    # Said to the statement: said to the connection it would hold for every later one as well.
+    # An option of the statement: of the connection, it would be one of every later statement as well.
     with connection.execute(query, execution_options={"yield_per": 5_000}) as found:
         yield from (dict(row) for row in found.mappings())
 

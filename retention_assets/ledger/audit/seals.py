@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from retention_assets.policy.durations import text_of
 
 # The first 128 bits: to forge a member, somebody has to hit a seal that is there, and a million rows stay a third smaller.
-SEAL = 32
-# What many marks of an act have in common: few combinations occur.
+_SEAL = 32
 _PART = 500_000
-LOT = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
+# What many marks of an act have in common: few combinations occur.
+_COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
 def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
@@ -38,7 +38,7 @@ def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
     return digest.hexdigest()
 
 
-def lots_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, ...]], npt.NDArray[np.int64]]:
+def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, ...]], npt.NDArray[np.int64]]:
     """The combinations of some columns that occur, and for each row the number of its combination."""
     key = np.zeros(len(table), dtype=np.int64)
     for name in names:
@@ -47,24 +47,24 @@ def lots_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, .
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         # Numbered anew after each column, so that many columns can't overflow.
         _, key = np.unique(key * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
-    _, first, lot = np.unique(key, return_index=True, return_inverse=True)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
     columns = [table[name].take(pa.array(first)).to_pylist() for name in names]
-    return list(zip(*columns, strict=True)), lot
+    return list(zip(*columns, strict=True)), group
 
 
 def mark_seals(table: pa.Table) -> list[str]:
     """The seal of each mark: over everything in it that is set once."""
-    return seals_of(table, *lots_of(table, LOT))
+    return seals_of(table, *groups_of(table, _COMMON))
 
 
-def seals_of(table: pa.Table, lots: Sequence[tuple[object, ...]], lot: npt.NDArray[np.int64]) -> list[str]:
-    """The same, given what the marks have in common (the columns of LOT) and which of it each mark has."""
+def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.NDArray[np.int64]) -> list[str]:
+    """The same, given what the marks have in common (the columns of _COMMON) and which of it each mark has."""
     # What is common goes into each line as a hash: short lines are what makes a million of them fast.
-    texts = pa.array([_hashed(json.dumps(values, default=_as_text, ensure_ascii=False)) for values in lots], pa.string())
+    texts = pa.array([_hashed(json.dumps(values, default=_as_text, ensure_ascii=False)) for values in groups], pa.string())
     # In parts, because the texts of very many marks together don't fit one Arrow array.
     parts = range(0, len(table), _PART)
-    lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(lot[at : at + _PART]))) for at in parts)
-    return [hashlib.sha256(line).hexdigest()[:SEAL] for part in lines for line in part]
+    lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART]))) for at in parts)
+    return [hashlib.sha256(line).hexdigest()[:_SEAL] for part in lines for line in part]
 
 
 def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
@@ -96,5 +96,5 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def step_seal(mark: int, status: str, outcome: str | None, size: int | None, why: str | None) -> str:
     """The seal of one step in the life of a mark."""
     # Only `why` is free text, and it comes last, so nothing can be read in two ways.
-    said = "" if why is None else f"+{why}"
-    return hashlib.sha256(f"{mark}|{status}|{outcome}|{size}|{said}".encode()).hexdigest()[:SEAL]
+    text = "" if why is None else f"+{why}"
+    return hashlib.sha256(f"{mark}|{status}|{outcome}|{size}|{text}".encode()).hexdigest()[:_SEAL]

@@ -4,8 +4,8 @@ Belongs here: computing the chain of the audit again, and the seals and digests 
 row that was changed, removed, moved or added.
 Does not belong here: mending anything.
 
-What it can't find: somebody who writes the whole chain anew from some row on. Who wants to rule that out keeps `Verdict.head`
-(or the exported lines) elsewhere and hands it over as `known` the next time.
+What it can't find: somebody who writes the whole chain anew from some row on. Who wants to rule that out keeps
+`AuditResult.head` (or the exported lines) elsewhere and passes it as `known` the next time.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
 from retention_assets.ledger.audit.seals import mark_seals, step_seal
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
-from retention_assets.sql.bulk import stream
+from retention_assets.sql.streams import stream
 
 # A ledger that somebody has rewritten wholesale is not listed row by row.
 _MOST = 1_000
@@ -40,7 +40,7 @@ class ChainHead:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What was found: nothing, or sentences that each name a row."""
+    """How much was verified, and its faults: sentences that each name a row."""
 
     rows: int
     members: int
@@ -60,7 +60,7 @@ def verify(connection: Connection, known: ChainHead | None = None) -> AuditResul
 
 @dataclass
 class _Chain:
-    """A walk along the audit, and the acts with members that it came by."""
+    """A walk along the audit, and the acts with members that it passes."""
 
     known: ChainHead | None
     last: ChainHead = ChainHead(0, GENESIS)

@@ -1,1 +1,1 @@
-"""Marks: making them, every step of their life, taking them back, and what is known of each."""
+"""Marks: making them, their transitions, taking them back, and what is known of each."""

@@ -10,7 +10,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.ledger.audit.seals import lots_of, seals_of
+from retention_assets.ledger.audit.seals import groups_of, seals_of
 from retention_assets.policy.durations import parse_duration
 
 # What is to be marked: transactions that policies select and nothing spares. `grace` is a duration as policies have it;
@@ -33,7 +33,7 @@ _COMMON = ("policy", "policy_version", "reason", "grace")
 class MarkGroup:
     """What many new marks have in common."""
 
-    lot: int
+    number: int
     policy: str
     policy_version: int
     reason: str
@@ -43,32 +43,32 @@ class MarkGroup:
 
 @dataclass(frozen=True)
 class PreparedMarks:
-    """New marks, as rows with the number of their lot; valid for one `marked_at`."""
+    """New marks, as rows with the number of their group, valid for one `marked_at`."""
 
     rows: pa.Table
-    lots: tuple[MarkGroup, ...]
+    groups: tuple[MarkGroup, ...]
     marked_at: datetime
 
 
 def prepare_marks(candidates: pa.Table, first: int, marked_at: datetime) -> PreparedMarks:
     """Marks numbered from `first`, in the order of the candidates."""
     table = _checked(candidates)
-    combinations, lot = lots_of(table, _COMMON)
-    lots = tuple(
+    combinations, group = groups_of(table, _COMMON)
+    groups = tuple(
         MarkGroup(number, str(policy), int(str(version)), str(reason), str(grace), parse_duration(str(grace)).after(marked_at))
         for number, (policy, version, reason, grace) in enumerate(combinations)
     )
-    common = [(one.policy, one.policy_version, one.reason, one.grace, marked_at, one.due_at) for one in lots]
+    common = [(one.policy, one.policy_version, one.reason, one.grace, marked_at, one.due_at) for one in groups]
     rows = pa.table(
         {
             "id": pa.array(np.arange(first, first + len(table), dtype=np.int64)),
             "dataset": table["dataset"],
             "transaction": table["transaction"],
             "bytes": table["bytes"],
-            "lot": pa.array(lot.astype(np.int64)),
+            "group_number": pa.array(group.astype(np.int64)),
         }
     )
-    return PreparedMarks(rows.append_column("seal", pa.array(seals_of(rows, common, lot), pa.string())), lots, marked_at)
+    return PreparedMarks(rows.append_column("seal", pa.array(seals_of(rows, common, group), pa.string())), groups, marked_at)
 
 
 def _checked(candidates: pa.Table) -> pa.Table:

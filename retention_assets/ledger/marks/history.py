@@ -1,23 +1,28 @@
-"""The story: what the record says of a transaction from its first mark on, and what the ledger knows of time.
+"""The history of marks: what the ledger knows of a transaction from its first mark on, as rows and as sentences.
 
-Belongs here: marks, steps and the clock's row read back for people, each mark with everything that happened to it, and who did
-it when. Nothing here writes.
-Does not belong here: what any of it is in words, and marks by the million (marking.py).
+Belongs here: marks and steps read back for people, each mark with everything that happened to it, who did it and when; and what
+that means in words: whether the transaction is to be deleted and when, who took its mark back, what spared it, when it was
+deleted. Nothing here writes.
+Does not belong here: marks by the million (marking.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, Select, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
-from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.bulk import stream
+from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.globs import matches
+from retention_assets.policy.model import Hold
+from retention_assets.sql.streams import stream
+from retention_assets.sql.transactions import portions
 
-# Well below what either database takes as parameters of one statement.
-_NAMES = 10_000
+_STILL_OPEN = ("MARKED", "SWEEPING")
 _MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
 _FIELDS = (
     "id", "transaction", "policy", "policy_version", "reason", "bytes", "marked_at", "due_at", "status", "attempts",
@@ -59,21 +64,8 @@ class MarkHistory:
 
 
 @dataclass(frozen=True)
-class LedgerTimes:
-    """What the clock guard goes by."""
-
-    newest_mark_at: datetime | None = None
-    newest_seen_at: datetime | None = None
-    accepted_until: datetime | None = None
-
-    def as_dict(self) -> dict[str, datetime | None]:
-        """As `--format json` prints it."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
 class MarkHistories:
-    """The stories of a ledger."""
+    """The histories of the marks of a ledger."""
 
     database: LedgerDatabase
 
@@ -81,8 +73,8 @@ class MarkHistories:
         """The marks of each transaction that ever had one, oldest first."""
         names, found = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
         with self.database.reading() as connection:
-            for at in range(0, len(names), _NAMES):
-                for mark in _marks(connection, dataset, names[at : at + _NAMES]):
+            for some in portions(names):
+                for mark in _marks(connection, dataset, some):
                     found[mark.transaction] = (*found.get(mark.transaction, ()), mark)
         return found
 
@@ -90,22 +82,18 @@ class MarkHistories:
         """The names of all transactions of a dataset that ever had a mark, in the order of their first one."""
         with self.database.reading() as connection:
             batches = [
-                batch for condition in (OPEN, SWEPT, OVER) for batch in stream(connection, _named(dataset, condition), _MARKED)
+                batch
+                for condition in (OPEN, SWEPT, OVER)
+                for batch in stream(connection, _names_where(dataset, condition), _MARKED)
             ]
         return pa.Table.from_batches(batches, _MARKED).sort_by("id")["transaction"].unique()
 
-    def times(self) -> LedgerTimes:
-        """The newest mark, the newest time seen, and until when a person has accepted what the clock says."""
-        query = select(CLOCK.c.newest_mark_at, CLOCK.c.newest_seen_at, CLOCK.c.accepted_until)
-        with self.database.reading() as connection:
-            return LedgerTimes(*connection.execute(query).one())
 
-
-def _named(dataset: str, condition: str) -> Select[tuple[int, str]]:
+def _names_where(dataset: str, condition: str) -> Select[tuple[int, str]]:
     return select(MARKS.c.id, MARKS.c.transaction).where(MARKS.c.dataset == dataset, text(condition))
 
 
-def _marks(connection: Connection, dataset: str, names: list[str]) -> Iterator[MarkHistory]:
+def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterator[MarkHistory]:
     here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names)
     columns = [MARKS.c[name] for name in _FIELDS]
     # One after the other, each in the very words of its index.
@@ -121,9 +109,93 @@ def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEven
     """The steps of some marks, each mark's in the order in which they were taken."""
     columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
     found: dict[int, list[MarkEvent]] = {}
-    for first in range(0, len(marks), _NAMES):
-        mine = STEPS.c.mark.in_(marks[first : first + _NAMES])
+    for some in portions(marks):
+        mine = STEPS.c.mark.in_(some)
         query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(mine)
         for mark, *values in connection.execute(query.order_by(AUDIT.c.position)):
             found.setdefault(mark, []).append(MarkEvent(*values))
     return found
+
+
+@dataclass(frozen=True)
+class TransactionLife:
+    """Everything that is known of one transaction. What only a log knows is none without one."""
+
+    transaction: str
+    in_log: bool
+    type: str | None = None
+    status: str | None = None
+    closed_at: datetime | None = None
+    bytes: int | None = None
+    protected_by: str | None = None
+    marks: tuple[MarkHistory, ...] = ()
+    holds: tuple[str, ...] = ()
+    words: str = ""
+
+    @property
+    def mark(self) -> MarkHistory | None:
+        """Its newest mark: where it stands."""
+        return self.marks[-1] if self.marks else None
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When its newest mark was taken back, spared or swept; none while it is still to go."""
+        return self.mark.changed_at if self.mark and self.mark.status not in _STILL_OPEN else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as fields, for `--format json`."""
+        mark = self.mark
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("marks", "words")},
+            "mark": mark.status if mark else None,
+            "policy": f"{mark.policy}@{mark.policy_version}" if mark else None,
+            "due_at": mark.due_at if mark and mark.status in _STILL_OPEN else None,
+            "words": self.words,
+            "marks": [{**vars(one), "events": [vars(event) for event in one.events]} for one in self.marks],
+        }
+
+
+def life_of(life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
+    """The life of a transaction with the holds that keep it, and in words."""
+    names = tuple(hold.name or "" for hold in holds if _covers(hold, life.transaction))
+    over = life.mark is not None and life.mark.status == "SWEPT"
+    known = replace(life, holds=() if over else names)
+    return replace(known, words=_sentence(known, as_of))
+
+
+def _covers(hold: Hold, transaction: str) -> bool:
+    return hold.transactions is None or matches(transaction, hold.transactions)
+
+
+def _sentence(life: TransactionLife, as_of: datetime) -> str:
+    parts = [_state(life.mark, as_of) if life.mark else "not marked"]
+    if life.mark and life.mark.attempts:
+        times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
+        parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")
+    if life.holds:
+        parts.append(f"held by {', '.join(life.holds)}" + (", so it is not swept" if life.mark else ""))
+    if life.protected_by is not None:
+        parts.append(f"protected by {life.protected_by}")
+    return "; ".join(parts)
+
+
+def _state(mark: MarkHistory, as_of: datetime) -> str:
+    policy = f"policy {mark.policy}@{mark.policy_version}"
+    since = f"{text_of(mark.changed_at) if mark.changed_at else 'an unknown time'} by {mark.changed_by}"
+    if mark.status == "MARKED":
+        marked = f"marked at {text_of(mark.marked_at)} by {policy}"
+        return f"{'due since' if mark.due_at <= as_of else 'scheduled for deletion at'} {text_of(mark.due_at)}, {marked}"
+    if mark.status == "UNMARKED":
+        return f"taken back at {since}: {mark.why}"
+    if mark.status == "SPARED":
+        return f"spared by the sweep at {since}: {mark.why}"
+    if mark.status == "SWEEPING":
+        return f"being swept since {since}: its bytes may be gone; {policy} marked it"
+    return f"{_deleted(mark)} at {since}; {policy} marked it"
+
+
+def _deleted(mark: MarkHistory) -> str:
+    last = mark.events[-1] if mark.events else None
+    if last is not None and last.outcome == "ALREADY_GONE":
+        return "found to be gone already"
+    return f"deleted ({last.bytes:,} bytes)" if last is not None and last.bytes is not None else "deleted"

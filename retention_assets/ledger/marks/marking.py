@@ -1,11 +1,11 @@
-"""Marks: what is to go, since when, by which policy and when it is due.
+"""Marks: what is to be deleted, since when, by which policy, and when it is due.
 
 Belongs here: marking, a million at a time, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -40,8 +40,11 @@ from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_mark
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.bulk import STAGED, stream
 from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.sql.staging import STAGED
+from retention_assets.sql.streams import stream
+from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -70,25 +73,23 @@ MARK_ROWS = pa.schema(
     ]
 )
 
-# More names than one statement takes are asked for in several.
-_NAMES = 10_000
 # So many new marks change what is the quickest way to any of them.
 _MANY = 10_000
 
 _STAGED = Table(
     STAGED,
     MetaData(),
-    *(Column(name, BigInteger) for name in ("id", "bytes", "lot")),
+    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number")),
     *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
 )
-_LOTS: tuple[Column[Any], ...] = (
-    Column("lot", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
+_GROUPS: tuple[Column[Any], ...] = (
+    Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
     Column("grace", Text), Column("due_at", InstantColumn),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkResult:
     """What marking did: how many were marked, and how many were left as they are because they were marked or swept before."""
 
     new: int
@@ -97,7 +98,7 @@ class Marked:
     act: int | None
 
 
-class ToSweep(NamedTuple):
+class PendingSweep(NamedTuple):
     """What a sweep has to do on a dataset: marks, those of them on which one has begun, and how often that has failed."""
 
     dataset: str
@@ -119,27 +120,29 @@ class Marks:
         actor: str,
         reason: str | None = None,
         published: Sequence[Publication] = (),
-        looks: pa.Table | None = None,
-    ) -> Marked:
+        evaluations: pa.Table | None = None,
+    ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
 
-        `candidates` has the columns of `CANDIDATES`, and `looks`, if somebody looked, those of `LOOK_ROWS`. Marking the same
-        again changes nothing: not the time, not the policy.
+        `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
+        Marking the same again changes nothing: not the time, not the policy.
         """
         first = self._reserve(len(candidates))
-        while True:
+
+        def attempt() -> MarkResult:
             prepared = prepare_marks(candidates, first, self._marked_at(as_of))
-            work = _Marking(prepared, actor, reason, published, looks)
-            done = self.database.write(work, prepared.rows if len(candidates) else None)
-            if done is not None:
-                if done.new >= _MANY:
-                    self.database.much_is_new(MARKS)
-                return done
+            work = _Marking(prepared, actor, reason, published, evaluations)
+            return self.database.write(work, prepared.rows if len(candidates) else None)
+
+        done = retry(attempt, _RETRY_OVERTAKEN)
+        if done.new >= _MANY:
+            self.database.analyze(MARKS)
+        return done
 
     def _reserve(self, amount: int) -> int:
         """Ids for so many marks. Those that turn out not to be needed are never used."""
         taken = update(CLOCK).values(next_mark=CLOCK.c.next_mark + amount).returning(CLOCK.c.next_mark)
-        return int(self.database.write(lambda doing: doing.connection.execute(taken).scalar_one())) - amount
+        return int(self.database.write(lambda tx: tx.connection.execute(taken).scalar_one())) - amount
 
     def _marked_at(self, as_of: datetime) -> datetime:
         """Mark times never go back: a run for an earlier day marks as of the newest mark, and its grace begins then."""
@@ -150,17 +153,16 @@ class Marks:
     def read(
         self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Marks as they are at this moment, batch by batch, in one consistent state; all of them if nothing is said."""
+        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition."""
         with self.database.reading() as connection:
-            # One question per index: together they would have neither database use any.
+            # One query per index: together they would have neither database use any.
             for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
                 query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
                 if datasets is None:
                     yield from stream(connection, query, MARK_ROWS)
                     continue
-                names = sorted(set(datasets))
-                for at in range(0, len(names), _NAMES):
-                    mine = query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(MARKS.c.dataset, MARKS.c.id)
+                for names in portions(sorted(set(datasets))):
+                    mine = query.where(MARKS.c.dataset.in_(names)).order_by(MARKS.c.dataset, MARKS.c.id)
                     yield from stream(connection, mine, MARK_ROWS)
 
     def table(
@@ -177,14 +179,14 @@ class Marks:
         """Datasets on which a sweep has something to do: marks that are due, or what an earlier sweep left half done."""
         return [one.dataset for one in self.to_sweep(as_of)]
 
-    def to_sweep(self, as_of: datetime) -> list[ToSweep]:
+    def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
         """The same, with what there is to do on each."""
         begun = MARKS.c.status == "SWEEPING"
         due = or_(begun, MARKS.c.due_at <= as_of)
         counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts))
         query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         with self.database.reading() as connection:
-            return [ToSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]
+            return [PendingSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
@@ -199,6 +201,14 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
     return parts
 
 
+class _Overtaken(Exception):
+    """Somebody marked as of a later time, so the marks have to be prepared anew."""
+
+
+# At once and without end: each time, somebody else has marked.
+_RETRY_OVERTAKEN = RetryPolicy(lambda error: isinstance(error, _Overtaken))
+
+
 @dataclass(frozen=True)
 class _Marking:
     """The transaction that marks: nothing of it depends on an earlier attempt."""
@@ -207,57 +217,56 @@ class _Marking:
     actor: str
     reason: str | None
     published: Sequence[Publication]
-    looks: pa.Table | None
+    evaluations: pa.Table | None
 
-    def __call__(self, doing: WriteTransaction) -> Marked | None:
-        """What was done, or none where somebody marked as of a later time while this was prepared."""
+    def __call__(self, tx: WriteTransaction) -> MarkResult:
+        """What was done. Raises _Overtaken where somebody marked as of a later time while this was prepared."""
         marked_at = self.prepared.marked_at
         # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark.
-        newest = doing.connection.execute(select(CLOCK.c.newest_mark_at).with_for_update()).scalar_one()
+        newest = tx.connection.execute(select(CLOCK.c.newest_mark_at).with_for_update()).scalar_one()
         if newest is not None and newest > marked_at:
-            return None
+            raise _Overtaken
         act = new_id()
-        new = self._insert(doing, act) if len(self.prepared.rows) else 0
+        new = self._insert(tx, act) if len(self.prepared.rows) else 0
         if new:
-            doing.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
-            doing.record(self._act(doing, act, new))
-        publish(doing, self.published, self.actor)
-        if self.looks is not None:
-            record_evaluations(doing, self.looks)
-        return Marked(new, len(self.prepared.rows) - new, marked_at, act if new else None)
+            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
+            tx.record(self._act(tx, act, new))
+        publish(tx, self.published, self.actor)
+        if self.evaluations is not None:
+            record_evaluations(tx, self.evaluations)
+        return MarkResult(new, len(self.prepared.rows) - new, marked_at, act if new else None)
 
-    def _insert(self, doing: WriteTransaction, act: int) -> int:
+    def _insert(self, tx: WriteTransaction, act: int) -> int:
         """Insert the rows that are not marked or swept; the number of them."""
-        fields = [field.name for field in _LOTS]
-        common = [tuple(getattr(lot, name) for name in fields) for lot in self.prepared.lots]
-        lots = values(*_LOTS, name="lots").data(common).cte()
+        fields = [field.name for field in _GROUPS]
+        groups = values(*_GROUPS, name="mark_groups").data([astuple(group) for group in self.prepared.groups]).cte()
         columns = {
             **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
-            **{name: lots.c[name] for name in fields if name != "lot"},
+            **{name: groups.c[name] for name in fields if name != "number"},
             "marked_at": literal(self.prepared.marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
             "status": literal("MARKED"),
         }
-        # An open mark and a swept one each have their index, so they are asked for one by one.
+        # An open mark and a swept one each have their index, so there is one condition for each.
         fresh = [~_known(condition) for condition in (OPEN, SWEPT)]
-        # An outer join, so that SQLite goes once through the rows and looks the lot up, and not once through them per lot.
-        joined = _STAGED.outerjoin(lots, _STAGED.c.lot == lots.c.lot)
+        # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
+        joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
-        return insert_counted(doing.connection, insert(MARKS).from_select(list(columns), new))
+        return insert_counted(tx.connection, insert(MARKS).from_select(list(columns), new))
 
     def _mine(self, act: int) -> ColumnElement[bool]:
         """The marks of this act, by their ids, which have an index."""
         ids = self.prepared.rows["id"]
         return MARKS.c.id.between(ids[0].as_py(), ids[-1].as_py()) & (MARKS.c.act == act)
 
-    def _act(self, doing: WriteTransaction, act: int, new: int) -> Act:
+    def _act(self, tx: WriteTransaction, act: int, new: int) -> Act:
         """The one row of the audit for all of them; its members are found again by the ids between first and last."""
         ids, seals = self.prepared.rows["id"], self.prepared.rows["seal"]
         first, last = ids[0].as_py(), ids[-1].as_py()
         if new < len(ids):
             mine = select(MARKS.c.seal).where(self._mine(act)).order_by(MARKS.c.id)
-            seals = pa.chunked_array([pa.array(doing.connection.execute(mine).scalars(), pa.string())])
-        policies = sorted({f"{lot.policy}@{lot.policy_version}" for lot in self.prepared.lots})
+            seals = pa.chunked_array([pa.array(tx.connection.execute(mine).scalars(), pa.string())])
+        policies = sorted({f"{group.policy}@{group.policy_version}" for group in self.prepared.groups})
         detail = {"first": first, "last": last, "marked_at": text_of(self.prepared.marked_at), "policies": policies}
         return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 

@@ -1,7 +1,7 @@
-"""The outlook: what is to go and when, and what has gone, added up by the databases.
+"""Pending and past deletions: what is to be deleted and when, and what was, added up by the databases.
 
-Belongs here: sums over marks for people who look at the whole: open ones by when they fall due and since when they are marked,
-what sweeps of some days freed, and why marks were spared. Each is one statement per index; no mark is read one by one.
+Belongs here: sums over marks: open ones by when they fall due and since when they are marked, what sweeps of some days freed,
+and why marks were spared. Each is one statement per index; no mark is read one by one.
 Does not belong here: marks themselves (marking.py), the report of a day (reports.py), and anything that writes.
 """
 
@@ -13,9 +13,7 @@ from sqlalchemy import func, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, PLANNED, PLANS, STEPS
-
-# Well below what either database takes as parameters of one statement.
-_NAMES = 10_000
+from retention_assets.sql.transactions import portions
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class SparedGroup:
 
 @dataclass(frozen=True)
 class PendingMarks:
-    """The outlook of a ledger."""
+    """The pending and past deletions of a ledger."""
 
     database: LedgerDatabase
 
@@ -68,13 +66,20 @@ class PendingMarks:
         with self.database.reading() as connection:
             found = connection.execute(query.order_by(MARKS.c.due_at, MARKS.c.policy, MARKS.c.marked_at, MARKS.c.status)).all()
         return [
-            PendingGroup(row.policy, row.marked_at, row.due_at, row.status == "SWEEPING", row.marks, int(row.bytes))
+            PendingGroup(
+                policy=row.policy,
+                marked_at=row.marked_at,
+                due_at=row.due_at,
+                sweeping=row.status == "SWEEPING",
+                marks=row.marks,
+                bytes=int(row.bytes),
+            )
             for row in found
         ]
 
     def freed(self, since: datetime) -> list[FreedGroup]:
         """What was deleted by plans from some instant on, by the instant of the plan that did it and by policy."""
-        # A mark that failed once is in two plans; it went with the newest.
+        # A mark that failed once is in two plans; it was deleted by the newest.
         mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
         mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
         gone = mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
@@ -89,9 +94,9 @@ class PendingMarks:
         alike = (MARKS.c.dataset, MARKS.c.why)
         query = select(*alike, func.count().label("marks"), func.min(MARKS.c.transaction).label("transaction"))
         query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike)
-        names, found = sorted(set(datasets)), list[SparedGroup]()
+        found: list[SparedGroup] = []
         with self.database.reading() as connection:
-            for at in range(0, len(names), _NAMES):
-                rows = connection.execute(query.where(MARKS.c.dataset.in_(names[at : at + _NAMES])).order_by(*alike))
+            for names in portions(sorted(set(datasets))):
+                rows = connection.execute(query.where(MARKS.c.dataset.in_(names)).order_by(*alike))
                 found += [SparedGroup(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]
         return found

@@ -1,12 +1,12 @@
 """Steps: how marks go from one state of their life to the next, one compare-and-set each.
 
-Belongs here: the arrows of the life of a mark, and the rows that a transition leaves: in `marks` where the mark is now, in
-`steps` that it went there, in the audit one act for all of them.
-Does not belong here: who may ask for a transition (unmarking.py, sweeps.py).
+Belongs here: which transitions there are, and the rows that each leaves: in `marks` where the mark is now, in `steps` that it
+went there, in the audit one act for all of them.
+Does not belong here: who asks for a transition (unmarking.py, sweeps.py).
 
     MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
 
-The last arrow is the store's: it found at the very door that somebody needs the transaction.
+A SWEEPING mark is SPARED where the store finds, as it is about to delete, that somebody needs the transaction.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,15 +34,14 @@ from retention_assets.ledger.audit.chain import Act
 from retention_assets.ledger.audit.seals import digest_of, step_seal
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.bulk import append_rows
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.staging import append_rows
+from retention_assets.sql.transactions import portions
 
-ARROWS: Mapping[str, Collection[str]] = {
+TRANSITIONS: Mapping[str, Collection[str]] = {
     "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),
     "SWEEPING": ("SWEPT", "MARKED", "SPARED"),
 }
-# Well below what either database takes as parameters of one statement.
-_IDS = 10_000
 
 
 class MarkStep(NamedTuple):
@@ -56,7 +55,7 @@ class MarkStep(NamedTuple):
 
 
 def move_marks(
-    doing: WriteTransaction,
+    tx: WriteTransaction,
     act: Act,
     before: str,
     after: str,
@@ -65,22 +64,22 @@ def move_marks(
 ) -> Sequence[Row[tuple[int, str, int | None, datetime]]]:
     """Move the marks that are in a state and meet a condition; id, dataset, bytes and due_at of those that were moved.
 
-    Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record`.
+    Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record_steps`.
     """
-    if after not in ARROWS.get(before, ()):
+    if after not in TRANSITIONS.get(before, ()):
         raise ValueError(f"no mark goes from {before} to {after}")
     mine = and_(text(OPEN), MARKS.c.status == before, where)
-    if doing.connection.dialect.name == "postgresql":
+    if tx.connection.dialect.name == "postgresql":
         # Rows are locked in the order of their ids, so that two who move the same marks don't wait in a circle. Not as part of
         # the statement that moves them: joined with its own rows, the server may look through all marks for a few.
         locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
-        doing.connection.execute(select(func.count()).select_from(locked))
+        tx.connection.execute(select(func.count()).select_from(locked))
     values = {"status": after, "changed_at": DatabaseTime(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
     statement = update(MARKS).where(mine).values(values)
-    return doing.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
+    return tx.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
 
 
-def record_steps(doing: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
+def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
     """Write steps down, and have the act say how many they are and what their digest is."""
     ordered = sorted(steps, key=attrgetter("mark"))
     if not ordered:
@@ -88,9 +87,9 @@ def record_steps(doing: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -
     seals = [step_seal(*step) for step in ordered]
     columns = [STEPS.c[name] for name in ("act", *MarkStep._fields, "seal")]
     rows = [(act.id, *step, seal) for step, seal in zip(ordered, seals, strict=True)]
-    append_rows(doing.connection, STEPS, columns, rows)
+    append_rows(tx.connection, STEPS, columns, rows)
     act.members, act.digest = len(ordered), digest_of(seals)
-    doing.record(act)
+    tx.record(act)
     return len(ordered)
 
 
@@ -98,9 +97,8 @@ def by_id(
     connection: Connection, ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
 ) -> Iterator[ColumnElement[bool]]:
     """Conditions that together are met by marks of some ids."""
-    ordered = sorted(set(ids))
-    for at in range(0, len(ordered), _IDS):
-        yield and_(_among(connection, column, ordered[at : at + _IDS]), true() if also is None else also)
+    for some in portions(sorted(set(ids))):
+        yield and_(_among(connection, column, some), true() if also is None else also)
 
 
 def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
@@ -117,10 +115,10 @@ def newest_of(
 ) -> dict[str, Row[tuple[object, ...]]]:
     """The newest mark of each transaction that ever had one; locked, what is said of it stays true in this transaction."""
     names, newest = sorted(set(transactions)), dict[str, Row[tuple[object, ...]]]()
-    for at in range(0, len(names), _IDS):
+    for some in portions(names):
         # Marks leave OPEN for one of the others and never come back, so in this order none slips through while it moves.
         for condition in (OPEN, SWEPT, OVER):
-            here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names[at : at + _IDS])
+            here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(some)
             query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)
             for row in connection.execute(query.with_for_update() if locked else query):
                 known = newest.get(row.transaction)

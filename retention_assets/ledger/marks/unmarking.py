@@ -1,11 +1,10 @@
 """Unmarking: taking marks back while there is time.
 
 Belongs here: whose marks are taken back, and the sentences for those that can't be.
-Does not belong here: what the next evaluation makes of it. If the policy still selects it, it is marked again, with a new
-clock.
+Does not belong here: the next evaluation. What a policy still selects is marked again, and its grace begins anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
@@ -31,8 +30,8 @@ class UnmarkResult:
     """What was taken back, and what of the same choice was too late to be."""
 
     unmarked: int
-    sweeping: int
-    swept: int
+    sweeping: int = 0
+    swept: int = 0
     note: str = AGAIN
 
     def as_dict(self) -> dict[str, int | str]:
@@ -48,36 +47,36 @@ class Unmarking:
 
     def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> UnmarkResult:
         """Take back the marks of some transactions: of all of them, or, if one is not MARKED, of none."""
-        _needs(actor, reason)
+        _check_reason(actor, reason)
         names = sorted(set(transactions))
         return self.database.write(
-            lambda doing: _each(doing, Act(ActType.UNMARK, actor, reason, dataset), dataset, names, reason)
+            lambda tx: _unmark_transactions(tx, Act(ActType.UNMARK, actor, reason, dataset), dataset, names)
         )
 
     def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> UnmarkResult:
         """Take back every mark of a dataset, of a policy, or of a policy in a dataset."""
-        _needs(actor, reason)
+        _check_reason(actor, reason)
         if dataset is None and policy is None:
             raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
         return self.database.write(
-            lambda doing: _whole(doing, Act(ActType.UNMARK, actor, reason, dataset, policy), dataset, policy, reason)
+            lambda tx: _unmark_all(tx, Act(ActType.UNMARK, actor, reason, dataset, policy), dataset, policy)
         )
 
 
-def _needs(actor: str, reason: str) -> None:
+def _check_reason(actor: str, reason: str) -> None:
     if not actor.strip() or not reason.strip():
         raise Refused(
             "A mark is taken back by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
         )
 
 
-def _each(doing: WriteTransaction, act: Act, dataset: str, transactions: Sequence[str], reason: str) -> UnmarkResult:
-    newest = newest_of(doing.connection, dataset, transactions, locked=True)
+def _unmark_transactions(tx: WriteTransaction, act: Act, dataset: str, transactions: Sequence[str]) -> UnmarkResult:
+    newest = newest_of(tx.connection, dataset, transactions, locked=True)
     late = [name for name in transactions if name not in newest or newest[name].status != "MARKED"]
     if late:
         more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
         raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
-    return UnmarkResult(_take_back(doing, act, [*by_id(doing.connection, (row.id for row in newest.values()))], reason), 0, 0)
+    return UnmarkResult(_take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
 
 def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
@@ -94,12 +93,12 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
 
 
-def _whole(doing: WriteTransaction, act: Act, dataset: str | None, policy: str | None, reason: str) -> UnmarkResult:
+def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str | None) -> UnmarkResult:
     here: ColumnElement[bool] = and_(
         true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
     )
-    unmarked = _take_back(doing, act, [here], reason)
-    sweeping, swept = (_count(doing, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
+    unmarked = _take_back(tx, act, [here])
+    sweeping, swept = (_count(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
     if not unmarked:
         whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
         gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
@@ -107,15 +106,15 @@ def _whole(doing: WriteTransaction, act: Act, dataset: str | None, policy: str |
     return UnmarkResult(unmarked, sweeping, swept)
 
 
-def _count(doing: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
+def _count(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
     """How many marks are in a state, by the index that they are in."""
     query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
-    return int(doing.connection.execute(query).scalar_one())
+    return int(tx.connection.execute(query).scalar_one())
 
 
-def _take_back(doing: WriteTransaction, act: Act, conditions: Sequence[ColumnElement[bool]], reason: str) -> int:
-    taken = [row for where in conditions for row in move_marks(doing, act, "MARKED", "UNMARKED", where, {"why": reason})]
+def _take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
+    taken = [row for where in conditions for row in move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})]
     if taken:
-        count_unmarked(doing, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
-        request_evaluations(doing, (row.dataset for row in taken))
-    return record_steps(doing, act, (MarkStep(row.id, "UNMARKED", why=reason) for row in taken))
+        count_unmarked(tx, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        request_evaluations(tx, (row.dataset for row in taken))
+    return record_steps(tx, act, (MarkStep(row.id, "UNMARKED", why=act.reason) for row in taken))

@@ -1,7 +1,8 @@
-"""How a ledger of an older release becomes one of this release.
+"""Migrations: how a ledger of an older release becomes one of this release.
 
-Belongs here: applying the migrations in `versions/`, once, however many open the ledger at the same moment.
-Does not belong here: the tables as they are now (schema.py). A migration that was released is never changed; none leads back.
+Belongs here: applying the migrations in `versions/`, once, however many open the ledger at the same moment. A released
+migration is never changed, and none leads back.
+Does not belong here: the tables as they are now (schema.py).
 """
 
 from pathlib import Path

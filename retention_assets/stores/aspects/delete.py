@@ -2,7 +2,7 @@
 
 Belongs here: reading rows, deleting them, in parts, and what became of each target.
 Does not belong here: what is due (the engine), why a row is kept (notes.py), connections and what is tried again
-(sql/databases.py).
+(sql/foreign.py).
 
 Every statement that deletes says `version <> 0`, and names the row as its note has it: the same time, the same size. In the
 same transaction its urn must still have a current row, and a history that reaches as far as it did when it was planned: after a
@@ -21,7 +21,8 @@ from sqlalchemy import ARRAY, BigInteger, Connection, Text, and_, bindparam, cas
 from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import ForeignDatabase, WriteFailed
+from retention_assets.sql.errors import WriteFailed
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.aspects.names import row_of
 from retention_assets.stores.aspects.notes import (
     RACED,

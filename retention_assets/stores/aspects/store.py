@@ -18,7 +18,8 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import indexes_of, writes_ahead
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
@@ -93,7 +94,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def warnings(self) -> list[str]:
         """What makes it slow, or makes others wait."""
         try:
-            indexes = self._database.indexes(self.settings.table)
+            indexes = indexes_of(self._database, self.settings.table)
         except Refused as fault:
             return [str(fault)]
         found = []
@@ -107,7 +108,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
                 f"No index of the table {self.settings.table} of the store {self.name} begins with urn: each share is read by a"
                 " look at all rows."
             )
-        if not self._database.writes_ahead():
+        if not writes_ahead(self._database):
             found.append(
                 f"The SQLite file of the store {self.name} is not in WAL mode, so that whoever writes to it waits for those who"
                 " read it. PRAGMA journal_mode = WAL changes that for good."

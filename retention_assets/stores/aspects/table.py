@@ -35,7 +35,8 @@ from sqlalchemy import (
 )
 
 from retention_assets.errors import Refused
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import table_of
 from retention_assets.stores.aspects.names import PREFIX, Key
 
 KEY = ("urn", "aspect", "version")
@@ -57,7 +58,7 @@ class AspectsTable:
     @classmethod
     def of(cls, database: ForeignDatabase, name: str) -> "AspectsTable":
         """The table as it is. Raises Refused where it is not there or not DataHub's."""
-        table = database.table(name)
+        table = table_of(database, name)
         if missing := [column for column in _NEEDED if column not in table.c]:
             raise Refused(
                 f"The table {name} of the store {database.store} has no column {', '.join(missing)}, as DataHub's table of"

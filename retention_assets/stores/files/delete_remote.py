@@ -6,34 +6,45 @@ deletion, takes names with * for patterns, and hides the objects that stand for 
 Does not belong here: which folder it is to be (paths.py).
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from retention_assets.errors import Refused
+from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, is_s3
 
 Result = TypeVar("Result")
 Request = Callable[..., Mapping[str, Any]]
 
-# Seconds before another try; what fails after the last is reported, and the next sweep tries again.
-WAITS = (0.5, 3.0)
 _KEYS_PER_REQUEST = 1000
 _PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, _LASTING)
+
+
+# What fails after the last attempt is reported, and the next sweep tries again.
+PATIENCE = RetryPolicy(_may_pass, attempts=3, pause=0.5, growth=6, jitter=0)
+
+
+def with_patience(request: Callable[[], Result]) -> Result:
+    """A request that is made again when it fails for a reason that may pass."""
+    return retry(request, PATIENCE)
+
+
 def measure(fs: FileSystem, folder: str) -> int | None:
     """The bytes of everything below a folder, or None if there is nothing."""
-    places = retry(lambda: _list(fs, folder))
+    places = with_patience(lambda: _list(fs, folder))
     return sum(places.values()) if places else None
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
     """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
-    return retry(lambda: not _any_below(fs, root.rstrip("/")))
+    return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
 def remove_folder(fs: FileSystem, folder: str) -> int | None:
@@ -41,7 +52,7 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
 
     Raises OSError when anything stays. What is gone by then is gone; the next call removes the rest.
     """
-    places = retry(lambda: _list(fs, folder))
+    places = with_patience(lambda: _list(fs, folder))
     if not places:
         return None
     if is_s3(fs):
@@ -51,26 +62,14 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
     else:
         # Files before folders, and the deepest folders first.
         for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
-            retry(partial(_delete_one, fs, place))
-    retry(lambda: _check_none_left(fs, folder, len(places)))
+            with_patience(partial(_delete_one, fs, place))
+    with_patience(lambda: _check_none_left(fs, folder, len(places)))
     return sum(places.values())
 
 
 def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
     """Give a file that was written whole its name. What had that name is gone."""
     fs.mv(unfinished, place)
-
-
-def retry(request: Callable[[], Result]) -> Result:
-    """A request that is made again when it fails for a reason that may pass."""
-    for wait in WAITS:
-        try:
-            return request()
-        except _LASTING:
-            raise
-        except OSError:
-            time.sleep(wait)
-    return request()
 
 
 def _list(fs: FileSystem, folder: str) -> dict[str, int]:
@@ -140,7 +139,7 @@ def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
             text = f"{len(errors)} of {len(keys)} objects stay: {first['Key']}: {first['Code']}: {first.get('Message', '')}"
             raise kind(text.rstrip(": "))
 
-    retry(delete)
+    with_patience(delete)
 
 
 def _delete_one(fs: FileSystem, place: str) -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, literal, select
 
 from retention_assets.frames.log import INSTANT, LINES
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.records.pages import paging_of
 from retention_assets.stores.records.tables import TIMES, RecordTables
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.records.tables import RecordTables
 
 

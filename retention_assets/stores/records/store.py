@@ -17,7 +17,7 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.protocol import Capabilities, ExpiryCount, PostponementTerms, PreparedTarget, SweptTarget, Target
 from retention_assets.stores.records.delete import (
     clear_expiry,

@@ -27,7 +27,8 @@ from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
-from retention_assets.sql.databases import ForeignDatabase, Place
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import Place, foreign_keys_of, indexes_of, place_of, table_of
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
 
@@ -93,10 +94,10 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
 
 def _refer_to_each_other(database: ForeignDatabase, children: Sequence[TableRows]) -> bool:
     """Whether one table of children has a foreign key to another, or is there twice, by two keys."""
-    places = {database.place(rows.table) for rows in children}
+    places = {place_of(database, rows.table) for rows in children}
     if len(places) < len(children):
         return True
-    return any(reference.to in places for rows in children for reference in database.references(rows.table))
+    return any(reference.to in places for rows in children for reference in foreign_keys_of(database, rows.table))
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class _Inspection:
 
     def rows(self, name: str, key: str) -> TableRows:
         """A table by its key."""
-        table = self.database.table(name)
+        table = table_of(self.database, name)
         expires = None
         if self.settings.ttl:
             expires = self.column(table, self.settings.ttl.column)
@@ -140,9 +141,9 @@ class _Inspection:
 
         Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
         """
-        mine, seen = self.database.place(root.table), set[tuple[Place, str]]()
+        mine, seen = place_of(self.database, root.table), set[tuple[Place, str]]()
         for rows in children:
-            place, key = self.database.place(rows.table), rows.key.column.name
+            place, key = place_of(self.database, rows.table), rows.key.column.name
             if place == mine:
                 raise Refused(
                     f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"
@@ -158,8 +159,8 @@ class _Inspection:
 
     def check_cascades(self, root: TableRows) -> None:
         """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
-        mine = self.database.place(root.table)
-        if any(one.cascades and one.to == mine for one in self.database.references(root.table)):
+        mine = place_of(self.database, root.table)
+        if any(one.cascades and one.to == mine for one in foreign_keys_of(self.database, root.table)):
             raise Refused(
                 f"The table {root.table.fullname} of the store {self.settings.name} has a foreign key to itself with ON DELETE"
                 " CASCADE, so that the database would delete units of work that no policy has chosen. Make that foreign key"
@@ -184,7 +185,7 @@ def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator
     searched = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
     searched += [(root, root.expires, "housekeeping reads the whole table")] if root.expires is not None else []
     for rows, column, cost in searched:
-        first = [columns[0] for columns in database.indexes(rows.table.fullname) if columns]
+        first = [columns[0] for columns in indexes_of(database, rows.table.fullname) if columns]
         if column.name not in first:
             yield (
                 f"The table {rows.table.fullname} has no index that begins with {column.name}, so that {cost}. Make one:"

@@ -12,8 +12,6 @@ transaction; so it is where tables of children refer to each other, and where ot
 """
 
 import json
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,17 +23,16 @@ from sqlalchemy import Connection, Executable, Row, select
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.databases import ForeignDatabase, WriteFailed
 from retention_assets.sql.engines import LOCK_SECONDS
-from retention_assets.sql.errors import driver_message, is_lock_timeout, is_transient
+from retention_assets.sql.errors import WriteFailed, driver_message, is_lock_timeout, is_transient
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
 _AT_ONCE, _CONNECTIONS = 1_000, 40
-# How often a part is tried again that others got in the way of, before it is cut in two.
-_ATTEMPTS, _PAUSE = 3, 0.05
 # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: rather let go of the root.
 # PostgreSQL forgets it with the transaction; the others are told to.
 _SHORT_LOCK_WAIT = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mysql": "SET innodb_lock_wait_timeout = 1"}
@@ -54,6 +51,14 @@ class UnitBlocked(Exception):
     def __init__(self, why: str, retry: bool) -> None:
         super().__init__(why)
         self.retry = retry
+
+
+class RootsHeld(UnitBlocked):
+    """What is left of a part: its root rows are locked by writers at this moment."""
+
+
+# A part that others got in the way of is tried again so often before it is cut in two.
+RETRY_PART = RetryPolicy(lambda fault: isinstance(fault, UnitBlocked) and fault.retry, attempts=3, pause=0.1)
 
 
 def note_of(row: Row[Any]) -> str:
@@ -127,27 +132,36 @@ class _UnitRunner:
         chunks = [targets[at : at + _AT_ONCE] for at in range(0, len(targets), _AT_ONCE)]
         return [one for chunk in chunks for one in self._run(chunk, self.children is not None)]
 
-    def _run(self, targets: Sequence[Target], at_once: bool, attempt: int = 1) -> list[SweptTarget]:
-        """A part as a whole or, if that can't be, in halves. `at_once`: all tables of children are."""
-        sent: set[str] = set()
+    def _run(self, targets: Sequence[Target], at_once: bool) -> list[SweptTarget]:
+        """A part as a whole or, if that can't be, in halves. `at_once`: all tables of children are, at the first attempt."""
+        settled: list[SweptTarget] = []
+        left, first = targets, at_once
+
+        def attempt() -> None:
+            nonlocal left, first
+            sent, together, first = set[str](), first, False
+            try:
+                found = self.database.write(lambda connection: self._run_once(connection, left, sent, together))
+            except UnitBlocked as fault:
+                # One table after the other, it may succeed.
+                fault.retry |= together
+                raise
+            held = {one.transaction for one in found if one.outcome is Outcome.FAILED}
+            settled.extend(one for one in found if one.transaction not in held)
+            left = [one for one in left if one.transaction in held]
+            if left:
+                raise RootsHeld(_HELD, retry=True)
+
         try:
-            found = self.database.write(lambda connection: self._run_once(connection, targets, sent, at_once))
+            retry(attempt, RETRY_PART)
         except WriteFailed as fault:
-            if fault.is_lost:
-                # Halves would find nobody either.
-                return _failed(targets, str(fault))
-            return self._run_halves(targets, str(fault))
+            # Halves would not find a database either that is lost.
+            return settled + (_failed(left, str(fault)) if fault.is_lost else self._run_halves(left, str(fault)))
+        except RootsHeld as fault:
+            return settled + _failed(left, str(fault))
         except UnitBlocked as fault:
-            if attempt < _ATTEMPTS and (fault.retry or at_once):
-                _pause(attempt)
-                return self._run(targets, False, attempt + 1)
-            return self._run_halves(targets, str(fault))
-        held = {one.transaction for one in found if one.outcome is Outcome.FAILED}
-        if not held or attempt >= _ATTEMPTS:
-            return found
-        _pause(attempt)
-        rest = [one for one in targets if one.transaction in held]
-        return [one for one in found if one.transaction not in held] + self._run(rest, False, attempt + 1)
+            return settled + self._run_halves(left, str(fault))
+        return settled
 
     def _run_halves(self, targets: Sequence[Target], why: str) -> list[SweptTarget]:
         if len(targets) == 1:
@@ -240,7 +254,3 @@ def _raise_blocked() -> Iterator[None]:
 
 def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:
     return [SweptTarget(one.transaction, Outcome.FAILED, error=why) for one in targets]
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0.5, 1) * _PAUSE * 2**attempt)

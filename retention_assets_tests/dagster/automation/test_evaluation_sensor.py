@@ -89,7 +89,7 @@ class Looped(Lake):
             verdicts, found = verdicts_and_reevaluation(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions).cast(CANDIDATES)
             looks = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
-            ledger.marks.mark(marks, as_of, "test", looks=looks)
+            ledger.marks.mark(marks, as_of, "test", evaluations=looks)
 
     def set(self, **automation: Any) -> None:
         file = self.folder / "retention.yaml"
@@ -217,7 +217,7 @@ def test_another_order_of_policies_gives_the_credit_to_others(lake: Looped, inst
 def test_a_policy_that_a_person_revokes_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
     lake.looks()
     with lake.opened() as ledger:
-        ledger.book.revoke("old", "ann", "too early")
+        ledger.policy_book.revoke("old", "ann", "too early")
     assert lake.asks_for(instance) == ["*"]
 
 
@@ -228,7 +228,7 @@ def test_broken_policy_files_fail_the_tick_and_leave_the_policies_in_force(lake:
         with pytest.raises(Exception, match=r"oldr_than.*Did you mean older_than"):
             lake.tick(instance)
     with lake.opened() as ledger:
-        assert [entry.name for entry in ledger.book.in_force()] == ["old"]
+        assert [entry.name for entry in ledger.policy_book.in_force()] == ["old"]
     lake.says(OLD)
     assert lake.asks_for(instance) == []
 

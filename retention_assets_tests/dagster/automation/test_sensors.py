@@ -16,7 +16,7 @@ from retention_assets.dagster.automation import evaluation_sensor, sensors
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.evaluations import LOOK_ROWS
+from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
@@ -214,7 +214,7 @@ def test_a_hold_in_a_file_has_the_datasets_judged_that_it_can_reach(lake: Lake, 
     with lake.opened() as ledger:
         digests = rules_digests(load_rulebook(ledger, lake.settings, "test").rules(names, MARKED), names, MARKED)
         looks = {"dataset": names, "token": ["", ""], "rules": digests, "looked_at": [MARKED] * 2, "next_look": [None] * 2}
-        ledger.marks.mark(CANDIDATES.empty_table(), MARKED, "test", looks=pa.table(looks, schema=LOOK_ROWS))
+        ledger.marks.mark(CANDIDATES.empty_table(), MARKED, "test", evaluations=pa.table(looks, schema=EVALUATION_ROWS))
     first = policy_tick(lake, instance)
     assert first.run_requests == []
     lake.says(OLD, "{name: legal, datasets: ['lake/a'], reason: case 7}")
@@ -250,7 +250,7 @@ def test_broken_files_fail_every_tick_until_they_are_mended(lake: Lake, instance
         with pytest.raises(Exception, match=r"oldr_than.*Did you mean older_than"):
             policy_tick(lake, instance, first.cursor)
     with lake.opened() as ledger:
-        assert [entry.name for entry in ledger.book.in_force()] == ["old"]
+        assert [entry.name for entry in ledger.policy_book.in_force()] == ["old"]
     lake.says(OLD)
     assert policy_tick(lake, instance, first.cursor).skip_message == "The policy files are as they were."
 
@@ -286,7 +286,7 @@ def test_a_cursor_that_somebody_reset_repeats_no_run_key_either(
 def test_what_a_person_wrote_stays_and_launches_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     loaded(lake)
     with lake.opened() as ledger:
-        ledger.book.revoke("old", "ann", "too early")
+        ledger.policy_book.revoke("old", "ann", "too early")
     lake.says(AB % "40d")
     found = policy_tick(lake, instance)
     assert (found.run_requests, found.skip_message) == ([], "The policy files changed. They say what the book says.")

@@ -42,8 +42,8 @@ def test_of_candidates_that_are_partly_marked_only_the_others_are(ledger: Ledger
     assert ledger.verify().faults == ()
 
 
-def test_a_server_knows_at_once_that_much_is_new(server: str) -> None:
-    """Without a look at them it takes a table of a million rows for an empty one, and looks through all of it for each batch."""
+def test_a_server_knows_at_once_how_much_was_loaded(server: str) -> None:
+    """Without a count of them it takes a table of a million rows for an empty one, and reads all of it for each batch."""
     with open_ledger(new_schema(server)) as ledger:
         ledger.marks.mark(many(10_000), T0, "evaluation")
         with ledger.database.reading() as connection:

@@ -1,4 +1,4 @@
-"""The outlook on both databases: sums of what waits, of what was freed, and of what was spared, against marks one by one."""
+"""Pending and past deletions: sums of what waits, of what was freed and of what was spared, against marks one by one."""
 
 from datetime import timedelta
 

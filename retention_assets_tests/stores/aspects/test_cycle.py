@@ -119,7 +119,7 @@ def test_system_and_user_managed_entries(
     file = hub.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     with hub.opened() as ledger:
-        ledger.book.write(AspectEntry.model_validate(entry("dataset", "status", "v2")), "ada")
+        ledger.policy_book.write(AspectEntry.model_validate(entry("dataset", "status", "v2")), "ada")
     hub.retains("retention", [entry("dataset", "status", "v1", **more)])
     hub.marks(MARKED)
     hub.sweeps(DUE)

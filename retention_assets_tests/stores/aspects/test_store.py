@@ -224,7 +224,7 @@ def test_an_infinite_time_is_in_the_way_of_no_sweep(table: Table) -> None:
 
 def test_a_table_in_another_schema_is_read(server: str) -> None:
     from retention_assets.settings.urls import Url
-    from retention_assets.sql.databases import ForeignDatabase
+    from retention_assets.sql.foreign import ForeignDatabase
 
     ForeignDatabase(Url(server), STORE).write(lambda connection: connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS hub"))
     table = Table(server, "hub.metadata_aspect_v2")

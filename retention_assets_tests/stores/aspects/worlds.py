@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.urls import Url
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets_tests.histories import AS_OF, history

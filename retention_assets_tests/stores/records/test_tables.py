@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from retention_assets.errors import InvalidValue, Refused
 from retention_assets.policy.durations import parse_duration
 from retention_assets.settings.urls import Url
-from retention_assets.sql.databases import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import table_of
 from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
@@ -150,7 +151,7 @@ def test_a_time_that_could_not_be_taken_back_is_not_given(expiring: Units, table
 
 
 def test_what_can_be_empty_is_kept_of_each_column(units: Units) -> None:
-    table = ForeignDatabase(units.url, "ods").table("summary")
+    table = table_of(ForeignDatabase(units.url, "ods"), "summary")
     assert {column.name: column.nullable for column in table.columns if column.name != "n"} == {
         "unit": False, "content": True, "expires": True,
     }  # fmt: skip

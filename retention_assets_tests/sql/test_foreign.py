@@ -1,44 +1,29 @@
-"""The SQL base that stores share, on every kind of database: what is tried again, what is not, and what readers cost others."""
+"""A database of somebody else, of every kind: what is tried again, what is not, and what readers cost others."""
 
 import pickle
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, text
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import INSTANT
 from retention_assets.settings.urls import Url
-from retention_assets.sql import engines, streams
-from retention_assets.sql.databases import ForeignDatabase, WriteFailed
-
-ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
-
-
-@pytest.fixture
-def database(store_url: str) -> Iterator[ForeignDatabase]:
-    """A database with one small table."""
-    database = ForeignDatabase(Url(store_url), "s")
-    database.write(_made)
-    yield database
-    database.close()
+from retention_assets.sql import engines, foreign
+from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets_tests.sql.conftest import make_table
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks of others are waited for only a moment."""
     monkeypatch.setattr(engines, "LOCK_SECONDS", 1)
-
-
-def _made(connection: Connection) -> None:
-    connection.execute(text("CREATE TABLE t (k bigint PRIMARY KEY, v varchar(50))"))
-    connection.execute(text("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"))
 
 
 def _rows(database: ForeignDatabase) -> list[tuple[int, str]]:
@@ -63,7 +48,7 @@ def test_in_wal_mode_neither_waits_on_sqlite(tmp_path: Path) -> None:
         made.execute("PRAGMA journal_mode = WAL")
     made.close()
     database = ForeignDatabase(Url(f"sqlite:///{tmp_path / 'wal.db'}"), "s")
-    database.write(_made)
+    database.write(make_table)
     with database.reading() as connection:
         assert connection.execute(text("SELECT v FROM t WHERE k = 1")).scalar() == "a"
         database.write(_set("new"))
@@ -147,7 +132,7 @@ def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> 
     database.close()
 
 
-def test_a_lost_connection_is_made_anew(database: ForeignDatabase) -> None:
+def test_a_lost_connection_ismake_table_anew(database: ForeignDatabase) -> None:
     """The server ends the connection in the middle of the transaction: nothing of it is done, and it is done once again."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite is in this program")
@@ -174,9 +159,9 @@ def _end(database: ForeignDatabase, connection: Connection) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_lock_that_does_not_come_ends_in_words(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_assets.sql.databases.ATTEMPTS", 2)
+    monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=2))
     database = ForeignDatabase(Url(store_url), "s")
-    database.write(_made)
+    database.write(make_table)
     tries = []
 
     def waiting(connection: Connection) -> None:
@@ -192,54 +177,6 @@ def test_a_lock_that_does_not_come_ends_in_words(store_url: str, monkeypatch: py
     assert len(tries) == (0 if database.dialect == "sqlite" else 2)
     assert _rows(database)[0] == (1, "held")
     database.close()
-
-
-def test_a_stream_comes_in_batches_of_the_schema(database: ForeignDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "BATCH", 1000)
-    monkeypatch.setattr(streams, "BYTES", 20_000)
-    table = database.table("t")
-    rows = [{"k": key, "v": f"value {key}"} for key in range(4, 3011)]
-    database.write(lambda connection: connection.execute(table.insert(), rows))
-    found = list(database.batches(select(table.c.k, table.c.v).where(table.c.v != "it's 100% \\ ü"), ROWS))
-    assert all(batch.schema == ROWS for batch in found)
-    assert len(found) > 2
-    assert sorted(pa.Table.from_batches(found)["k"].to_pylist()) == list(range(1, 3011))
-
-
-def test_instants_are_made_of_what_each_database_keeps(database: ForeignDatabase) -> None:
-    kind = {"sqlite": "text", "postgresql": "timestamp(6)"}.get(database.dialect, "datetime(6)")
-    at = "2026-01-02 03:04:05.123456"
-    database.write(lambda connection: connection.execute(text(f"CREATE TABLE times (a {kind}, b {kind})")))
-    database.write(lambda connection: connection.execute(text("INSERT INTO times VALUES (:at, NULL)"), {"at": at}))
-    times = database.table("times")
-    [batch] = database.batches(select(times.c.a, times.c.b), pa.schema([("a", INSTANT), ("b", INSTANT)]))
-    assert [str(value) for value in batch["a"].cast(pa.string())] == [f"{at}Z"]
-    assert batch["b"].null_count == 1
-
-
-def test_any_name_is_quoted(database: ForeignDatabase) -> None:
-    quote = database.engine.dialect.identifier_preparer.quote_identifier
-    name, column = 'Select "it\'s" ü%', "from %s"
-    made = f"CREATE TABLE {quote(name)} ({quote(column)} bigint)"
-    database.write(lambda connection: connection.exec_driver_sql(made.replace("%%", "%").replace("%", _percent(database))))
-    table = database.table(name)
-    database.write(lambda connection: connection.execute(table.insert().values({column: 7})))
-    [batch] = database.batches(select(table.c[column]), pa.schema([("n", pa.int64())]))
-    assert batch["n"].to_pylist() == [7]
-
-
-def _percent(database: ForeignDatabase) -> str:
-    return "%" if database.dialect == "sqlite" else "%%"
-
-
-def test_a_table_that_is_not_there_is_named(database: ForeignDatabase) -> None:
-    with pytest.raises(Refused, match="no table nowhere"):
-        database.table("nowhere")
-
-
-def test_indexes_are_found(database: ForeignDatabase) -> None:
-    database.write(lambda connection: connection.execute(text("CREATE INDEX by_v ON t (v)")))
-    assert database.indexes("t") == [("k",), ("v",)]
 
 
 def test_a_database_travels_with_its_password_and_shows_it_to_nobody() -> None:
@@ -260,9 +197,3 @@ def test_a_server_that_is_not_there_is_said_without_the_password(scheme: str) ->
     assert failed.value.is_lost
     assert "secret" not in f"{refused.value} {failed.value}"
     database.close()
-
-
-def test_reading_makes_no_sqlite_file(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="no SQLite file"):
-        ForeignDatabase(Url(f"sqlite:///{tmp_path / 'none.db'}"), "s").table("t")
-    assert not list(tmp_path.iterdir())

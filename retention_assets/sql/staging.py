@@ -1,7 +1,9 @@
-"""Bulk: Arrow tables into a database and out of it.
+"""Staging: how many rows at once get into a transaction of the ledger.
 
-Belongs here: how a million rows reach a transaction as a staging table, how rows are appended, how a query streams as Arrow.
-Does not belong here: what the rows are about.
+Belongs here: a staging table for a million rows that are compared with what is there before they are inserted, and appending
+rows. This is one of the three exceptions from the law that stores alone delete: what is staged goes with its transaction, on
+SQLite a file in a folder of its own, on PostgreSQL a temporary table that is dropped on commit. Nothing else goes here.
+Does not belong here: what the rows are about, and reading (streams.py).
 
 On SQLite, ADBC writes the staging table into a file of its own, which the ledger's connection then attaches. It must never open
 the ledger itself: its driver carries a second copy of SQLite, and two copies in one program void each other's file locks (on
@@ -19,13 +21,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from psycopg import ClientCursor
-from sqlalchemy import Column, Connection, Engine, Select, Table, insert
+from sqlalchemy import Column, Connection, Engine, Table, insert
 
 STAGED = "staged_rows"
-BATCH = 50_000
-_BLOCK = 8 * 2**20
-
+_BATCH = 50_000
 _TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
 
 Load = Callable[[Connection], None]
@@ -59,7 +58,7 @@ def _copy(connection: Connection, table: pa.Table) -> None:
     columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type, "TEXT")}' for field in table.schema)
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {STAGED} ({columns}) ON COMMIT DROP")
     with _driver(connection).cursor().copy(f"COPY {STAGED} FROM STDIN (FORMAT csv)") as copy:
-        for batch in table.to_batches(BATCH):
+        for batch in table.to_batches(_BATCH):
             text = io.BytesIO()
             # Strings are quoted and null is nothing at all: as COPY reads them, an empty string and null stay apart.
             pa_csv.write_csv(batch, text, pa_csv.WriteOptions(include_header=False))
@@ -76,46 +75,6 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
     elif rows:
         statement = insert(table).values({column.name: None for column in columns}).compile(dialect=connection.dialect)
         connection.exec_driver_sql(str(statement), [tuple(row) for row in rows])
-
-
-def stream(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a query finds, batch by batch, in the state that the connection's transaction sees."""
-    return (_copied if connection.dialect.name == "postgresql" else _fetched)(connection, query, schema)
-
-
-def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with connection.execute(query) as found:
-        # Past SQLAlchemy, which would make an instant of each number; Arrow makes them of a whole column.
-        while rows := found.cursor.fetchmany(BATCH):
-            values = zip(*rows, strict=True)
-            yield pa.record_batch([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
-
-
-def _copied(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-    driver = _driver(connection)
-    # COPY takes no parameters, so psycopg quotes them into the text.
-    text = ClientCursor(driver).mogrify(str(compiled), compiled.params)
-    with driver.cursor().copy(f"COPY ({text}) TO STDOUT (FORMAT csv)") as copy:
-        lines = bytearray()
-        for line in copy:
-            lines += line
-            if len(lines) > _BLOCK:
-                yield from _parsed(lines, schema)
-                lines.clear()
-        yield from _parsed(lines, schema)
-
-
-def _parsed(lines: bytearray, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if not lines:
-        return
-    # COPY writes null as nothing and an empty string as "".
-    null = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
-    options = pa_csv.ConvertOptions(column_types={field.name: field.type for field in schema}, **null)
-    read = pa_csv.ReadOptions(column_names=schema.names, block_size=2 * _BLOCK)
-    parse = pa_csv.ParseOptions(newlines_in_values=True)
-    table = pa_csv.read_csv(io.BytesIO(bytes(lines)), read, parse, options)
-    yield from table.cast(schema).to_batches()
 
 
 def _driver(connection: Connection) -> Any:

@@ -1,0 +1,104 @@
+"""A database that belongs to somebody else, as a store reads it and deletes from it.
+
+Belongs here: what every store over SQL has in common: reading, writing that is tried again, and streaming.
+Does not belong here: which tables there are (reflection.py), and what one of them means (the stores).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from sqlalchemy import Connection, Engine, Select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from retention_assets.errors import Refused
+from retention_assets.settings.urls import Url
+from retention_assets.sql.engines import close_engine, foreign_engine
+from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed, driver_message, is_lost, is_transient
+from retention_assets.sql.retry import retry
+from retention_assets.sql.streams import copy_rows, stream
+from retention_assets.sql.transactions import reading
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ForeignDatabase:
+    """The database of a store. Travels as its URL; connections are made in the process that asks."""
+
+    url: Url | str
+    store: str
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this process."""
+        return foreign_engine(self.url)
+
+    @property
+    def dialect(self) -> str:
+        """sqlite, postgresql, mysql or mariadb."""
+        return self.engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One state of the database, however long it is read; no writer waits. Raises Refused where it can't be read."""
+        with self._refusing(), reading(self.engine) as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """One transaction, tried again when another one got in its way or the connection was lost. Raises WriteFailed.
+
+        The fate of a commit whose answer got lost is unknown, so `work` must do the same when it is done twice.
+        """
+        connected = False
+
+        def attempt() -> T:
+            nonlocal connected
+            try:
+                connection = self.engine.connect()
+            except DBAPIError as error:
+                if not connected:
+                    # Who was not there before is not waited for.
+                    raise WriteFailed(driver_message(error), is_lost=True, is_transient=True) from error
+                # Who was there a moment ago may be coming up again.
+                error.connection_invalidated = True
+                raise
+            except Refused as error:
+                raise WriteFailed(str(error), is_lost=True, is_transient=False) from error
+            connected = True
+            with connection, connection.begin():
+                return work(connection)
+
+        try:
+            return retry(attempt, RETRY_TRANSIENT)
+        except DBAPIError as error:
+            raise WriteFailed(driver_message(error), is_lost(error), is_transient(error)) from error
+
+    def batches(self, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """What a query finds in one state of the database, in memory that does not grow with it.
+
+        The columns come in the order and the types of the schema; `frames.log.INSTANT` is made of any timestamp, and of text.
+        """
+        if self.dialect == "postgresql":
+            with self._refusing():
+                yield from copy_rows(self.engine, query, schema)
+        else:
+            with self.reading() as connection:
+                yield from stream(connection, query, schema)
+
+    def close(self) -> None:
+        """Give back the connections of this process. Asking again opens them again."""
+        close_engine(self.url)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, AdbcError) as error:
+            raise Refused(
+                f"The database of the store {self.store} can't be read: {driver_message(error)}. Check `url` and `table` in the"
+                " settings, and that it is up."
+            ) from error
