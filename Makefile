@@ -48,7 +48,7 @@ pictures: $(READY) ## Take the pictures of README.md anew, in Chromium
 	RETENTION_PICTURES=retention_assets_tests/screens/pictures $(BIN)/python -m pytest --quiet retention_assets_tests/screens
 
 bench: $(READY) ## Measure speed on this machine
-	@$(WITH_JAVA) $(BIN)/python -m retention_assets_tests.benchmarks
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks
 
 # Resolved with the oldest Python there is to support: what runs on it has wheels for the newer ones, not the other way round.
 # The build backends (hatchling; setuptools and wheel, with which pyspark is built) are installed to be pinned with the rest.
@@ -64,7 +64,7 @@ lock: ## Pin every package anew in constraints.txt, from a clean resolution
 
 clean: ## Remove .venv and caches; .retention stays, it holds the ledger
 	@rm -rf .venv .venv-lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
-	@find .ci retention_assets retention_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find .ci benchmarks retention_assets retention_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # PIP_BUILD_CONSTRAINT is where newer pips look for the pins of build backends, PIP_CONSTRAINT where older ones do.
 $(READY): pyproject.toml constraints.txt

@@ -16,6 +16,7 @@ from retention_assets_tests.source import imports, literals, mentions, tree
 
 PACKAGE = "retention_assets"
 TESTS = "retention_assets_tests"
+BENCHMARKS = "benchmarks"
 
 # Who may import whom, by places below the package; a module belongs to the longest place that fits. Whoever is in a place may
 # always import it (but see SIBLINGS).
@@ -35,7 +36,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
     "stores": {"clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.urls", "sql"},
     "settings": {"errors", "policy", "settings.urls", "settings.yaml", "stores"},
-    "environment": {"ledger", "settings", "stores"},
+    "environment": {"errors", "ledger", "settings", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
     "report": {"ledger", "policy"},
@@ -144,7 +145,7 @@ def import_faults(text: str, module: str) -> list[str]:
 def _allowed(module: str, target: str) -> bool:
     place, top = _place(module), target.partition(".")[0]
     assert place is not None
-    if top == TESTS:
+    if top in (TESTS, BENCHMARKS):
         return False
     if top != PACKAGE:
         pure = place not in ALONE or top in ALONE[place] or top in sys.stdlib_module_names
@@ -257,7 +258,7 @@ def clock_faults(text: str, module: str) -> list[str]:
         for line, name in mentions(text, module)
         if (name.rpartition(".")[2] in _TIMES and not name.startswith(f"{PACKAGE}.clock.")) or name in _TIME_CALLS
     ]
-    if module.startswith(TESTS):
+    if module.startswith((TESTS, BENCHMARKS)):
         return faults
     return faults + [f"{module}:{line} asks for the time: {said!r}" for line, said in literals(text) if _TIMES_SQL.search(said)]
 

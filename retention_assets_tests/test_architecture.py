@@ -44,7 +44,11 @@ RULES: tuple[Rule, ...] = (
 @pytest.fixture(scope="module")
 def tree() -> Mapping[str, str]:
     """Every module of the package and of the tests, by its full name; a package's is `….__init__`."""
-    files = [file for folder in ("retention_assets", "retention_assets_tests") for file in (ROOT / folder).rglob("*.py")]
+    files = [
+        file
+        for folder in ("retention_assets", "retention_assets_tests", "benchmarks")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     return {".".join(file.relative_to(ROOT).with_suffix("").parts): file.read_text("utf-8") for file in sorted(files)}
 
 

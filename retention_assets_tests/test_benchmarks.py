@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks import environments
+from benchmarks.__main__ import main
+from benchmarks.environments import SHAPES, Environment
+from benchmarks.sections import SECTIONS
 from retention_assets.frames.log import Log
-from retention_assets_tests.benchmarks import environments
-from retention_assets_tests.benchmarks.__main__ import main
-from retention_assets_tests.benchmarks.environments import SHAPES, Environment
-from retention_assets_tests.benchmarks.sections import SECTIONS
 
 ROWS, DATASETS = 4_000, 40
 # Whole runs of Dagster and databases of their own take minutes at any size: these are for `make bench` alone.

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import retention_assets
+from benchmarks.environments import AS_OF
+from benchmarks.policies import DOCUMENTS
 from retention_assets.frames.log import Log
 from retention_assets.policy.durations import text_of
-from retention_assets_tests.benchmarks.environments import AS_OF
-from retention_assets_tests.benchmarks.policies import DOCUMENTS
 
 # The command notes its own peak when it ends: asked from outside, the system would answer with that of this Python, if higher.
 _MAIN = """
 import atexit, os
 from pathlib import Path
 from retention_assets.cli import main
-from retention_assets_tests.benchmarks.measures import peak
+from benchmarks.measures import peak
 atexit.register(lambda: Path(os.environ["BENCHMARK_PEAK"]).write_text(str(peak("self") or "")))
 main()
 """

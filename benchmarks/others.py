@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from retention_assets_tests.benchmarks.measures import Times
+from benchmarks.measures import Times
 
 if TYPE_CHECKING:
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.sections import Bench
 
 _SHARES = (50, 95, 99)
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from benchmarks import iceberg
+from benchmarks.measures import Contender
+from benchmarks.sweep_files import Tree, Whole, by_loop, by_store, lake
+from benchmarks.sweep_iceberg import BATCH, Expiry, Long, Many
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import ChosenDatasets, read_stores
 from retention_assets.pipeline.stage import read_output
-from retention_assets_tests.benchmarks import iceberg
-from retention_assets_tests.benchmarks.measures import Contender
-from retention_assets_tests.benchmarks.sweep_files import Tree, Whole, by_loop, by_store, lake
-from retention_assets_tests.benchmarks.sweep_iceberg import BATCH, Expiry, Long, Many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.sections import Bench
 
 _FILES, _PER_DATASET = 50, 100
 

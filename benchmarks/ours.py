@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from benchmarks.environments import AS_OF
+from benchmarks.policies import POLICIES
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.stage import Source, run_stage, write_part
 from retention_assets.policy.model import Policy
-from retention_assets_tests.benchmarks.environments import AS_OF
-from retention_assets_tests.benchmarks.policies import POLICIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from benchmarks.measures import Times, worked
 from retention_assets.clock import now
 from retention_assets.definitions import build_defs
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import load_settings
-from retention_assets_tests.benchmarks.measures import Times, worked
 
 if TYPE_CHECKING:
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.sections import Bench
 
 # Of a hundred datasets, how many change.
 _SHARE = 100

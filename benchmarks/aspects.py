@@ -24,6 +24,10 @@ import psycopg
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from benchmarks.ledger import postgresql
+from benchmarks.measures import Contender, Times
+from benchmarks.others import do, tell_waits
+from benchmarks.ours import MARKS, Judge
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_logs import ChosenDatasets, read_stores
@@ -35,16 +39,12 @@ from retention_assets.stores.aspects.names import key_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.benchmarks.ledger import postgresql
-from retention_assets_tests.benchmarks.measures import Contender, Times
-from retention_assets_tests.benchmarks.others import do, tell_waits
-from retention_assets_tests.benchmarks.ours import MARKS, Judge
 from retention_assets_tests.stores.records.cycle import Cycle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.sections import Bench
 
 AS_OF = datetime(2026, 3, 31, 12, tzinfo=UTC)
 ENTITIES, ASPECTS = (

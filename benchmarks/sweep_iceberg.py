@@ -25,13 +25,13 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from benchmarks.environments import AS_OF
+from benchmarks.measures import timed
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import micros
 from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.benchmarks.environments import AS_OF
-from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.stores.iceberg.tables import Warehouse, entry_of, place, reaches, written
 
 THREADS, BATCH = 8, 500

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from benchmarks.ledger import postgresql
+from benchmarks.measures import Contender
+from benchmarks.others import do, tell_waits
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Target
 from retention_assets.stores.records.log import lines_of, token_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets_tests.benchmarks.ledger import postgresql
-from retention_assets_tests.benchmarks.measures import Contender
-from retention_assets_tests.benchmarks.others import do, tell_waits
 from retention_assets_tests.stores.records.cycle import Cycle
 
 if TYPE_CHECKING:
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.sections import Bench
 
 CHILDREN = ("summary", "process_object", "mds_object", "pds_object", "custom_object")
 AS_OF = datetime(2026, 6, 1, tzinfo=UTC)

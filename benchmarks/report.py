@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from retention_assets_tests.benchmarks.measures import Peaks, Times
+from benchmarks.measures import Peaks, Times
 
 
 @dataclass(frozen=True)

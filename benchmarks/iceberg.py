@@ -27,11 +27,11 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.types import LongType, NestedField
 
+from benchmarks.environments import AS_OF
 from retention_assets.frames.log import DATASETS, INSTANT, LOG, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Policy
-from retention_assets_tests.benchmarks.environments import AS_OF
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -21,8 +21,8 @@ from retention_assets.settings.model import load_settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
 
 if TYPE_CHECKING:
-    from retention_assets_tests.benchmarks.measures import Contender
-    from retention_assets_tests.benchmarks.sections import Bench
+    from benchmarks.measures import Contender
+    from benchmarks.sections import Bench
 
 _FEW = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@1d=10"
 _PER_FILE = 1_000

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import duckdb
 
-from retention_assets.policy.durations import micros
-from retention_assets_tests.benchmarks.environments import AS_OF
-from retention_assets_tests.benchmarks.policies import (
+from benchmarks.environments import AS_OF
+from benchmarks.policies import (
     FAILED_DAYS,
     FEATURE_DAYS,
     FEATURE_TRANSACTIONS,
@@ -31,6 +30,7 @@ from retention_assets_tests.benchmarks.policies import (
     OLD_VIEWS,
     bound,
 )
+from retention_assets.policy.durations import micros
 
 _AT = "(file_index::BIGINT * 4294967296 + file_row_number)"
 _PARENT = f"CASE WHEN parent_ordinal >= 0 THEN {_AT} - ordinal + parent_ordinal END"

@@ -18,6 +18,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from benchmarks.measures import timed
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.marks.candidates import prepare_marks
 from retention_assets.ledger.marks.marking import MARK_ROWS
@@ -25,7 +26,6 @@ from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine
-from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.ledger.acts import LATER, T0, many
 
 # The datasets of a ledger. A round takes back the marks of one and sweeps another, so that many rounds find something to do.

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from benchmarks.measures import timed
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
-from retention_assets_tests.benchmarks.measures import timed
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
+from benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, sweeping
+from benchmarks.environments import Environment, comb, star, write
+from benchmarks.floor import Floor
+from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
+from benchmarks.preview import preview, write_lines, write_policies
+from benchmarks.report import Report
 from retention_assets.frames.log import Log
 from retention_assets.policy.model import Policy
-from retention_assets_tests.benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, sweeping
-from retention_assets_tests.benchmarks.environments import Environment, comb, star, write
-from retention_assets_tests.benchmarks.floor import Floor
-from retention_assets_tests.benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
-from retention_assets_tests.benchmarks.preview import preview, write_lines, write_policies
-from retention_assets_tests.benchmarks.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from retention_assets_tests.benchmarks.measures import machine
-from retention_assets_tests.benchmarks.report import Report
-from retention_assets_tests.benchmarks.sections import SECTIONS, Bench, Sizes
+from benchmarks.measures import machine
+from benchmarks.report import Report
+from benchmarks.sections import SECTIONS, Bench, Sizes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m retention_assets_tests.benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="300,000 rows instead of 10,000,000: some minutes")
     parser.add_argument("--rows", type=_count, help="transactions; every section keeps its proportion to them")
     parser.add_argument("--datasets", type=_count, help="a thousandth of the rows when left out")
