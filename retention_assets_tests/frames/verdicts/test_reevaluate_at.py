@@ -20,8 +20,8 @@ from retention_assets.exchange import read_log
 from retention_assets.frames.arrays import NEVER
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
+from retention_assets.frames.verdicts.reevaluate_at import begins_to_hold, ceases_to_hold
 from retention_assets.frames.verdicts.selectors import FOREVER, TimeBound, cut_off
-from retention_assets.frames.verdicts.turning_times import begins_to_hold, ceases_to_hold
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
