@@ -1,6 +1,7 @@
 """Writes commands.md from the commands themselves: `make docs`, or `python docs/generate_commands.py`.
 
-Belongs here: what a page about the command line looks like. The words are those of `--help`; a test holds that the page is theirs.
+Belongs here: what a page about the command line looks like. The words are those of `--help`.
+A test compares the page with what is written here.
 """
 
 import re
