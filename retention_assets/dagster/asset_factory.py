@@ -1,8 +1,7 @@
-"""Drafts: an asset as its module writes it down, before an environment has given it its names.
+"""How the work of an asset becomes Dagster's asset: key, partitions, resource, and what its page shows.
 
-Belongs here: what all assets have in common, and how a draft becomes Dagster's asset: key, partitions, resource, and what the
-pages say of it.
-Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to say
+Belongs here: `@retention_asset`, with which each module of assets/ declares its function, and what all assets have in common.
+Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to show
 (settings/dagster.py).
 """
 

@@ -49,10 +49,10 @@ class CheckResult:
             return "No violation."
         first = "; ".join(f"{one.dataset}: {one.what}" if one.dataset else one.what for one in self.shown[:3])
         more = " …" if self.datasets > 3 else ""
-        return f"{_counted(self.violations, 'violation')} in {_counted(self.datasets, 'dataset')}. {first}{more}"
+        return f"{_count(self.violations, 'violation')} in {_count(self.datasets, 'dataset')}. {first}{more}"
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,10 +1,10 @@
 """Asset checks: what Dagster evaluates after each asset, and before the asset that builds on it.
 
-Belongs here: Dagster's words for what a check found, as checks of assets and as events of the jobs that work through lists.
-A check is of an asset, never of a dataset: its partitions would cost events with the square of their number, so the offending
-datasets are a table in its metadata. A failed blocking check stops whatever follows; the datasets at fault are left out or
-refused by what made them, and the check is the alarm.
-Does not belong here: what a check looks at (check_queries.py).
+Belongs here: check results as Dagster's checks of assets, and as events of the jobs that work through lists.
+A check is of an asset, never of a dataset: partitioned checks would cost events with the square of their number, so the
+offending datasets are a table in the metadata. A failed blocking check stops whatever follows; the datasets at fault are left
+out or refused by what made them, and the check is the alarm.
+Does not belong here: what a check queries (check_queries.py).
 """
 
 from collections.abc import Iterable, Iterator

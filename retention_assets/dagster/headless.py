@@ -1,7 +1,7 @@
-"""Jobs without a UI: run one of the definitions' jobs in this program, and say what came of it.
+"""Jobs without a UI: run one of the definitions' jobs in this process, and collect its result.
 
-Belongs here: run configuration from what a command was given, the instance, and what the materializations said.
-Does not belong here: any work of a job, and how a result is shown.
+Belongs here: run configuration from what a command was given, the instance, metadata of the materializations as plain values,
+and what a person has to see to.
 """
 
 import os

@@ -1,9 +1,7 @@
-"""Names: under which names an environment's assets, jobs and all that launches them are known to Dagster.
+"""The names under which Dagster knows an environment's assets, jobs, sensors and schedules.
 
 Belongs here: the prefix that keeps them apart from the names of another project, or of another environment in one code
-location, and how a name is made of it. Without a prefix every name is the bare word. Whatever Dagster calls by a name asks
-here, so that no two parts of one environment can miss each other.
-Does not belong here: what has those names.
+location. Without a prefix every name is the bare word. Whatever Dagster calls by a name asks here.
 """
 
 from collections.abc import Sequence

@@ -174,11 +174,11 @@ class NameForm(ReasonForm):
 @operation_job(NameForm)
 def release(context: OperationContext, form: NameForm) -> Metadata:
     """Release a hold. What it kept is judged by the policies alone from the next evaluation on."""
-    released = holds.release_hold(_named(context, form), context.environment)
+    released = holds.release_hold(_named_request(context, form), context.environment)
     return {"name": released.name, "released_by": released.released_by}
 
 
-def _named(context: OperationContext, form: NameForm) -> NamedRequest:
+def _named_request(context: OperationContext, form: NameForm) -> NamedRequest:
     return NamedRequest(actor=context.actor, reason=form.reason, name=form.name)
 
 
@@ -240,13 +240,13 @@ def change_realm(context: OperationContext, form: RealmForm) -> Metadata:
 @operation_job(NameForm)
 def policy_overwrite(context: OperationContext, form: NameForm) -> Metadata:
     """Take what the files say of an entry into the policy book, as a person's decision; this ends a drift."""
-    return _version(policy_book.overwrite_policy(_named(context, form), context.environment))
+    return _version(policy_book.overwrite_policy(_named_request(context, form), context.environment))
 
 
 @operation_job(NameForm)
 def policy_revoke(context: OperationContext, form: NameForm) -> Metadata:
     """Put an entry of the policy book out of force. The marks that it made stay, until they are taken back."""
-    revoked = policy_book.revoke_policy(_named(context, form), context.environment)
+    revoked = policy_book.revoke_policy(_named_request(context, form), context.environment)
     return {**_version(revoked), "orphaned_marks": revoked.orphaned_marks}
 
 

@@ -1,7 +1,7 @@
-"""Looking: what there is now in the stores, and which of it can have changed since it was last judged.
+"""What the stores have now, and which of it can have changed since it was last judged.
 
-Belongs here: asking every store for names and tokens, and holding them, the rules and the time against the last looks.
-Does not belong here: judging, and who launches it (dagster/automation/evaluation_sensor.py).
+Belongs here: asking every store for names and tokens, and comparing them, the rules and the time with the last evaluations.
+Does not belong here: who launches an evaluation (dagster/automation/evaluation_sensor.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Listing:
 
 def list_datasets(retention: Environment) -> Listing:
     """What there is now. A store that is away hides its own datasets and no others."""
-    return _asked(retention, lambda store: (store.datasets(), {}))
+    return _list_from_stores(retention, lambda store: (store.datasets(), {}))
 
 
 def list_datasets_with_tokens(retention: Environment) -> Listing:
@@ -52,10 +52,10 @@ def list_datasets_with_tokens(retention: Environment) -> Listing:
         names = store.datasets()
         return names, store.tokens(names)
 
-    return _asked(retention, ask)
+    return _list_from_stores(retention, ask)
 
 
-def _asked(retention: Environment, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
+def _list_from_stores(retention: Environment, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
     found, tokens, away = list[str](), dict[str, str](), dict[str, str]()
     for one in retention.settings.stores:
         try:

@@ -1,8 +1,7 @@
-"""Looks on their way: what each log was when it was read, from there to the transaction that marks.
+"""Tokens of logs on their way: from before a log is read to the transaction that marks.
 
-Belongs here: asking for tokens before anything is read, keeping them beside the log, and putting a look together from them, the
-rules and what time will change.
-Does not belong here: what of all that makes somebody look again (evaluation/changes.py).
+Belongs here: asking for tokens before anything is read, keeping them beside what was read, and the rows of evaluations that
+they become.
 """
 
 from collections.abc import Iterable, Sequence

@@ -119,15 +119,15 @@ def _older(line: OlderThan) -> str:
 
 def _beyond(beyond: Beyond) -> Iterator[str]:
     if beyond.views is not None:
-        yield f"they are outside the newest {_counted(beyond.views, 'view')} of every branch"
+        yield f"they are outside the newest {_count(beyond.views, 'view')} of every branch"
     if beyond.transactions is not None:
-        yield f"they are not among the newest {_counted(beyond.transactions, 'data transaction')} of any branch"
+        yield f"they are not among the newest {_count(beyond.transactions, 'data transaction')} of any branch"
 
 
 def _limits(limits: Limits) -> str:
     parts = []
     if limits.transactions is not None:
-        parts.append(f"more than {_counted(limits.transactions, 'transaction')}")
+        parts.append(f"more than {_count(limits.transactions, 'transaction')}")
     if limits.bytes is not None:
         parts.append(f"more than {limits.bytes:,} bytes")
     if limits.fraction is not None:
@@ -143,7 +143,7 @@ def _after(policy: Policy) -> str:
     return f"{wait}, {sweep.batch} at a time over {sweep.parallelism} at once, every {sweep.every.words()}."
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""A dry run: the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
+"""The dry run: the very sweep, on a copy of the open marks and on stores that record instead of deleting.
 
 Belongs here: putting the copy and the recording stores in place. What it finds is what a sweep would do at this moment.
 """

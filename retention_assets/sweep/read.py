@@ -1,9 +1,8 @@
-"""A fresh look at stores: many datasets read at once, each still known to be fresh when its turn comes.
+"""Logs read fresh from their stores: many datasets at once, each known to be current when its turn comes.
 
 Belongs here: reading, and the tokens by which a reading is known to be the store's present state. To read one dataset costs
 what reading its file or its neighbours costs, so datasets are read in the shares that the store proposes; a sweep may reach the
 last of them an hour later, and then asks for its token before it believes what was read.
-Does not belong here: what a log means.
 """
 
 from collections.abc import Sequence

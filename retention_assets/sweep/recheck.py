@@ -89,7 +89,7 @@ class Recheck:
             if (why := self._void(version)) is not None:
                 parts.append(RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
             else:
-                parts.append(self._judged(log, mine, version, holds, log_is_complete))
+                parts.append(self._recheck_version(log, mine, version, holds, log_is_complete))
         return RecheckResult(
             frozenset(mark for part in parts for mark in part.go),
             frozenset(mark for part in parts for mark in part.in_latest_view),
@@ -120,7 +120,7 @@ class Recheck:
             self._versions[version] = item_of(stored.name, stored.content) if stored else None
         return self._versions[version]
 
-    def _judged(
+    def _recheck_version(
         self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], log_is_complete: bool
     ) -> RecheckResult:
         about = pc.unique(join_chunks(marks["dataset"]))
@@ -142,7 +142,7 @@ class Recheck:
         others = np.asarray(pc.fill_null(pc.greater(closed, marked), False))
         ours = ids[known].tolist()
         latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
-        spared = {mark: _words(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
+        spared = {mark: _sentences(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
         spared |= dict.fromkeys(ids[known][goes & others].tolist(), _ANOTHER)
         spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
         return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
@@ -153,7 +153,7 @@ class Recheck:
         spared = {}
         for row in marks.to_pylist():
             begun = row["status"] == "SWEEPING" or row["attempts"] > 0
-            hold = _held(holds, row["dataset"], attributes.get(row["dataset"], {}), row["transaction"], self.as_of)
+            hold = _hold_of(holds, row["dataset"], attributes.get(row["dataset"], {}), row["transaction"], self.as_of)
             if hold is not None:
                 spared[row["id"]] = Reason.HOLD.text(hold)
             elif not (log_is_complete and begun):
@@ -184,7 +184,7 @@ class Recheck:
         return RulesInForce(policies, tuple(holds))
 
 
-def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
+def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
     """The first hold that keeps a transaction of which only the name is known."""
     for hold in holds:
         is_live = hold.until is None or as_of < hold.until
@@ -194,5 +194,5 @@ def _held(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], trans
     return None
 
 
-def _words(reasons: Iterable[SpareReason]) -> str:
+def _sentences(reasons: Iterable[SpareReason]) -> str:
     return " ".join(Reason[reason["code"]].text(reason["witness"]) for reason in reasons)

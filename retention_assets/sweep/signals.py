@@ -1,7 +1,6 @@
-"""Stopping a sweep: a signal that ends it after the batch in flight, with its outcomes written down.
+"""Stopping a sweep: SIGINT or SIGTERM ends it after the batch in flight, with its outcomes recorded.
 
-Belongs here: the signals. A second one is not waited for: it ends the program as it would have without this module, and the
-next sweep resumes.
+A second signal ends the program at once, and the next sweep resumes.
 """
 
 import signal

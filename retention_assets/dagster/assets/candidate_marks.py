@@ -54,8 +54,8 @@ class Verdicts:
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def _purge_done(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
-    """A realm that is being purged is over once a look at everything finds nothing of it that is not swept."""
+def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
+    """A realm that is being purged is over once an evaluation of everything finds nothing of it that is not swept."""
     realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
     if not realms or not run.datasets.selects_all or datasets["fault"].null_count < len(datasets):
         return
@@ -104,7 +104,7 @@ def candidate_marks(run: Step) -> Metadata:
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
         marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, evaluations=looks)
-        _purge_done(ledger, run, datasets)
+        _close_purged_realms(ledger, run, datasets)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     shown = verdict_metadata(sums)

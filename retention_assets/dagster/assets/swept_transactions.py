@@ -1,4 +1,5 @@
-"""The asset `swept_transactions`: what was deleted of the marks that are due, and what was spared at the door."""
+"""The asset `swept_transactions`: what was deleted of the marks that are due, and what was spared because it is needed
+again."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
-"""Ticks: what the daemon's looks have in common.
+"""Runs that are queued or at work: what a sensor waits for before it launches another.
 
-Belongs here: how a run is told apart that a tick launched, whether one like it is on its way already, what is said of one that
-may never end, and lists in sentences.
-Does not belong here: what a tick looks for (sensors.py, evaluation_sensor.py).
+Belongs here: finding such a run, the sentence about it (and about one that may never end), and lists of names in sentences.
 """
 
 from collections.abc import Iterable, Sequence

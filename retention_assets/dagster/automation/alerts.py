@@ -1,9 +1,9 @@
-"""Alerts: telling somebody that a run failed, or that it succeeded and left something which a person has to look at.
+"""Alerts: a notice when a run failed, or when it succeeded and left something that a person has to see to.
 
 Belongs here: what counts as trouble, the words for it, and the two sensors that watch the runs of an environment's jobs and
 assets. Other runs of the code location are other people's.
-Does not belong here: how people are reached. `build_defs(settings, notify=…)` takes whatever does that; it is called once for
-each run. One that raises fails the tick, where the UI shows it; the run is what it was.
+How people are reached is for `build_defs(settings, notify=…)` to say; the notifier is called once for each run. One that raises
+fails the tick, where the UI shows it; the run stays what it was.
 """
 
 import logging
@@ -126,11 +126,11 @@ def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterat
             yield f"The check {check.check_name} of {check.asset_key.to_user_string()} failed."
         if made is not None and made.asset_key == own.names.key("swept_transactions"):
             # A run over many partitions says the same for each of them.
-            swept[made.asset_key.to_user_string()] = _swept(made)
+            swept[made.asset_key.to_user_string()] = _sweep_troubles(made)
     yield from filter(None, swept.values())
 
 
-def _swept(made: dg.AssetMaterialization) -> str | None:
+def _sweep_troubles(made: dg.AssetMaterialization) -> str | None:
     said = [
         f"{made.metadata[name].value} {words}"
         for name, words in _LEFT.items()

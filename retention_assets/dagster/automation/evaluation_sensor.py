@@ -1,8 +1,8 @@
-"""The evaluation loop: judges anew what can have changed since it was last judged, and nothing else.
+"""The evaluation loop: judges again what can have changed since it was last judged, and nothing else.
 
-Belongs here: one tick, from what the stores say now to one run over a list of datasets. There is no cursor: everything that a
+Belongs here: one tick, from what the stores have now to one run over a list of datasets. There is no cursor: everything that a
 tick has to know is in the ledger, so that a loop that was stopped, moved or restored goes on where the verdicts are.
-Does not belong here: what can have changed (evaluation/changes.py), and judging (jobs).
+Does not belong here: what can have changed (evaluation/changes.py).
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 
-EVALUATING = ("evaluate", "cycle")
+EVALUATION_JOBS = ("evaluate", "cycle")
 
 
 def active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
     """A run that judges and is queued or at work, if there is one."""
     names = resources.names
-    return active_run_of_jobs(instance, map(names.of, EVALUATING)) or active_run_of_asset(
+    return active_run_of_jobs(instance, map(names.of, EVALUATION_JOBS)) or active_run_of_asset(
         instance, names.key("candidate_marks")
     )
 
@@ -48,12 +48,12 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     waiting = f"; {len(present.away):,} stores away" if present.away else ""
     if not found:
         return dg.SensorResult(skip_reason=f"Nothing can have changed among {len(present.names):,} datasets{waiting}.")
-    context.log.info(f"{_counted(found)}{waiting}.")
+    context.log.info(f"{_count_reasons(found)}{waiting}.")
     chosen = list(found)[: what.datasets_per_run]
     request = dg.RunRequest(run_config={"datasets": as_globs(chosen, present)}, tags={KIND: "evaluate"})
     return dg.SensorResult(run_requests=[request])
 
 
-def _counted(found: Mapping[str, ChangeReason]) -> str:
+def _count_reasons(found: Mapping[str, ChangeReason]) -> str:
     """How many datasets there are to look at, for which reason."""
     return ", ".join(f"{number:,} {why}" for why, number in Counter(found.values()).most_common())

@@ -1,8 +1,8 @@
-"""Sensors: what Dagster's daemon looks for by itself, each at its own pace, and what it launches when there is something to do.
+"""Sensors: what Dagster's daemon checks by itself, each at its own pace, and what it launches when there is something to do.
 
 Belongs here: which sensors there are; finding datasets, changed policy files and marks that are due. A tick that finds nothing
 launches nothing: a run costs seconds to start and storage to keep.
-Does not belong here: the evaluation loop, the work of what is launched (jobs), and telling people how a run ended (alerts.py).
+Does not belong here: the evaluation loop (evaluation_sensor.py), and alerts (alerts.py).
 """
 
 import hashlib
@@ -35,25 +35,25 @@ from retention_assets.settings.model import Settings
 
 # How often a tick looks for datasets and at policy files; for what can have changed and for due marks, where only a person has
 # started the sensor.
-_LOOK = 60
+_DISCOVERY_SECONDS = 60
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
 # How often is tried again what a sweep has left as it was.
-_AGAIN = Duration(seconds=60 * 60)
+_RETRY_AFTER = Duration(seconds=60 * 60)
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
 _SWEEPING = ("sweep", "cycle")
 
-Look = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
+SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
 
 
 def sensors(settings: Settings, names: Names) -> list[dg.SensorDefinition]:
     """The sensors; those run from the start that the settings ask for, the others wait for a person to start them."""
     what = settings.automation
     return [
-        _sensor(names, dataset_discovery, None, _LOOK, what.discover),
-        _sensor(names, policy_files, "evaluate", _LOOK, what.policies),
+        _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, what.discover),
+        _sensor(names, policy_files, "evaluate", _DISCOVERY_SECONDS, what.policies),
         _sensor(names, evaluation_loop, "evaluate", _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
         _sensor(names, sweep_tick, "sweep", _seconds(what.sweep or _SWEEP), what.sweep is not None),
     ]
@@ -63,17 +63,17 @@ def _seconds(every: Duration) -> int:
     return int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
 
 
-def _sensor(names: Names, look: Look, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+def _sensor(names: Names, evaluate: SensorFunction, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
     @dg.sensor(
         job_name=names.of(job) if job else None,
-        name=names.of(look.__name__),
+        name=names.of(evaluate.__name__),
         minimum_interval_seconds=seconds,
-        description=inspect.getdoc(look),
+        description=inspect.getdoc(evaluate),
         default_status=status_if(is_on),
         required_resource_keys={names.resources},
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look(context, resources_in(context.resources, names))
+        return evaluate(context, resources_in(context.resources, names))
 
     return sensor
 
@@ -123,15 +123,15 @@ def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) 
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _FilesCursor:
     """The cursor: which files were looked at last, and a number that every change gets for itself."""
 
     digest: str = ""
     change: int = 0
 
-    def next(self, digest: str) -> "_Seen":
+    def next(self, digest: str) -> "_FilesCursor":
         """After a change. Numbers begin with the time, so that a cursor which somebody has reset repeats none either."""
-        return _Seen(digest, self.change + 1 if self.change else int(now().timestamp()))
+        return _FilesCursor(digest, self.change + 1 if self.change else int(now().timestamp()))
 
 
 def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
@@ -140,7 +140,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     Broken files fail the tick, each tick until they are mended; the policies in force stay.
     """
     retention = resources.retention
-    seen = _Seen(**json.loads(context.cursor)) if context.cursor else _Seen()
+    seen = _FilesCursor(**json.loads(context.cursor)) if context.cursor else _FilesCursor()
     digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == seen.digest:
         return dg.SensorResult(skip_reason="The policy files are as they were.")
@@ -157,7 +157,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     seen = seen.next(digest)
     cursor = json.dumps(asdict(seen))
     written = [decision.name for decision in decisions if decision.outcome is LoadOutcome.WRITTEN]
-    datasets = _reached(
+    datasets = _globs_reached(
         datasets_touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
     )
     if not datasets:
@@ -181,7 +181,7 @@ def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: 
     }
 
 
-def _reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> list[str]:
+def _globs_reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> list[str]:
     """The datasets that some scope can reach, and some others, as globs.
 
     Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
@@ -198,7 +198,7 @@ def _may_reach(glob: str, store: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _SweepCursor:
     """What a tick last had swept: what there was to do then, as a digest, and when that was."""
 
     digest: str
@@ -206,7 +206,7 @@ class _Asked:
 
     def is_fresh(self, digest: str, at: datetime) -> bool:
         """Whether the same was asked for a moment ago. One that lies ahead is of a clock that was fast, and says nothing."""
-        return digest == self.digest and _AGAIN.before(at) < datetime.fromisoformat(self.at) <= at
+        return digest == self.digest and _RETRY_AFTER.before(at) < datetime.fromisoformat(self.at) <= at
 
 
 def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
@@ -224,11 +224,11 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[
     if run := active_run_of_jobs(context.instance, map(resources.names.of, _SWEEPING)):
         return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {explain_wait(context, run, at)}")
     digest = _digest_of(found)
-    if context.cursor and _Asked(**json.loads(context.cursor)).is_fresh(digest, at):
+    if context.cursor and _SweepCursor(**json.loads(context.cursor)).is_fresh(digest, at):
         words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."
         return dg.SensorResult(skip_reason=words)
     request = dg.RunRequest(run_config={"datasets": [escape_glob(one.dataset) for one in found]}, tags={KIND: "sweep"})
-    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(_Asked(digest, at.isoformat()))))
+    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(_SweepCursor(digest, at.isoformat()))))
 
 
 def _digest_of(value: object) -> str:

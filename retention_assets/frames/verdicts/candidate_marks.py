@@ -178,7 +178,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     ]
     found = protection(scopes)
     latest, pinned = found.branch, found.tag
-    hold = _held(history, holds, group.held)
+    hold = _first_hold_of(history, holds, group.held)
     free = (pinned == FAR) & (hold < 0)
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     countable: list[Bools | None] = [None] * len(policies)
@@ -208,7 +208,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     return judged, pa.concat_tables(parts)
 
 
-def _held(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
+def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
     """For each row the first hold that keeps it, -1 if none."""
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(holds):

@@ -185,16 +185,16 @@ def reevaluation_times(judged: JudgedRows) -> pa.Table:
     ends = _tag_ends(history, micros(judged.as_of))
     for number, watch in enumerate(judged.watches):
         if watch.turning:
-            _turns_of(judged, number, watch, note)
+            _note_time_bounds(judged, number, watch, note)
         if judged.countable[number] is not None:
-            _counts_of(judged, number, watch, ends, note)
+            _note_limits(judged, number, watch, ends, note)
     if ends is not None or any(hold.until for hold in judged.holds):
-        _ends_of(judged, ends, note)
+        _note_ends(judged, ends, note)
     least[least == FOREVER] = NEVER
-    return pa.table([history.names, from_micros(least), _again(judged)], schema=NEXT_LOOKS)
+    return pa.table([history.names, from_micros(least), _over_limits_now(judged)], schema=NEXT_LOOKS)
 
 
-def _again(judged: JudgedRows) -> Bools:
+def _over_limits_now(judged: JudgedRows) -> Bools:
     """Datasets over a limit that counts what is marked now."""
     again = np.zeros(len(judged.history.starts), dtype=bool)
     marks = np.array([decision.verdict == "mark" for decision in judged.decisions], dtype=bool)
@@ -205,7 +205,7 @@ def _again(judged: JudgedRows) -> Bools:
     return again
 
 
-def _turns_of(judged: JudgedRows, number: int, watch: TimeWatch, note: Note) -> None:
+def _note_time_bounds(judged: JudgedRows, number: int, watch: TimeWatch, note: Note) -> None:
     """When a policy begins to select a row, or ceases to, where the row's own verdict depends on it."""
     changes = _changes(judged, lambda facts: replace(facts, unmet=_with(facts.unmet, number, _other(facts.unmet[number]))))
     selected = judged.lines[number] == _SELECTED
@@ -216,7 +216,7 @@ def _turns_of(judged: JudgedRows, number: int, watch: TimeWatch, note: Note) -> 
         note(going, watch.left_at(going, judged.as_of))
 
 
-def _counts_of(judged: JudgedRows, number: int, watch: TimeWatch, ends: Ints | None, note: Note) -> None:
+def _note_limits(judged: JudgedRows, number: int, watch: TimeWatch, ends: Ints | None, note: Note) -> None:
     """When a policy passes one of its limits, or may come back below it: that changes verdicts of other rows."""
     history, countable, limits = judged.history, judged.countable[number], judged.policies[number].limits
     assert countable is not None
@@ -241,7 +241,7 @@ def _only_for_time(judged: JudgedRows, number: int, watch: TimeWatch) -> Bools:
     return waiting if watch.fixed is None else waiting & ~watch.fixed
 
 
-def _ends_of(judged: JudgedRows, ends: Ints | None, note: Note) -> None:
+def _note_ends(judged: JudgedRows, ends: Ints | None, note: Note) -> None:
     """When tags and holds cease to spare a row, where that matters."""
     untagged = _changes(judged, lambda facts: replace(facts, pinned=False))
     unheld = _changes(judged, lambda facts: replace(facts, held=False))
@@ -266,14 +266,14 @@ def _datasets(history: History, rows: Ints) -> Ints:
 def _changes(judged: JudgedRows, other: Callable[[Facts], Facts]) -> Bools:
     """Rows whose verdict or credit is another one with other facts."""
     found = [
-        _said(decide(other(facts), judged.policies)) != _said(decision)
+        _outcome_of(decide(other(facts), judged.policies)) != _outcome_of(decision)
         for facts, decision in zip(judged.facts, judged.decisions, strict=True)
     ]
     changes: Bools = np.array(found, dtype=bool)[judged.combination]
     return changes
 
 
-def _said(decision: Decision) -> tuple[str, int]:
+def _outcome_of(decision: Decision) -> tuple[str, int]:
     return decision.verdict, decision.policy
 
 

@@ -139,8 +139,8 @@ def _views(history: History, branches: Sequence[str]) -> pa.Table:
         "transaction": history.log["transaction"],
         "ordinal": history.log["ordinal"],
         "branches": pa.array(back(scope.branches)),
-        "view": _counted(back(scope.view)),
-        "newer": _counted(back(scope.newer)),
+        "view": _counts(back(scope.view)),
+        "newer": _counts(back(scope.newer)),
         "superseded_at": from_micros(back(scope.superseded_at)),
         "view_closed_at": from_micros(back(scope.view_closed_at)),
         "open_after": pa.array(back(scope.open_after)),
@@ -149,5 +149,5 @@ def _views(history: History, branches: Sequence[str]) -> pa.Table:
     return pa.table(columns, schema=BRANCH_VIEWS)
 
 
-def _counted(values: npt.NDArray[np.int32]) -> pa.Array:
+def _counts(values: npt.NDArray[np.int32]) -> pa.Array:
     return pa.array(values, mask=values < 0)
