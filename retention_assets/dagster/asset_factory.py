@@ -92,7 +92,7 @@ def retention_asset(
     partitioned: bool = True,
     sweeps: bool = False,
 ) -> Callable[[Work], RetentionAsset]:
-    """Make a draft of a function that does an asset's work: what a launch asks for, what the asset builds on, what it is."""
+    """Declare a function as the work of an asset: what a launch asks for, what the asset builds on, what it is."""
     return lambda work: RetentionAsset(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps)
 
 

@@ -1,7 +1,7 @@
 """The lives of a dataset's transactions: what its log says of each, joined with what the ledger and holds say.
 
 Belongs here: which transactions are listed in which order, and what the visibility mark leaves out. What is said of one of them
-is said by ledger/marks/life.py, what is visible by reader_view.py.
+is said by ledger/marks/history.py, what is visible by reader_view.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

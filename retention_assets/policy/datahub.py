@@ -164,10 +164,10 @@ def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
 
 def resolve(entries: Iterable[AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
     """The one entry in force for an aspect of an entity, if any is."""
-    return _asked({entry.key: entry for entry in entries}, entity, aspect)
+    return _entry_for({entry.key: entry for entry in entries}, entity, aspect)
 
 
-def _asked(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
+def _entry_for(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
     order = ((entity, aspect), (ALL, aspect), (entity, ALL), (ALL, ALL))
     return next((entries[key] for key in order if key in entries), None)
 
@@ -208,7 +208,7 @@ def policies_for(
     won: dict[Key, list[str]] = {key: [] for key in by_key}
     for dataset in sorted(set(datasets)):
         entity, dot, aspect = dataset.partition("/")[2].partition(".")
-        entry = _asked(by_key, entity, aspect) if entity and dot and aspect else None
+        entry = _entry_for(by_key, entity, aspect) if entity and dot and aspect else None
         if entry is not None:
             won[entry.key].append(escape_glob(dataset))
     found = (as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items())

@@ -227,7 +227,7 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     assert not alone.success
     assert "latest_view_is_never_marked failed in run" in reason(alone, "sweep_swept_transactions")
     assert lake.left() == before
-    # What the next evaluation finds sound may be swept; the mark that should not be is spared at the door.
+    # What the next evaluation finds sound may be swept; the mark that should not be is spared by the re-check.
     assert run(lake, "cycle", instance, DUE).success
     assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
 

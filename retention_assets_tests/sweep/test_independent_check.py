@@ -1,4 +1,4 @@
-"""The second look: where the door itself is at fault, or nobody has checked the marks, nothing goes that a check would stop."""
+"""The independent check: where the re-check itself is at fault, or nobody checked the marks, nothing goes that a check would stop."""
 
 import re
 from dataclasses import replace

@@ -22,7 +22,7 @@ from retention_assets_tests.policies import random_policies
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 DATASETS = 30
-# In each of them something goes and something is spared at the door.
+# In each of them something goes and something is spared.
 SEEDS = (1, 3, 4, 5, 7)
 
 

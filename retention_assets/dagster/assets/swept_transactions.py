@@ -28,7 +28,7 @@ _NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_fr
 def _refuse_after_a_failed_check(run: Step) -> None:
     """The last word of each check stands until it has another, whoever launches the sweep and in which run.
 
-    That word is about what one run judged. What keeps a wrong mark of another run here is the sweep's own second look.
+    That word is about what one run judged. What keeps a wrong mark of another run here is the sweep's own independent check.
     """
     asset = run.sibling("candidate_marks")
     for check in CHECKS["candidate_marks"]:

@@ -1,7 +1,7 @@
 """The evaluation loop: what a tick looks at again, what it leaves alone, and that its runs leave it nothing to do.
 
 Belongs here: ticks over a lake, without Spark where a look can be taken in one piece; and the loop as the daemon turns it, with
-its own requests run by the real job. When time changes a verdict is test_next_look.py's.
+its own requests run by the real job. When time changes a verdict is test_reevaluate_at.py's.
 """
 
 import json

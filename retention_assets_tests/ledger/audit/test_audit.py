@@ -126,7 +126,7 @@ def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: 
     assert [fault for fault in written.verify().faults if sentence in fault]
 
 
-ENDS = {"spared": "SPARE", "failed": "SETTLE", "spared at the door": "SETTLE", "deleted": "SETTLE"}
+ENDS = {"spared": "SPARE", "failed": "SETTLE", "spared by its store": "SETTLE", "deleted": "SETTLE"}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -138,7 +138,7 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
         ledger.sweeps.spare(lease, dict.fromkeys(batch, "a tag"))
         before = "status = 'MARKED', why = NULL, changed_act = NULL"
     else:
-        outcome = {"failed": Outcome.FAILED, "spared at the door": Outcome.SPARED}.get(end, Outcome.DELETED)
+        outcome = {"failed": Outcome.FAILED, "spared by its store": Outcome.SPARED}.get(end, Outcome.DELETED)
         ledger.sweeps.begin(lease, plan, batch)
         ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
         before = f"status = 'SWEEPING', why = NULL, changed_act = {act_of(3)}"
