@@ -17,7 +17,7 @@ import pytest
 from fsspec.registry import _registry as opened_before  # type: ignore[import-untyped]
 
 from retention_assets.errors import Refused
-from retention_assets.sql.engines import engine_of
+from retention_assets.sql.engines import foreign_engine
 from retention_assets.stores.files.file_systems import open_file_system
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +147,7 @@ def test_a_file_system_without_its_driver_says_what_to_install(
 def test_a_database_without_its_driver_says_what_to_install(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(Refused) as refused:
-        engine_of(f"{backend}://nobody@127.0.0.1:1/without_a_driver")
+        foreign_engine(f"{backend}://nobody@127.0.0.1:1/without_a_driver")
     assert (
         str(refused.value)
         == "pymysql is not installed, which speaks with MariaDB and MySQL: pip install 'retention-assets[mysql]'."
