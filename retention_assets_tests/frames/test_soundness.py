@@ -1,7 +1,7 @@
 """Which logs are trusted: every fault refuses its dataset whole, named with its transaction, and no other dataset.
 
 Belongs here: the faults of DESIGN.md section 3 one by one, ordinals, parents. Does not belong here: what a line may hold
-(exchange/test_exchange.py).
+(exchange/test_json_lines.py).
 Nothing downstream checks a log again. A fault that passes here, or a parent that is misread, deletes data.
 """
 

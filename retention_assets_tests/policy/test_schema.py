@@ -1,6 +1,6 @@
 """The JSON Schema for editors accepts what is accepted and refuses what is refused, as far as a schema can.
 
-Belongs here: `policy/schema.py`, against the tables of test_language.py. An editor that underlines what is right is switched off,
+Belongs here: `policy/schema.py`, against the table of broken_files.py. An editor that underlines what is right is switched off,
 and one that stays silent about a typo is not needed.
 """
 
@@ -19,7 +19,7 @@ from retention_assets.policy.language import load_policies
 from retention_assets.policy.schema import policy_schema
 from retention_assets.settings.yaml import parse_document
 from retention_assets_tests.policies import holds, policies
-from retention_assets_tests.policy.test_language import BROKEN
+from retention_assets_tests.policy.broken_files import BROKEN
 
 SCHEMA = json.loads(policy_schema())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -1,0 +1,289 @@
+"""Policy files of the tests: how to write one about one of its keys, and every mistake with the place and words of its problem.
+
+Belongs here: the table that the reader, the command line and the schema for editors are held against.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.errors import BadInput, Problem
+from retention_assets.policy.language import load_policies
+
+HEAD = "policies:\n  - name: p\n    datasets: {include: [lake/d]}\n"
+
+
+def policy(body: str) -> str:
+    """A file with one policy, whose lines are those given, from line 4 on."""
+    return HEAD + "".join(f"    {line}\n" for line in body.splitlines())
+
+
+def select(lines: str) -> str:
+    """A file with one policy, about its `select`."""
+    return policy(f"select: {lines}")
+
+
+def datasets(value: str) -> str:
+    """A file with one policy, about its `datasets` (on line 3)."""
+    return f"policies:\n  - name: p\n    datasets: {value}\n    select: all\n"
+
+
+def branches(value: str) -> str:
+    """A file with one policy, about its `branches` (on line 4)."""
+    return policy(f"branches: {value}\nselect: {{older_than: 30d}}")
+
+
+def hold(body: str) -> str:
+    """A file with one hold, whose lines are those given, from line 3 on."""
+    return "holds:\n  - name: h\n" + "".join(f"    {line}\n" for line in body.splitlines())
+
+
+def datahub(retention: str, rest: str = "") -> str:
+    """A file in DataHub's format with one entry."""
+    return f"- entity: dataset\n  aspect: status\n  config: {{retention: {retention}}}\n{rest}"
+
+
+WIDE = "policies:\n  - name: {name}\n    datasets: {{include: [lake/d]}}\n    select: all\n"
+DURATION = "30d"
+NO_AGE = "an age longer than zero"
+WHOLE = "a whole number"
+
+
+def case(id_: str, text: str, line: int | None, key: str | None, words: str, of: str | None = "p") -> Any:
+    """A broken file, with the place and the words of the problem that it has to give."""
+    return pytest.param(text, line, of, key, words, id=id_)
+
+
+# A name, the text of the file, line and key, and what the message has to say; `of` is the policy, the hold or the entry.
+BROKEN = [
+    # --- keys that nobody knows, at each level, with the nearest one ---
+    case("unknown-key-at-the-top", "polices: []\n", 1, "polices", "Did you mean policies?", of=None),
+    case("unknown-second-key-at-the-top", "policies: []\nhold: []\n", 2, "hold", "Did you mean holds?", of=None),
+    case("unknown-key-at-the-top-like-none", "rules: []\n", 1, "rules", "one of policies, holds", of=None),
+    case("unknown-key-of-a-policy", policy("selct: all\nselect: all"), 4, "selct", "Did you mean select?"),
+    case("unknown-key-of-datasets", datasets("{inclde: [lake/d]}"), 3, "datasets.inclde", "Did you mean include?"),
+    case("python-name-of-with", datasets("{include: [lake/d], with_: {a: b}}"), 3, "datasets.with_", "Did you mean with?"),
+    case("unknown-key-of-branches", branches("{exlude: [dev]}"), 4, "branches.exlude", "Did you mean exclude?"),
+    case("unknown-key-of-a-window", branches("{windows: [{match: dev, older_then: 3d}]}"),
+         4, "branches.windows[0].older_then", "Did you mean older_than?"),
+    case("unknown-key-of-select", select("{oldr_than: 30d}"), 4, "select.oldr_than", "Did you mean older_than?"),
+    case("unknown-key-of-older-than", select("{older_than: {age: 30d, off: closed}}"),
+         4, "select.older_than.off", "Did you mean of?"),
+    case("unknown-key-of-beyond", select("{beyond: {view: 3}}"), 4, "select.beyond.view", "Did you mean views?"),
+    case("unknown-key-of-limits", policy("select: all\nlimits: {byte: 3}"), 5, "limits.byte", "Did you mean bytes?"),
+    case("unknown-key-of-sweep", policy("select: all\nsweep: {btch: 3}"), 5, "sweep.btch", "Did you mean batch?"),
+    case("unknown-key-of-a-hold", hold("dataset: [lake/d]"), 3, "dataset", "Did you mean datasets?", of="h"),
+    # --- keys that are missing ---
+    case("no-name", "policies:\n  - datasets: {include: [lake/d]}\n    select: all\n", 2, "name", "is missing", of="#1"),
+    case("no-datasets", "policies:\n  - name: p\n    select: all\n", 2, "datasets", "is missing"),
+    case("no-select", HEAD, 2, "select", "is missing"),
+    case("no-include", datasets("{exclude: [lake/d]}"), 3, "datasets.include", "is missing"),
+    case("no-age", select("{older_than: {of: opened}}"), 4, "select.older_than.age", "is missing"),
+    case("no-match-of-a-window", branches("{windows: [{older_than: 3d}]}"), 4, "branches.windows[0].match", "is missing"),
+    case("no-datasets-of-a-hold", hold("reason: x"), 2, "datasets", "is missing", of="h"),
+    # --- wrong types ---
+    case("list-where-the-file-is-a-mapping", "- name: p\n", 1, None, "a mapping with the keys policies, holds", of=None),
+    case("text-at-the-top", "just text\n", None, None, "is a string at its top", of=None),
+    case("mapping-where-policies-is-a-list", "policies: {name: p}\n", 1, "policies", "a list", of=None),
+    case("text-where-a-policy-is-a-mapping", "policies: [p]\n", 1, None, "a mapping", of="#1"),
+    case("list-where-select-is-a-mapping", policy("select: [older_than]"), 4, "select", "a mapping"),
+    case("list-where-datasets-is-a-mapping", datasets("[lake/d]"), 3, "datasets", "a mapping"),
+    case("text-where-include-is-a-list", datasets("{include: lake/d}"), 3, "datasets.include", "a list"),
+    case("number-where-a-glob-is-text", datasets("{include: [3]}"), 3, "datasets.include[0]", "a string"),
+    case("list-where-with-is-a-mapping", datasets("{include: [lake/d], with: [a]}"), 3, "datasets.with", "a mapping"),
+    case("boolean-where-an-attribute-is-text", datasets("{include: [lake/d], with: {trashed: true}}"),
+         3, "datasets.with", 'Put it in quotes: trashed: "true"'),
+    case("number-where-beyond-is-a-mapping", select("{beyond: 3}"), 4, "select.beyond", "a mapping"),
+    case("text-where-views-is-a-number", select("{beyond: {views: '3'}}"), 4, "select.beyond.views", WHOLE),
+    case("fraction-of-a-view", select("{beyond: {views: 3.5}}"), 4, "select.beyond.views", WHOLE),
+    case("boolean-where-views-is-a-number", select("{beyond: {views: true}}"), 4, "select.beyond.views", WHOLE),
+    case("number-where-older-than-has-a-unit", select("{older_than: 30}"), 4, "select.older_than", "a mapping"),
+    case("number-where-an-age-has-a-unit", select("{in_views_older_than: 30}"), 4, "select.in_views_older_than", DURATION),
+    case("text-where-a-boolean-is", select("{terminal_only: 'true'}"), 4, "select.terminal_only", "true or false"),
+    case("superseded-false", select("{superseded: false}"), 4, "select.superseded", "True"),
+    case("yaml-1-1-no-is-text", select("{unreferenced: no}"), 4, "select.unreferenced", "True"),
+    case("text-where-types-is-a-list", select("{types: APPEND}"), 4, "select.types", "a list"),
+    case("number-where-grace-has-a-unit", policy("select: all\ngrace: 7"), 5, "grace", DURATION),
+    case("number-where-description-is-text", policy("select: all\ndescription: 7"), 5, "description", "a string"),
+    case("number-as-a-name", "policies:\n  - name: 7\n    datasets: {include: [lake/d]}\n    select: all\n",
+         2, "name", "a string", of="#1"),
+    case("boolean-as-a-name", "policies:\n  - name: true\n    datasets: {include: [lake/d]}\n    select: all\n",
+         2, "name", "a string", of="#1"),
+    # --- words that nobody knows ---
+    case("unknown-clock", select("{older_than: {age: 3d, of: committed}}"), 4, "select.older_than.of", "'closed'"),
+    case("unknown-align", select("{older_than: {age: 3d, align: week}}"), 4, "select.older_than.align", "'day'"),
+    case("type-in-lower-case", select("{types: [append]}"), 4, "select.types[0]", "'APPEND'"),
+    case("unknown-status", select("{status: [DONE]}"), 4, "select.status[0]", "'COMMITTED'"),
+    case("unknown-window", select("{older_than: 3d, window: complet}"), 4, "select.window", "'complete'"),
+    case("unknown-reach", branches("{reach: all}"), 4, "branches.reach", "'unreachable'"),
+    case("latest-view-true", policy("select: all\nlatest_view: true"), 5, "latest_view", "'allow'"),
+    case("unknown-sweep-mode", policy("select: all\nsweep: {mode: drop}"), 5, "sweep.mode", "'ttl'"),
+    case("confirm-true", policy("select: all\ngrace: 0s\nconfirm: true"), 6, "confirm", "'no-grace'"),
+    # --- numbers out of their bounds ---
+    case("no-views", select("{beyond: {views: 0}}"), 4, "select.beyond.views", "at least 1"),
+    case("negative-views", select("{beyond: {views: -1}}"), 4, "select.beyond.views", "at least 1"),
+    case("negative-transactions", select("{beyond: {transactions: -1}}"), 4, "select.beyond.transactions", "at least 0"),
+    case("more-than-64-bits", select("{beyond: {transactions: 99999999999999999999}}"),
+         4, "select.beyond.transactions", "at most"),
+    case("limit-of-zero", policy("select: all\nlimits: {transactions: 0}"), 5, "limits.transactions", "more than 0"),
+    case("negative-limit", policy("select: all\nlimits: {bytes: -5}"), 5, "limits.bytes", "more than 0"),
+    case("infinite-limit", policy("select: all\nlimits: {bytes: 1e400}"), 5, "limits.bytes", WHOLE),
+    case("fraction-of-zero", policy("select: all\nlimits: {fraction: 0}"), 5, "limits.fraction", "above 0"),
+    case("fraction-above-one", policy("select: all\nlimits: {fraction: 1.01}"), 5, "limits.fraction", "at most 1"),
+    case("fraction-that-is-no-number", policy("select: all\nlimits: {fraction: .nan}"), 5, "limits.fraction", "at most 1"),
+    case("fraction-true", policy("select: all\nlimits: {fraction: true}"), 5, "limits.fraction", "a number"),
+    case("fraction-in-per-cent", policy("select: all\nlimits: {fraction: 10%}"), 5, "limits.fraction", "a number"),
+    case("limits-without-a-limit", policy("select: all\nlimits: {}"), 5, "limits", "transactions, bytes or fraction"),
+    case("batch-of-none", policy("select: all\nsweep: {batch: 0}"), 5, "sweep.batch", "more than 0"),
+    case("too-parallel", policy("select: all\nsweep: {parallelism: 5000}"), 5, "sweep.parallelism", "at most 1024"),
+    # --- durations ---
+    case("age-of-zero", select("{older_than: 0d}"), 4, "select.older_than", NO_AGE),
+    case("iso-age-of-zero", select("{older_than: {age: PT0S}}"), 4, "select.older_than.age", NO_AGE),
+    case("age-of-zero-of-views", select("{in_views_older_than: 0s}"), 4, "select.in_views_older_than", NO_AGE),
+    *(
+        case(f"duration-{name}", select(f"{{older_than: {text!r}}}"), 4, "select.older_than", expected)
+        for name, text, expected in (
+            ("empty", "", DURATION),
+            ("without-unit", "30", DURATION),
+            ("without-number", "d", DURATION),
+            ("negative", "-30d", DURATION),
+            ("fraction", "1.5d", DURATION),
+            ("space", "30 d", DURATION),
+            ("upper-case", "30D", DURATION),
+            ("month-as-M", "6M", DURATION),
+            ("word", "30 days", DURATION),
+            ("two-units", "1d12h", DURATION),
+            ("other-digits", "३0d", DURATION),
+            ("iso-empty", "P", DURATION),
+            ("iso-empty-time", "P1DT", DURATION),
+            ("iso-order", "P1D2Y", DURATION),
+            ("iso-hours-without-T", "P1H", DURATION),
+            ("iso-lower-case", "p1d", DURATION),
+            ("iso-negative", "-P1D", DURATION),
+            ("iso-fraction", "P1.5D", DURATION),
+            ("too-long", "1001y", "at most 1000 years"),
+            ("far-too-long", "999999999y", "at most 1000 years"),
+            ("too-long-in-days", "365001d", "at most 1000 years"),
+            ("number-too-long", "99999999999d", DURATION),
+        )
+    ),
+    # --- lines that do not narrow, or that need each other ---
+    case("empty-select", select("{}"), 4, "select", "`select: all`"),
+    case("select-that-only-widens", select("{terminal_only: false}"), 4, "select", "`select: all`"),
+    case("select-everything", select("everything"), 4, "select", "the word all"),
+    case("from-table-false", select("{from_table: false}"), 4, "select.from_table", "True"),
+    case("from-table-in-text", select("{from_table: 'true'}"), 4, "select.from_table", "True"),
+    case("from-table-beside-an-age", select("{from_table: true, older_than: 3d}"), 4, "select.from_table", "Leave out the one"),
+    case("from-table-beside-a-count", select("{from_table: true, beyond: {views: 3}}"), 4, "select.from_table", "Leave out the one"),
+    case("from-table-beside-a-window", select("{from_table: true, window: strict}"), 4, "select.from_table", "Leave out the one"),
+    case("from-table-beside-windows", policy("branches: {windows: [{match: dev, older_than: 3d}]}\nselect: {from_table: true}"),
+         4, "branches", "or branches.windows"),
+    case("from-table-of-a-branch", branches("{windows: [{match: dev, from_table: true}]}"),
+         4, "branches.windows[0].from_table", "is not a known key"),
+    case("window-without-an-age", select("{window: complete}"), 4, "select.window", "Add older_than"),
+    case("beyond-that-counts-nothing", select("{beyond: {}}"), 4, "select.beyond", "views: N or transactions: N"),
+    case("no-types", select("{types: []}"), 4, "select.types", "at least one entry"),
+    case("empty-record-type", select("{archived_before_purge: ['']}"), 4, "select.archived_before_purge[0]", "at least one"),
+    case("window-of-a-branch-without-an-age", branches("{windows: [{match: dev, beyond: {views: 1}, window: complete}]}"),
+         4, "branches.windows[0].window", "Add older_than"),
+    case("window-without-a-line", branches("{windows: [{match: dev}]}"), 4, "branches.windows[0]", "older_than or beyond"),
+    case("in-and-not-in-one-branch", branches("{only_in: dev, not_in: dev}"), 4, "branches.not_in", "different branches"),
+    case("unreachable-on-a-branch", branches("{reach: unreachable, only_in: dev}"), 4, "branches.reach", "live or any"),
+    case("no-branches", branches("{include: []}"), 4, "branches.include", "at least one entry"),
+    case("no-grace-without-a-word", policy("select: all\ngrace: 0s"), 5, "grace", "confirm: no-grace"),
+    case("a-word-without-no-grace", policy("select: all\nconfirm: no-grace"), 5, "confirm", "grace: 0s"),
+    case("a-word-beside-a-grace", policy("select: all\ngrace: 7d\nconfirm: no-grace"), 6, "confirm", "grace: 0s"),
+    # --- names and globs ---
+    case("name-with-a-space-at-its-end", WIDE.format(name="' p'"), 2, "name", "without spaces at the ends", of=" p"),
+    case("empty-name", WIDE.format(name="''"), 2, "name", "1 to 200", of="#1"),
+    case("name-too-long", WIDE.format(name="x" * 201), 2, "name", "1 to 200", of="x" * 201),
+    case("name-of-two-lines", WIDE.format(name='"a\\nb"'), 2, "name", "printable", of="a\nb"),
+    case("name-of-the-system", WIDE.format(name="'::all'"), 2, "name", "a name of your own", of="::all"),
+    case("name-of-datahub", WIDE.format(name="'datahub:a.b'"), 2, "name", "a name of your own", of="datahub:a.b"),
+    case("empty-include", datasets("{include: []}"), 3, "datasets.include", "at least one entry"),
+    case("empty-glob", datasets("{include: ['']}"), 3, "datasets.include[0]", "a pattern"),
+    case("glob-without-a-store", datasets("{include: [raw.orders]}"), 3, "datasets.include[0]", "lake/raw.orders"),
+    case("glob-that-cannot-be-printed", datasets('{include: ["lake/\\0"]}'), 3, "datasets.include[0]", "a pattern"),
+    case("glob-with-an-open-set", datasets("{include: ['lake/[ab']}"), 3, "datasets.include[0]", "a closing ]"),
+    case("glob-with-an-empty-range", datasets("{include: ['lake/*'], exclude: ['lake/[z-a]*']}"),
+         3, "datasets.exclude[0]", "from the lower"),
+    case("exclude-without-a-store", datasets("{include: [lake/d], exclude: [d]}"), 3, "datasets.exclude[0]", "store/name"),
+    case("empty-glob-over-branches", branches("{exclude: ['']}"), 4, "branches.exclude[0]", "a pattern"),
+    case("empty-name-of-a-branch", branches("{only_in: ''}"), 4, "branches.only_in", "at least one character"),
+    # --- conditions: the grammar itself is where/test_grammar.py's ---
+    case("empty-condition", select("{where: ''}"), 4, "select.where", "is empty"),
+    case("condition-true", select("{where: true}"), 4, "select.where", "a boolean over log columns"),
+    case("condition-that-reads-nothing", select("{where: 'true'}"), 4, "select.where", "`select: all`"),
+    case("condition-about-an-unknown-column", select("{where: 'bytez > 0'}"), 4, "select.where", "Did you mean bytes?"),
+    case("condition-with-a-second-statement", select("{where: 'bytes > 0; DROP TABLE marks'}"),
+         4, "select.where", "has no meaning"),
+    case("condition-with-a-comment", select("{where: 'bytes > 0 -- x'}"), 4, "select.where", "has no meaning"),
+    case("condition-that-calls-java", select("{where: 'reflect(type) = type'}"), 4, "select.where", "not a function"),
+    case("condition-with-a-query", select("{where: 'bytes in (select 1)'}"), 4, "select.where", "no place"),
+    case("condition-too-deep", select(f"{{where: '{'(' * 200}bytes > 0{')' * 200}'}}"), 4, "select.where", "nested too deep"),
+    case("condition-too-long", select(f"{{where: '{'bytes > 0 AND ' * 1000}bytes > 0'}}"), 4, "select.where", "at most"),
+    # --- holds ---
+    case("until-that-is-no-time", hold("datasets: lake/d\nuntil: tomorrow"), 4, "until", "an instant with a zone", of="h"),
+    case("until-without-a-zone", hold("datasets: lake/d\nuntil: 2026-01-01T00:00:00"), 4, "until", "has no zone", of="h"),
+    case("until-a-day-that-is-not", hold("datasets: lake/d\nuntil: 2026-02-30"), 4, "until", "is not an instant", of="h"),
+    case("until-before-the-year-one", hold("datasets: lake/d\nuntil: '0001-01-01T00:00:00+14:00'"),
+         4, "until", "an instant with a zone", of="h"),
+    case("until-a-number", hold("datasets: lake/d\nuntil: 2026"), 4, "until", "an instant with a zone", of="h"),
+    case("hold-on-nothing", hold("datasets: []"), 3, "datasets", "at least one entry", of="h"),
+    case("hold-without-a-store", hold("datasets: d"), 3, "datasets", "store/name", of="h"),
+    case("hold-on-a-number", hold("datasets: {include: [3]}"), 3, "datasets.include[0]", "a string", of="h"),
+    case("hold-on-no-transaction", hold("datasets: lake/d\ntransactions: []"), 4, "transactions", "at least one entry", of="h"),
+    case("hold-on-a-transaction-without-a-list", hold("datasets: lake/d\ntransactions: T1"),
+         4, "transactions", "a list", of="h"),
+    case("two-holds-of-one-name", hold("datasets: lake/a") + "  - name: h\n    datasets: lake/b\n",
+         4, "name", "a name of its own", of="h"),
+    # --- keys without a value ---
+    case("no-value-at-the-top", "policies:\n", 1, "policies", "has no value", of=None),
+    case("line-without-a-value", policy("select:\n  older_than:"), 5, "select.older_than", "has no value"),
+    case("line-that-is-null", policy("select: {older_than: ~, beyond: {views: 1}}"), 4, "select.older_than", "has no value"),
+    case("entry-that-is-null", datasets("{include: [lake/*], exclude: [~]}"), 3, "datasets.exclude[0]", "has no value"),
+    case("key-without-a-colon", "policies: [{name: p, datasets: {include: [lake/d], exclude}, select: all}]\n",
+         1, "datasets.exclude", "has no value"),
+    # --- two of one name ---
+    case("two-policies-of-one-name", WIDE.format(name="p") + WIDE.format(name="p").partition("\n")[2],
+         5, "name", "policies.yaml:2"),
+    # --- YAML that is not read ---
+    case("empty-file", "", None, None, "is empty", of=None),
+    case("only-a-comment", "# nothing but words\n", None, None, "is empty", of=None),
+    case("only-a-marker", "---\n", None, None, "is nothing at its top", of=None),
+    case("empty-mapping", "{}\n", 1, None, "`policies: []`", of=None),
+    case("two-documents", "policies: []\n---\npolicies: []\n", 2, None, "one document in a file", of=None),
+    case("tag-that-runs", "policies: !!python/object/apply:os.system [echo]\n", 1, "policies", "without tags", of=None),
+    case("harmless-tag", "policies: !!seq []\n", 1, "policies", "without tags", of=None),
+    case("key-twice", "policies: []\npolicies: []\n", 2, "policies", "each key once", of=None),
+    case("key-of-a-policy-twice", policy("select: all\nselect: {older_than: 9y}"),
+         5, "policies[0].select", "each key once", of=None),
+    case("merge-key", "x: &x {select: all}\npolicies: [{<<: *x}]\n", 2, None, "every key written out", of=None),
+    case("alias-of-nothing", "policies: [*p]\n", 1, None, "an anchor that is complete", of=None),
+    case("list-as-a-key", "? [a]\n: b\n", 1, None, "a string as a key", of=None),
+    case("number-as-a-key", "1: b\n", 1, None, "a string as a key", of=None),
+    case("bracket-without-an-end", "policies: [\n", 2, None, "is not valid YAML", of=None),
+    case("tab-as-indent", "policies:\n\t- name: p\n", 2, None, "is not valid YAML", of=None),
+    case("nested-too-deeply", "policies: " + "[" * 60 + "]" * 60 + "\n", 1, None, "at most 50 levels", of=None),
+    case("nested-100000-deep", "policies: " + "[" * 100_000, 1, None, "at most 50 levels", of=None),
+    # --- DataHub's format ---
+    case("datahub-zero-versions", datahub("{version: {maxVersions: 0}}"),
+         3, "config.retention.version.maxVersions", "more than 0", of="datahub:dataset.status"),
+    case("datahub-negative-age", datahub("{time: {maxAgeInSeconds: -1}}"),
+         3, "config.retention.time.maxAgeInSeconds", "more than 0", of="datahub:dataset.status"),
+    case("datahub-unknown-key", datahub("{version: {maxVersion: 1}}"),
+         3, "config.retention.version.maxVersion", "Did you mean maxVersions?", of="datahub:dataset.status"),
+    case("datahub-says-nothing", datahub("{}"), 3, "config.retention", "indefinite", of="datahub:dataset.status"),
+    case("datahub-no-config", "- entity: dataset\n  aspect: status\n", 1, "config", "is missing", of="datahub:dataset.status"),
+    case("datahub-glob", "- entity: 'data*'\n  aspect: status\n  config: {retention: {indefinite: {}}}\n",
+         1, "entity", "* for all", of="datahub:data*.status"),
+    case("datahub-duplicate", datahub("{indefinite: {}}") + datahub("{indefinite: {}}"),
+         4, None, "one entry for each", of="datahub:dataset.status"),
+]  # fmt: skip
+
+
+def problems_of(path: Path, *more: Path, stores: set[str] | None = None) -> tuple[Problem, ...]:
+    with pytest.raises(BadInput) as caught:
+        load_policies([path, *more], stores)
+    return caught.value.problems
