@@ -2,7 +2,7 @@
 
 Belongs here: answering to the protocol. Names are in names.py, SQL in table.py, lines of a log in
 log.py, deleting in delete.py.
-Does not belong here: whose rule is about which aspect (policy/datahub.py), and anything about connections (sql/databases.py).
+Does not belong here: whose rule is about which aspect (policy/datahub.py), and anything about connections (sql/foreign.py).
 
 What the questions cost, in looks at the table (or, where its columns suffice, at the index of its key): `datasets` one;
 `tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
