@@ -1,5 +1,6 @@
 """Deleting on S3 and on other file systems: every key and no other, and faults that may pass or not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Folding(MemoryFileSystem):  # type: ignore[misc]
 def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, fs: MemoryFileSystem, fault: type[Exception], said: str
 ) -> None:
-    monkeypatch.setattr(delete_remote, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(delete_remote, "PATIENCE", replace(delete_remote.PATIENCE, pause=0))
     fs.pipe_file("/quiet/T1/a", b"12345")
     try:
         with pytest.raises(fault, match=said):
