@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.verdicts.reasons import SPARING
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.policy.globs import matches
@@ -67,9 +67,9 @@ def built(drawn: Sequence[dict], held: Sequence[dict]) -> tuple[list[Policy], li
 def judged(
     log: Log, rules: Sequence[Policy], held: Sequence[Hold] = (), as_of: datetime = AS_OF, known: Known | None = None
 ) -> Rows:
-    """The verdicts by (dataset, transaction)."""
+    """The verdicts by (dataset, transaction), from just the columns that the policies need, as whoever judges reads them."""
     before = None if known is None else known_table(known)
-    marks = candidate_marks(log.transactions, log.datasets, rules, held, as_of, before)
+    marks = candidate_marks(log.transactions.select(columns_for(rules)), log.datasets, rules, held, as_of, before)
     return {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
 
 

@@ -7,9 +7,12 @@ What holds for every history is in frames/test_laws.py.
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from retention_assets.exchange import read_log
+from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.policy.model import Policy
 from retention_assets_tests.histories import AS_OF, history, to_lines
@@ -55,6 +58,12 @@ CASES = [
     Case("age_is_strict", "exactly at the cut-off is not old enough", SNAPSHOTS, {"older_than": "30d"}, "S1 S2"),
     Case("age_of_opening", "S2 opened 45 days ago", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@45d..20d - S3:SNAPSHOT@1d",
          {"older_than": {"age": "30d", "of": "opened"}}, "S1 S2"),
+    Case("age_of_opening_in_a_window", "on main by its opening; dev has none of its own",
+         "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@45d..20d - S3:SNAPSHOT@1d", {"types": ["SNAPSHOT"]}, "S1 S2", "",
+         branches={"windows": [{"match": "main", "older_than": {"age": "30d", "of": "opened"}}]}),
+    Case("age_of_archiving", "S2 was archived 40 days ago, S1 yesterday, S3 never",
+         "main: S1:SNAPSHOT@50d~1d - S2:SNAPSHOT@45d~40d - S3:SNAPSHOT@44d - S4:SNAPSHOT@1d",
+         {"older_than": {"age": "30d", "of": "archived"}}, "S2", code={"S1": "TOO_YOUNG", "S3": "NO_TIME"}),
     Case("age_of_superseding", "S2 left the latest view 30 days ago, S1 40 days ago", SNAPSHOTS,
          {"older_than": {"age": "30d", "of": "superseded"}}, "S1", code={"S4": "NO_TIME", "S2": "TOO_YOUNG"}),
     Case("age_aligned_to_the_day", "the bound is cut to midnight, so noon of that day is too young",
@@ -294,15 +303,20 @@ def _policy(case: Case) -> Policy:
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
-    """All cases, judged together from just the columns that their policies need."""
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """All cases as one log."""
     drawn = [history(case.drawing, dataset=f"case/{case.name}", attributes=case.attributes) for case in CASES]
     file = tmp_path_factory.mktemp("cases") / "log.jsonl"
     file.write_text("".join(f"{line}\n" for line in to_lines(drawn)))
-    log = read_log(file)
+    return read_log(file)
+
+
+@pytest.fixture(scope="module")
+def verdicts(log: Log) -> dict[str, dict[str, dict[str, Any]]]:
+    """All cases, judged together."""
     policies = [_policy(case) for case in CASES]
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in candidate_marks(log.transactions.select(columns_for(policies)), log.datasets, policies, [], AS_OF).to_pylist():
+    for row in candidate_marks(log.transactions, log.datasets, policies, [], AS_OF).to_pylist():
         found.setdefault(row["dataset"], {})[row["transaction"]] = row
     return found
 
@@ -316,6 +330,17 @@ def test_selector(case: Case, verdicts: dict[str, dict[str, dict[str, Any]]]) ->
         assert found == set(expected.split()), f"{case.why}\n{case.drawing}\n{rows}"
     for name, codes in case.code.items():
         assert [reason["code"] for reason in rows[name]["reasons"]] == codes.split(), case.why
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_columns_that_a_policy_needs_are_enough(
+    case: Case, log: Log, verdicts: dict[str, dict[str, dict[str, Any]]]
+) -> None:
+    """Alone, with no policy beside it that needs more: a log is read without the others."""
+    policy = _policy(case)
+    mine = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), f"case/{case.name}"))
+    alone = candidate_marks(mine.select(columns_for([policy])), log.datasets, [policy], [], AS_OF)
+    assert {row["transaction"]: row for row in alone.to_pylist()} == verdicts[f"case/{case.name}"]
 
 
 def test_the_sizes_that_wrap_around_do() -> None:
