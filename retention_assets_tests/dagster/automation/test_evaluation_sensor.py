@@ -25,7 +25,7 @@ from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
-from retention_assets_tests.dagster.automation.ticks import run, stands, tick
+from retention_assets_tests.dagster.in_process import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
@@ -354,7 +354,7 @@ def test_while_a_run_judges_no_other_is_launched_by_either_sensor(
     lake: Looped, instance: dg.DagsterInstance, job: str, status: dg.DagsterRunStatus, launches: bool
 ) -> None:
     """Two ticks in a row ask for one run; a changed policy file is asked about once, by whoever comes first."""
-    made = stands(instance, build_defs(lake.settings).resolve_job_def(job), status)
+    made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = [tick(lake.settings, instance, name) for name in ("evaluation_loop", "policy_files", "evaluation_loop")]
     assert [bool(one.run_requests) for one in found] == [launches] * 3
     assert launches or found[0].skip_message == f"{job} {made.run_id} is at work."
@@ -374,7 +374,7 @@ def test_a_partition_that_somebody_judges_by_hand_is_waited_for(
     lake: Looped, instance: dg.DagsterInstance, assets: list[str], status: dg.DagsterRunStatus, waits: bool
 ) -> None:
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    made = stands(instance, job, status, assets)
+    made = create_run(instance, job, status, assets)
     found = lake.tick(instance)
     assert bool(found.run_requests) != waits
     assert not waits or found.skip_message == f"__ASSET_JOB {made.run_id} is at work."

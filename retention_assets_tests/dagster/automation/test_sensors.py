@@ -16,7 +16,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.settings.model import AutomationSettings, Settings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
 from retention_assets_tests.dagster.automation.test_policy_files import AB
-from retention_assets_tests.dagster.automation.ticks import stands, tick
+from retention_assets_tests.dagster.in_process import create_run, tick
 from retention_assets_tests.sweep.lakes import Lake
 
 # --- which there are, and which run from the start ---
@@ -153,7 +153,7 @@ def test_a_run_that_says_nothing_for_long_is_still_waited_for_and_told_of(
     """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
     lake.marks()
     job = build_defs(lake.settings).resolve_job_def("cycle")
-    made = stands(instance, job, dg.DagsterRunStatus.STARTED)
+    made = create_run(instance, job, dg.DagsterRunStatus.STARTED)
 
     def said_after(hours: int) -> str:
         for module in (sensors, evaluation_sensor):

@@ -11,7 +11,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.automation.conftest import SOME
-from retention_assets_tests.dagster.automation.ticks import run, stands, tick
+from retention_assets_tests.dagster.in_process import create_run, run, tick
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 SWEPT = dg.AssetKey("swept_transactions")
@@ -137,7 +137,7 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
 ) -> None:
     lake.marks()
     monkeypatch.setattr(sensors, "now", lambda: DUE)
-    made = stands(instance, build_defs(lake.settings).resolve_job_def(job), status)
+    made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = tick(lake.settings, instance, "sweep_tick")
     assert bool(found.run_requests) == launches
     assert launches or found.skip_message == f"2 datasets have marks that are due; {job} {made.run_id} is at work."
