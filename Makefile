@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help check lint format test demo dev pictures bench lock clean
+.PHONY: help check lint format test demo dev docs pictures bench lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -43,9 +43,14 @@ dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of th
 $(DEMO)/retention.yaml: | $(READY)
 	@$(MAKE) --no-print-directory demo
 
-pictures: $(READY) ## Take the pictures of README.md anew, in Chromium
+# Without --quiet: it would silence the very warnings that --strict counts.
+docs: $(READY) ## The site of docs/ in site/, with every link checked; docs/commands.md is written anew
+	@$(BIN)/python docs/generate_commands.py
+	@$(BIN)/python -m mkdocs build --strict
+
+pictures: $(READY) ## Take the pictures of the documents anew, in Chromium
 	@$(WITH_JAVA) .ci/chromium >/dev/null && \
-	RETENTION_PICTURES=retention_assets_tests/screens/pictures $(BIN)/python -m pytest --quiet retention_assets_tests/screens
+	RETENTION_PICTURES=docs/pictures $(BIN)/python -m pytest --quiet retention_assets_tests/screens
 
 bench: $(READY) ## Measure speed on this machine
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks
@@ -63,8 +68,8 @@ lock: ## Pin every package anew in constraints.txt, from a clean resolution
 	@mv constraints.txt.new constraints.txt && rm -rf .venv-lock
 
 clean: ## Remove .venv and caches; .retention stays, it holds the ledger
-	@rm -rf .venv .venv-lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
-	@find .ci benchmarks retention_assets retention_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv .venv-lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
+	@find .ci benchmarks docs retention_assets retention_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # PIP_BUILD_CONSTRAINT is where newer pips look for the pins of build backends, PIP_CONSTRAINT where older ones do.
 $(READY): pyproject.toml constraints.txt

@@ -18,7 +18,8 @@ __all__ = ["mariadb", "server", "store_url", "url"]
 
 # Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = {
-    "commands", "ledger", "stores", "sweep", "test_acts.py", "test_alerts.py", "test_checks.py", "test_laws.py", "test_sensors.py",
+    "commands", "ledger", "stores", "sweep", "test_acts.py", "test_alerts.py", "test_checks.py", "test_laws.py", "test_sensors.py", "test_swept.py",
+    "test_warehouse.py",
 }  # fmt: skip
 
 

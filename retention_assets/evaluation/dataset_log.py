@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import Store, call_store
@@ -25,6 +24,9 @@ _MOST_COMPARED = 100_000
 def read_dataset(environment: Environment, dataset: str, path: Path | None = None) -> Log:
     """The log of a dataset alone, from a file or from its store."""
     if path is not None:
+        # Only a file needs DuckDB, which takes longer to import than all definitions.
+        from retention_assets.exchange import read_log
+
         return only_dataset(read_log(path), dataset)
     name, store = store_of(dataset), open_store_of(environment, dataset)
     if store is None:

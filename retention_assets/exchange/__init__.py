@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.exchange.json_lines import datasets_of_json, read_json
-from retention_assets.exchange.keys import KEYS
+from retention_assets.exchange.json_lines import KEYS, datasets_of_json, read_json
 from retention_assets.exchange.parquet import read_parquet
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log

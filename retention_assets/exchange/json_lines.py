@@ -1,7 +1,7 @@
 """Logs as JSON lines: from a file to the lines of a log, and every fault that one line shows.
 
 Belongs here: reading with DuckDB, which keeps "left out" and "null" apart, which `parent` needs, and which needs no loop over
-lines in Python; and saying which line of a file can't be read.
+lines in Python; saying which line of a file can't be read; and the keys of the format.
 Does not belong here: what several lines mean together (frames/soundness.py).
 """
 
@@ -20,8 +20,15 @@ import duckdb
 import pyarrow as pa
 
 from retention_assets.errors import BadInput, Problem, nearest, quote
-from retention_assets.exchange.keys import KEYS, TIMES
 from retention_assets.frames.log import LINES
+
+KEYS = (
+    "dataset", "transaction", "parent", "type", "status", "opened_at", "closed_at", "archived_at", "bytes", "files",
+    "attributes", "branch", "tag", "head", "expires_at", "realm",
+)  # fmt: skip
+# Those whose values are instants.
+TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
+
 
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
 _SMALL = 65536

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.errors import BadInput, Problem, nearest
-from retention_assets.exchange.keys import KEYS, TIMES
+from retention_assets.exchange.json_lines import KEYS, TIMES
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
 
 

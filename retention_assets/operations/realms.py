@@ -12,8 +12,6 @@ from retention_assets.operations.request import NamedRequest
 from retention_assets.policy.durations import Duration
 
 PURGING = "PURGING"
-# What a person may say of a realm; PURGED says a scan that finds nothing of it.
-STATUSES = ("ACTIVE", "INACTIVE", PURGING)
 
 
 @dataclass(frozen=True, kw_only=True)

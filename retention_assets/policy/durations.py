@@ -1,13 +1,19 @@
 """Instants and durations in UTC, and the calendar arithmetic between them.
 
-Belongs here: the text forms (`30d`, `P2Y`, `2026-01-01T00:00:00Z`) and the rule for moving an instant by a duration.
-Does not belong here: what time it is. No function of this module knows the present.
+Belongs here: the text forms (`30d`, `P2Y`, `2026-01-01T00:00:00Z`), the rule for moving an instant by a duration, and the
+types of settings that are durations. No function of this module knows what time it is.
 """
 
 import calendar
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import PlainSerializer, PlainValidator
+
+from retention_assets.errors import InvalidValue
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -151,3 +157,48 @@ def from_micros(value: int) -> datetime:
 def text_of(instant: datetime) -> str:
     """The one text form of an instant: ISO 8601, UTC, `Z`."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+# Months and years are of several lengths. Of the first of these years one has a 29th of February; from the last on, there is
+# none for eight.
+_DAYS = [
+    datetime(year, 3, 1, tzinfo=UTC) + timedelta(days=day)
+    for year, days in ((1999, 4 * 366), (2096, 366))
+    for day in range(days)
+]
+
+
+def is_always_longer(length: Duration, *others: Duration) -> bool:
+    """Whether a length is longer than some others one after the other, whatever the day on which they begin."""
+
+    def end(begin: datetime) -> datetime:
+        for other in others:
+            begin = other.after(begin)
+        return begin
+
+    return all(length.after(day) > end(day) for day in _DAYS)
+
+
+def _length(value: object) -> Duration:
+    if isinstance(value, Duration):
+        return value
+    try:
+        return parse_duration(value if isinstance(value, str) else "")
+    except ValueError as fault:
+        raise InvalidValue(str(fault), EXPECTED_DURATION) from None
+
+
+def some_time(example: str) -> Callable[[object], Duration]:
+    """A validator of lengths that are not nothing; the example is for whoever wrote none."""
+
+    def read(value: object) -> Duration:
+        length = _length(value)
+        if not length:
+            raise InvalidValue("is no time at all", f"a duration longer than 0s, such as {example}")
+        return length
+
+    return read
+
+
+Length = Annotated[Duration, PlainValidator(_length), PlainSerializer(str)]
+Interval = Annotated[Duration, PlainValidator(some_time("15m")), PlainSerializer(str)]

@@ -24,9 +24,8 @@ from pydantic import (
 )
 
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
-from retention_assets.policy.durations import Duration
+from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
-from retention_assets.policy.lengths import Interval, Length, is_always_longer
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, mask_secrets

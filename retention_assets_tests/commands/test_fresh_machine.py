@@ -1,4 +1,4 @@
-"""A machine on which nothing was ever marked: who looks finds nothing and leaves nothing behind."""
+"""A machine on which nothing was ever marked: who only reads finds nothing and leaves nothing behind."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from retention_assets_tests.commands.conftest import LEDGER, Run
 
 NOTHING = "no ledger yet at sqlite:///"
 
-# What only looks, and what it finds: as JSON, and in words
-LOOKS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+# What only reads, and what it finds: as JSON, and in words
+READS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("marks",), [], "No marks"),
     (("hold", "--list"), [], "No hold is in force"),
     (("realm",), [], "all are ACTIVE"),
@@ -27,9 +27,9 @@ LOOKS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("arguments", "as_json", "words"), LOOKS, ids=lambda one: " ".join(one) if isinstance(one, tuple) else ""
+    ("arguments", "as_json", "words"), READS, ids=lambda one: " ".join(one) if isinstance(one, tuple) else ""
 )
-def test_who_looks_where_no_ledger_is_finds_nothing_and_makes_none(
+def test_who_reads_where_no_ledger_is_finds_nothing_and_makes_none(
     arguments: tuple[str, ...], as_json: Any, words: str, run: Run
 ) -> None:
     code, out, err = run(*arguments, "--format", "json")

@@ -1,5 +1,6 @@
 """`hold` and `release`: what nobody may mark or sweep. A hold that silently holds nothing would be a deletion."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) ->
     [held] = ledger.holds.in_force(LATER)
     assert (held.datasets.include, held.transactions, held.owner) == (("lake/raw.*", "ice/*"), ("T*",), "legal team")
     assert text_of(held.until or T0) == said["until"]
+    # Who answers for it is not who placed it.
+    assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["ann"]
 
 
 def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:

@@ -42,6 +42,20 @@ def test_a_dry_run_changes_nothing_and_tells_the_same(units: Units, found: Json)
     assert (one["postponed"], units.expires("open")) == (1, {"2023-05-18 00:00:00"})
 
 
+def test_only_the_named_store_is_looked_at_and_what_files_hold_is_put_off(units: Units, found: Json, tmp_path: Path) -> None:
+    (tmp_path / "other.db").touch()
+    other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="other")
+    other.has("open", closed=None, expires="2023-05-18 00:00:00")
+    (tmp_path / "retention.yaml").write_text(json.dumps({"stores": [units.settings, other.settings]}))
+    file = tmp_path / "policies" / "p.yaml"
+    held = [{"datasets": ["ods/*"], "transactions": ["done"], "reason": "case 7"}]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "holds": held}))
+    (one,) = found("housekeeping", *AS_OF, "--store", "ods")["datasets"]
+    assert (one["dataset"], one["postponed"]) == ("ods/unit_of_work", 2)
+    assert units.expires("done") == {"2023-11-13 10:00:00"}
+    assert other.expires("open") == {"2023-05-18 00:00:00"}
+
+
 def test_the_table_is_for_people(units: Units, run: Run) -> None:
     code, out, err = run("housekeeping", *AS_OF)
     assert (code, err) == (0, "")

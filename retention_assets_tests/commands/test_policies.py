@@ -83,6 +83,12 @@ def test_what_a_person_wrote_is_drift_until_somebody_decides(files: Path, found:
     assert found("policies", "load", "--overwrite-user-policies")[0]["outcome"] == "WRITTEN"
     row = entry(found)
     assert (row["version"], row["system"], row["files"]) == (3, True, "SKIPPED")
+    # The settings may say so for every load.
+    assert found("policies", "overwrite", "p", *WHY)["version"] == 4
+    files.write_text(policy("60d"))
+    Path("retention.yaml").write_text(f"{Path('retention.yaml').read_text()}overwrite_user_policies: true\n")
+    assert entry(found)["files"] == "WRITTEN"
+    assert found("policies", "load")[0]["outcome"] == "WRITTEN"
 
 
 @pytest.mark.parametrize("name", ["p", "datahub:dataset.status"])
@@ -116,10 +122,18 @@ def test_revoking_leaves_marks_and_counts_them(files: Path, ledger: Ledger, foun
     found("policies", "load")
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     assert found("policies")["orphaned"] == []
+    # Another policy has marks of its own, which were orphaned before.
+    Path("q.yaml").write_text(policy("90d", "q"))
+    Path("retention.yaml").write_text(Path("retention.yaml").read_text().replace("p.yaml", "[p.yaml, q.yaml]"))
+    found("policies", "load")
+    ledger.marks.mark(candidates(["T3"], policy="q"), T0, "evaluation")
+    assert "1 open marks of it stay." in run("policies", "revoke", "q", *WHY)[2]
     code, out, err = run("policies", "revoke", "p", *WHY)
     assert (code, out) == (0, "p is revoked: version 2, by ann.\n")
     assert "2 open marks of it stay." in err
-    assert found("policies")["orphaned"] == [{"policy": "p", "policy_version": 1, "marks": 2}]
+    assert found("policies")["orphaned"] == [
+        {"policy": "p", "policy_version": 1, "marks": 2}, {"policy": "q", "policy_version": 1, "marks": 1},
+    ]  # fmt: skip
     assert (entry(found)["revoked"], entry(found)["orphaned_marks"]) == (True, 2)
     _, out, _ = run("policies")
     assert "Orphaned marks" in out

@@ -207,6 +207,14 @@ def test_explain_tells_the_demonstration_of_a_shared_transaction(transaction: st
     assert [(one["policy"], one["selects"]) for one in found["policies"]] == [("old", True)]
 
 
+@pytest.mark.parametrize(("as_of", "verdict"), [("2026-03-31T12:00:00Z", "keep"), ("2026-03-31T12:00:00.000001Z", "mark")])
+def test_explain_tells_the_verdict_at_the_instant_that_was_named(as_of: str, verdict: str, run: Run) -> None:
+    """Long past when this is read: at the present everything of it is old enough."""
+    *options, _ = write(history("main: S:SNAPSHOT@30d - T:SNAPSHOT@1d"))
+    _, out, _ = run("explain", "lake/d", "S", *options, as_of, "--format", "json")
+    assert json.loads(out)["verdict"] == verdict
+
+
 def test_explain_as_a_table_says_the_same(run: Run) -> None:
     code, out, err = run("explain", "lake/d", "T1", *write(history(DEMONSTRATION)))
     assert (code, err) == (0, "")

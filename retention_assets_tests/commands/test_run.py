@@ -77,6 +77,8 @@ def test_a_dry_run_shows_what_a_sweep_would_do_and_changes_nothing(lake: Lake, r
     assert all(one["bytes"] > 0 for one in would["deleted"])
     assert [(one["transaction"], "branch 'rescue'" in one["why"]) for one in would["spared"]] == [("S2", True)]
     assert (lake.statuses(), state(lake)) == (before, (files, head))
+    code, said, _ = run("run", "--dry-run", "--as-of", DUE, "--dataset", "lake/[e-z]", "--format", "json")
+    assert (code, {one["dataset"] for one in json.loads(said)["deleted"]}) == (0, {"lake/e"})
     code, said, _ = run("run", "--dry-run", "--as-of", DUE)
     assert "A sweep would delete 3 transactions" in " ".join(said.split())
 

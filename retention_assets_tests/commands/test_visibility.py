@@ -93,7 +93,11 @@ def test_what_was_swept_since_is_flagged(ledger: Ledger, found: Json, run: Run) 
     ledger.marks.mark(candidates(["A", "GONE"]), AS_OF - timedelta(days=400), "evaluation")
     ledger.marks.mark(candidates(["B"]), AS_OF - timedelta(days=400), "evaluation")
     ledger.unmark.transactions("lake/d", ["B"], "ann", "r")
-    swept(ledger)
+    ledger.leases.give_up(swept(ledger))
+    # What is being swept may be there still.
+    ledger.marks.mark(candidates(["B"]), AS_OF - timedelta(days=400), "evaluation")
+    lease, plan, due = planned(ledger)
+    ledger.sweeps.begin(lease, plan, due)
     said = found("as-of", "lake/d", ago("31d"), *LOG, "--branch", "main")
     assert [(row["transaction"], row["swept"]) for row in said["branches"][0]["transactions"]] == [("A", True), ("B", False)]
     assert said["swept_and_unlisted"] == 1
@@ -243,6 +247,16 @@ def test_a_view_that_was_current_at_the_mark_is_listed_and_an_older_one_is_not(l
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "D"]
     # What is named is told.
     assert sorted(lives(found("history", "lake/d", "B", *LOG, *NOW))) == ["B"]
+
+
+def test_what_never_closed_is_listed_if_it_was_opened_after_the_mark(ledger: Ledger, found: Json) -> None:
+    """A store may have lost when it was aborted."""
+    drawn = history(
+        "main: A:SNAPSHOT@50d | -: A - X:APPEND!@10d.. | -: A - Y:APPEND!@30d.. | -: A - Z:APPEND!@30d..10d", as_of=AS_OF
+    )
+    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    ledger.visibility.raise_to("lake/d", parse_duration("20d").before(AS_OF), "ann", "r")
+    assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "X", "Z"]
 
 
 def test_what_is_to_go_and_in_no_log_is_listed_however_old(ledger: Ledger, found: Json) -> None:

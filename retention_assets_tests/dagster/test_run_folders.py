@@ -116,6 +116,7 @@ def published(ledger: Ledger, run: str, letters: str, asset: str = LOG) -> None:
         pytest.param("new", ["lake/[ac]"], {"one": {"lake/a"}, "two": {"lake/c"}}, id="of those that are chosen"),
         pytest.param("two", ["*"], {"two": None}, id="what this run wrote, whole"),
         pytest.param("two", ["lake/b"], {"two": {"lake/b"}}, id="what this run wrote of what is chosen"),
+        pytest.param("two", ["lake/[ab]"], {"two": {"lake/b"}}, id="nothing that it did not write itself beside it"),
         pytest.param("two", ["lake/a"], {"one": {"lake/a"}}, id="what another wrote where this one has nothing of it"),
     ],
 )

@@ -116,6 +116,10 @@ FAULTS = {
         [T1, {"dataset": "lake/d", "attributes": {"tier": "a"}}, {"dataset": "lake/d", "attributes": {"tier": "b"}}],
         "two lines about the dataset that contradict each other", None,
     ),
+    "two-lines-that-contradict-each-other-in-part": (
+        [T1, *({"dataset": "lake/d", "attributes": {"tier": "a", "owner": owner, owner: "x"}} for owner in ("ann", "bob"))],
+        "two lines about the dataset that contradict each other", None,
+    ),
     "two-realms": (
         [T1, {"dataset": "lake/d", "realm": "acme"}, {"dataset": "lake/d", "attributes": {"realm": "globex"}}],
         "two lines about the dataset that contradict each other", None,

@@ -1,4 +1,4 @@
-"""Looks: noted with the marks or not at all, the newest of each dataset alone, alike on both databases."""
+"""Evaluations: written with the marks or not at all, the newest of each dataset alone, alike on both databases."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,5 +1,6 @@
 """Sweeps and leases on both databases: nothing unplanned begins, nothing counts twice, who lost the lease writes nothing."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -363,6 +364,23 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
         {"id": one, "note": "here"},
         {"id": two, "note": None},
     ]
+
+
+def test_what_a_store_says_of_bytes_counts_even_if_it_is_none(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "sweeper")
+    one, two, three = ids(marked)
+    plan = marked.sweeps.plan(lease, {one: Planned(0), two: Planned(), three: Planned(3)}, LATER)
+    assert (plan.marks, plan.bytes) == (3, 0 + 10 + 3)
+    assert marked.sweeps.planned(plan)["bytes"].to_pylist() == [0, 10, 3]
+
+
+def test_a_plan_is_finished_once_and_leaves_others_as_they_are(marked: Ledger) -> None:
+    lease = marked.leases.take("lake/d", "sweeper")
+    first, second = (marked.sweeps.plan(lease, ids(marked), LATER) for _ in range(2))
+    for plan in (first, first, second, first):
+        marked.sweeps.finish(lease, plan)
+    said = [json.loads(line) for line in marked.audit_lines()]
+    assert [one["detail"]["plan"] for one in said if one["deed"] == "FINISH"] == [first.id, second.id]
 
 
 def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:

@@ -1,6 +1,6 @@
 """The shipped policies: each example is read, said, accepted by the schema, and run, so that it marks what its comments say.
 
-Belongs here: the files of `policies/`. Does not belong here: the language as such. A user copies an example and trusts it with
+Belongs here: the files of `policies/`, and the page about the language. Does not belong here: the language as such. A user copies an example and trusts it with
 data; an example that marks something else than it says is a bug of this project.
 """
 
@@ -26,6 +26,7 @@ from retention_assets.settings.yaml import read_document
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 
 FOLDER = Path(retention_assets.__file__).parents[1] / "policies"
+PAGE = FOLDER.parent / "docs" / "policies.md"
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
 HEADER = "# yaml-language-server: $schema=../schema.json\n"
 # DataHub's list is not what the schema describes, and an editor that holds it against the schema would underline all of it.
@@ -213,13 +214,13 @@ def keys_of(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def test_the_page_about_the_language_has_every_key() -> None:
-    page = (FOLDER / "README.md").read_text()
+    page = PAGE.read_text()
     missing = sorted(key for key in set(keys_of(json.loads(policy_schema()))) if not re.search(rf"[`.]{key}[`.]", page))
     assert missing == []
 
 
 def test_the_worked_example_of_the_page_is_read(tmp_path: Path) -> None:
-    page = (FOLDER / "README.md").read_text()
+    page = PAGE.read_text()
     blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
     assert blocks
     for number, block in enumerate(blocks):

@@ -1,6 +1,6 @@
 """Plots: the title says the answer, bars are as high as their values, names do no harm, and pictures stay small.
 
-Belongs here: render/plots.py and render/svg.py, read back as SVG by an XML parser. How they look is seen in the pictures of README.md.
+Belongs here: render/plots.py and render/svg.py, read back as SVG by an XML parser. How they look is seen in docs/pictures.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Dagster's pages in a real browser: a person materializes one dataset, runs checks, takes a mark back and reads the report.
 
 Belongs here: what must be visible, and clickable, on a demonstration that has lived through three days. With RETENTION_PICTURES
-naming a folder the pages are also written there as pictures, for README.md (`make pictures`).
+naming a folder the pages are also written there as pictures, for the documents (`make pictures`).
 """
 
 import os
@@ -124,7 +124,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Iterator[Page]
 
 
 def pictured(page: Page, name: str, height: int = HEIGHT, width: int = WIDTH, top: str = "") -> None:
-    """A picture for README.md, where somebody asked for them; `top` is the row of numbers that it begins with."""
+    """A picture for the documents, where somebody asked for them; `top` is the row of numbers that it begins with."""
     if PICTURES:
         page.look(width=width, height=height)
         page.rest()

@@ -582,7 +582,7 @@ def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[
     lake.says(OLD.replace("30d", "85d").replace("batch: 2", "batch: 2, parallelism: 3"))
     lake.has(FIVE).marks()
     store = Forgetful(lake.stores["lake"], notes)
-    result = [*(lake.sweeps(stores={"lake": store}) for _ in notes)][-1]["lake/d"]
+    result = [lake.sweeps(stores={"lake": store})["lake/d"] for _ in notes][-1]
     assert (store.notes, store.parallelism) == ({"S1": found}, 3)
     # What failed frees nothing, whatever the store says of it.
     assert (result.bytes_freed, result.outcomes, result.warnings) == (0, {Outcome.FAILED: 1}, [])

@@ -1,18 +1,22 @@
-"""When to look again: per dataset the instant at which time alone changes a verdict, or the policy that has the credit for it.
+"""When to evaluate a dataset again: the instant at which time alone changes a verdict, or which policy has the credit.
 
 Belongs here: every way in which a verdict depends on time. A policy begins to select a transaction, or ceases to; a tag or a
 hold that spares it ends; what a policy may take grows, and its limits count that. Nothing else in a verdict knows the time.
 
-Each way is an instant per row, asked only where `decide` says that it would change anything, and the least of them is the next
-look. It is never late. It may be early, which costs one look that finds nothing new, in two places: where what begins at an
-instant passes a limit of its policy at the same instant, so that the one undoes the other; and at ends of months
-(turning_times.py), where a transaction waits for several windows and one of them goes back, or a policy comes back below a
-limit.
+Each way is an instant per row, asked only where `decide` says that it would change anything, and the least of them is the
+answer. It is never late. It may be early, which costs one evaluation that finds nothing new, in two places: where what begins
+at an instant passes a limit of its policy at the same instant, so that the one undoes the other; and at ends of months, where a
+transaction waits for several windows and one of them goes back, or a policy comes back below a limit.
+
+The inverse of the bound that an age draws is exact to the microsecond. A bound may go back: the month before March has no
+30th, so from the 29th to the 31st of March a month ago is the last of February, each day from its first hour on anew, and a
+line that has let something go in the evening of the 29th keeps it again in the morning of the 30th.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -23,12 +27,82 @@ from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as
 from retention_assets.frames.log import INSTANT
 from retention_assets.frames.verdicts.decisions import Decision, Facts, decide
 from retention_assets.frames.verdicts.limits import limit_crossings
-from retention_assets.frames.verdicts.selectors import FOREVER, SelectorLine
-from retention_assets.frames.verdicts.turning_times import begins_to_hold, ceases_to_hold
+from retention_assets.frames.verdicts.selectors import FOREVER, SelectorLine, TimeBound
 from retention_assets.frames.views.history import History
-from retention_assets.policy.durations import micros
+from retention_assets.policy.durations import LONGEST_YEARS, Duration, micros
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Hold, Policy
+
+_DAY = 86_400_000_000
+_FIRST_YEAR, _LAST_YEAR = 1, 9999
+
+
+def begins_to_hold(turn: TimeBound, rows: Ints, as_of: datetime) -> Ints:
+    """For rows that the line keeps now: the first later instant at which it does not; FOREVER if there is none."""
+    needed = _needed(turn, rows)
+    found = needed
+    if turn.age.months:
+        starts = _months()
+        month, into = _split(needed)
+        there = month + turn.age.months
+        # A month without that day is followed by one that is late enough altogether.
+        found = np.minimum(starts[there] + into, starts[there + 1])
+        today = _today(as_of)
+        # It was open before and is not now: the bound has gone back this morning, and comes by again today.
+        found = np.where(found <= micros(as_of), today + into % _DAY, found)
+    return np.where(found > _LAST, FOREVER, found)
+
+
+def ceases_to_hold(turn: TimeBound, rows: Ints, as_of: datetime) -> Ints:
+    """For rows that the line lets go now: the first later instant at which it keeps them again; FOREVER if there is none."""
+    if not turn.age.months:
+        return np.full(len(rows), FOREVER)
+    starts = _months()
+    month, into = _split(_needed(turn, rows))
+    there = month + turn.age.months
+    length = starts[month + 1] - starts[month]
+    # Only the last day of a month stands for several days of a longer one, and at midnight it does not go back on any of them.
+    again = np.maximum(starts[there] + length, _today(as_of) + _DAY)
+    several = (into >= length - _DAY) & (into % _DAY > 0) & (again < starts[there + 1])
+    return np.where(several & (again <= _LAST), again, FOREVER)
+
+
+def _needed(turn: TimeBound, rows: Ints) -> Ints:
+    """What `as_of`, moved back by the months of the age, has to reach for the line to let go."""
+    time = np.clip(turn.time[rows], _FIRST, _LAST + 1)
+    begin = (time // _DAY + 1) * _DAY if turn.align == "day" else time + 1
+    needed: Ints = begin + _exact(turn.age)
+    return np.where(time > _LAST, _LAST + 1, np.minimum(needed, _LAST + 1))
+
+
+def _exact(age: Duration) -> int:
+    return age.days * _DAY + age.seconds * 1_000_000
+
+
+def _split(instants: Ints) -> tuple[Ints, Ints]:
+    """The place of each instant's month among the months, and how far into it the instant is."""
+    starts = _months()
+    low, high = np.searchsorted(starts, [instants.min(initial=_LAST), instants.max(initial=_FIRST)], side="right")
+    first = max(int(low) - 1, 0)
+    month = first + np.searchsorted(starts[first : int(high) + 1], instants, side="right") - 1
+    return month, instants - starts[month]
+
+
+@lru_cache(maxsize=1)
+def _months() -> Ints:
+    """The first instant of every month that a bound or its inverse can fall into."""
+    begin, end = f"{_FIRST_YEAR:04d}-01", f"{_LAST_YEAR + LONGEST_YEARS + 2}-01"
+    months = np.arange(np.datetime64(begin, "M"), np.datetime64(end, "M"))
+    return months.astype("datetime64[us]").astype(np.int64)
+
+
+def _today(as_of: datetime) -> int:
+    return micros(as_of) // _DAY * _DAY
+
+
+_FIRST = int(np.datetime64(f"{_FIRST_YEAR:04d}-01-01", "us").astype(np.int64))
+_LAST = int(np.datetime64(f"{_LAST_YEAR}-12-31T23:59:59.999999", "us").astype(np.int64))
+
 
 # `next_look` is null where time changes nothing. `again`: what this evaluation marks counts towards limits no more, and
 # one of them was reached, so that the same question has another answer once the marks are made.

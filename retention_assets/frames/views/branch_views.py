@@ -1,25 +1,103 @@
 """One row per transaction: what its branches say about it. Never one row per branch and transaction.
 
-Belongs here: the table of design section 4, made from the columns of a `Scope`. The columns themselves are scope.py's, and the
-branches beside it are branch_ends.py's.
+Belongs here: that table (made from the columns of scope.py), and beside it one row per branch: how many views it has, and how
+large its latest one is. A hundred thousand branches of one history cost one walk.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.arrays import from_micros
+from retention_assets.frames.arrays import NEVER, Ints, from_micros
 from retention_assets.frames.grouping import in_one_piece
 from retention_assets.frames.log import INSTANT, NAME
-from retention_assets.frames.views.branch_ends import BRANCH_ENDS, branch_ends
-from retention_assets.frames.views.history import History
+from retention_assets.frames.views.history import History, in_chain
 from retention_assets.frames.views.protection import protection, witnesses
 from retention_assets.frames.views.scope import ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
+
+# No more of a part are written: those with the largest latest views.
+MOST = 1_000
+
+BRANCH_ENDS = pa.schema(
+    [
+        pa.field("dataset", pa.string()),
+        pa.field("branch", pa.string()),
+        pa.field("views", pa.int64()),
+        pa.field("transactions", pa.int64()),
+        pa.field("newest_close", INSTANT),
+    ]
+)
+
+# The columns of what is carried down: SNAPSHOTs, whether a view began without one, transactions since, newest close.
+_SNAPSHOTS, _BARE, _LATEST, _CLOSED = range(4)
+
+
+def branch_ends(history: History, most: int = MOST) -> pa.Table:
+    """The branches with the largest latest views (by transactions), largest first."""
+    forest, refs = history.chains, history.branches
+    if not len(refs.position):
+        return BRANCH_ENDS.empty_table()
+    carry = _carry(history)
+    start = np.zeros((len(forest.first), 4), dtype=np.int64)
+    start[:, _CLOSED] = NEVER
+    start = forest.descend(start, carry)
+    # A head ends its chain, so what is carried past the chain is what the branch has.
+    chain = forest.at(refs.position)
+    ends = carry(chain, start[chain])
+    names = np.array(history.names, dtype=object)[refs.dataset]
+    first = np.lexsort((refs.rank, names.astype(str), -ends[:, _LATEST]))[:most]
+    return pa.table(
+        {
+            "dataset": pa.array(names[first], pa.string()),
+            "branch": pa.array([refs.names[rank] for rank in refs.rank[first].tolist()], pa.string()),
+            "views": ends[first, _SNAPSHOTS] + ends[first, _BARE],
+            "transactions": ends[first, _LATEST],
+            "newest_close": from_micros(ends[first, _CLOSED]),
+        },
+        schema=BRANCH_ENDS,
+    )
+
+
+def _carry(history: History) -> Any:
+    """From what is known before some chains to what is known at their ends."""
+    forest, total = history.chains, history.snapshots_in_chain.astype(np.int64)
+    so_far = np.cumsum(history.committed, dtype=np.int32)
+    committed = in_chain(so_far, history.committed, forest).astype(np.int64)
+    some = committed > 0
+    places = np.append(history.snapshot_positions, 0)
+    last_snapshot = places[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
+    since = (so_far[forest.last] - so_far[last_snapshot] + 1).astype(np.int64)
+    newest = history.closed[np.maximum(history.last_committed[forest.last], 0)]
+    # A chain whose first committed transaction is no SNAPSHOT: on its own it begins a view without one.
+    before = np.where(total > 0, _committed_before_snapshot(history, so_far), committed)
+    bare = (before > 0).astype(np.int64)
+
+    def carry(at: Ints, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = np.empty_like(value)
+        fresh = (value[:, _SNAPSHOTS] == 0) & (value[:, _BARE] == 0)
+        out[:, _SNAPSHOTS] = value[:, _SNAPSHOTS] + total[at]
+        out[:, _BARE] = np.where(fresh, bare[at], value[:, _BARE])
+        out[:, _LATEST] = np.where(total[at] > 0, since[at], value[:, _LATEST] + committed[at])
+        out[:, _CLOSED] = np.where(some[at], newest[at], value[:, _CLOSED])
+        return out
+
+    return carry
+
+
+def _committed_before_snapshot(history: History, so_far: npt.NDArray[np.int32]) -> Ints:
+    """How many committed transactions of each chain stand before its first SNAPSHOT; nothing of use where it has none."""
+    forest = history.chains
+    number = history.snapshots_so_far[forest.first] - history.snapshots[forest.first]
+    places = history.snapshot_positions
+    first = places[np.minimum(number, max(len(places) - 1, 0))] if len(places) else forest.first
+    return (so_far[first] - history.committed[first] - so_far[forest.first] + history.committed[forest.first]).astype(np.int64)
+
 
 BRANCH_VIEWS = pa.schema(
     [

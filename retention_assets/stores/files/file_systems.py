@@ -8,16 +8,26 @@ import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem as FileSystem
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
+from retention_assets.errors import Refused
 from retention_assets.settings.urls import has_scheme
 
 __all__ = ["FileSystem", "is_local", "is_s3", "open_file_system"]
 
 
 def open_file_system(place: str) -> tuple[FileSystem, str]:
-    """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds."""
+    """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds.
+
+    Raises Refused where its driver is not installed.
+    """
     if not has_scheme(place):
         return LocalFileSystem(), place
-    fs, path = fsspec.url_to_fs(place)
+    try:
+        fs, path = fsspec.url_to_fs(place)
+    except ImportError as fault:
+        # fsspec says which package is missing; that of S3 comes with an extra.
+        if "s3fs" in str(fault):
+            raise Refused("s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'.") from fault
+        raise Refused(f"The driver for this place is not installed: {fault}.") from fault
     return fs, str(path)
 
 

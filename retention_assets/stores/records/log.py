@@ -1,6 +1,7 @@
 """The log of a records store: rows of the root table as RECORD transactions, read page by page along the key.
 
-Belongs here: the queries, and rows as lines of a log, whole columns at a time. A unit of work is OPEN until it has closed; its
+Belongs here: the queries, how a page continues the one before it (no OFFSET, which would read again what was read), and rows as
+lines of a log, whole columns at a time. A unit of work is OPEN until it has closed; its
 type is the attribute `type`. No query takes a lock or stays open longer than it takes to read one page, so that nothing that a
 database keeps for readers (old row versions) is kept for the length of a whole reading.
 Does not belong here: what is deleted.
@@ -10,18 +11,57 @@ them is wrong for it.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, literal, select
 
 from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.records.pages import paging_of
 from retention_assets.stores.records.tables import TIMES, RecordTables
+
+
+@dataclass(frozen=True)
+class KeyPaging:
+    """How one goes on from a key. Without a size everything is one page: keys that are numbers and texts have no one order."""
+
+    tables: RecordTables
+    size: float
+    as_number: bool
+
+    def query(self, query: Select[Any], after: str | None) -> Select[Any]:
+        """The page after a key, of a query that is in the order of keys."""
+        if self.size != float("inf"):
+            query = query.limit(int(self.size))
+        return query if after is None else query.where(self.tables.root.key.beyond(after, self.as_number))
+
+
+def paging_of(database: ForeignDatabase, tables: RecordTables, size: int) -> KeyPaging:
+    """As the keys are now. Only SQLite can keep several kinds of them in one column."""
+    if tables.dialect != "sqlite":
+        return KeyPaging(tables, size, as_number=False)
+    key = tables.root.key.column
+    with database.reading() as connection:
+        ends = set(connection.execute(select(func.typeof(func.min(key)), func.typeof(func.max(key)))).one())
+    return KeyPaging(tables, size if ends in ({"integer"}, {"text"}) else float("inf"), as_number=ends == {"integer"})
+
+
+def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[Any], size: int) -> Iterator[Sequence[Row[Any]]]:
+    """The rows of a query in the order of keys, whose first column is the key as text."""
+    paging, after = paging_of(database, tables, size), None
+    while True:
+        with database.reading() as connection:
+            rows = connection.execute(paging.query(query, after)).all()
+        if rows:
+            yield rows
+        if len(rows) < paging.size:
+            return
+        after = rows[-1][0]
+
 
 PAGE = 200_000
 # The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from retention_assets.errors import InvalidValue
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.lengths import is_always_longer, some_time
+from retention_assets.policy.durations import Duration, is_always_longer, some_time
 from retention_assets.settings.urls import StoreUrl
 from retention_assets.stores.settings import SettingsPart, StoreSettings, tuple_of
 

@@ -27,8 +27,7 @@ from retention_assets.stores.records.delete import (
     select_expiring,
     set_expiry,
 )
-from retention_assets.stores.records.log import lines_of, token_of
-from retention_assets.stores.records.pages import read_pages
+from retention_assets.stores.records.log import lines_of, read_pages, token_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of

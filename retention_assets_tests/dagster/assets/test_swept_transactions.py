@@ -216,6 +216,11 @@ def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_othe
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
+def test_no_store_is_opened_that_nothing_is_swept_of(lake: Lake) -> None:
+    opened = Environment(lake.settings)
+    assert (list(opened.stores(["lake", "ods"])), opened.stores(["ods"]), list(opened.stores())) == (["lake"], {}, ["lake"])
+
+
 # --- what people are told ---
 
 

@@ -20,10 +20,11 @@ from retention_assets.exchange import read_log
 from retention_assets.frames.arrays import NEVER
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
+from retention_assets.frames.verdicts.reevaluate_at import begins_to_hold, ceases_to_hold
 from retention_assets.frames.verdicts.selectors import FOREVER, TimeBound, cut_off
-from retention_assets.frames.verdicts.turning_times import begins_to_hold, ceases_to_hold
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.purge import purge_of
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
 from retention_assets_tests.policies import (
     Known,
@@ -257,7 +258,8 @@ def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_agai
 ) -> None:
     """Three are too many for `few`, of which `old` marks two; with those in the ledger the third is within the limit."""
     drawing = "-: T1:RECORD@40d | -: T2:RECORD@40d | -: T3:RECORD@4d | -: T4:RECORD@1d"
-    log = log_of([history(drawing)])
+    # In the dataset after it marks are made as well, and no limit is reached: nobody looks again for them.
+    log = log_of([history(drawing), history("-: T1:RECORD@40d | -: T2:RECORD@1d", dataset="lake/within")])
     shapes: list[dict[str, Any]] = [
         {"name": "few", "datasets": {"include": ["*"]}, "select": {"older_than": "2d"}, "limits": {"transactions": 2}},
         {"name": "old", "datasets": {"include": ["*"]}, "select": {"older_than": "30d"}},
@@ -266,7 +268,9 @@ def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_agai
 
     def judged(known: pa.Table | None) -> tuple[list[str], bool]:
         marks, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, [], AS_OF, known)
-        return marks["verdict"].to_pylist(), found["again"][0].as_py()
+        assert marks["verdict"].to_pylist()[4:] == ["mark", "keep"]
+        assert found["again"][1].as_py() is False
+        return marks["verdict"].to_pylist()[:4], found["again"][0].as_py()
 
     assert judged(None) == (["mark", "mark", "spare", "keep"], True)
     known = pa.table({"dataset": ["lake/d"] * 2, "transaction": ["T1", "T2"]})
@@ -359,6 +363,12 @@ def test_the_next_look_is_exact_in_the_calendar(
 TWO = "main: T1:APPEND@60d - T2:SNAPSHOT@50d - T3:SNAPSHOT@40d"
 ALL = {"select": {"older_than": "1d"}}
 IN_TEN_DAYS = text_of(AS_OF + 10 * DAY)
+UNTIL_TEN: dict[str, Any] = {"datasets": "*", "until": IN_TEN_DAYS}
+UNTIL_FIVE: dict[str, Any] = {"datasets": "*", "until": text_of(AS_OF + 5 * DAY)}
+INTERLEAVED = (
+    "main: T1:SNAPSHOT@60d - T3:SNAPSHOT@50d - T5:SNAPSHOT@2d | dev: T2:SNAPSHOT@60d - T4:SNAPSHOT@50d - T6:SNAPSHOT@2d "
+    "| > T1 T2 T3 T4 T5 T6"
+)
 
 
 @pytest.mark.parametrize(
@@ -371,6 +381,13 @@ IN_TEN_DAYS = text_of(AS_OF + 10 * DAY)
         pytest.param(f"{TWO} | #v1=T1@+5d", ALL, [], text_of(AS_OF + 5 * DAY), id="a tag expires"),
         pytest.param(f"{TWO} | #v1=T1@+5d | #v2=T1", ALL, [], None, id="another tag never expires"),
         pytest.param(f"{TWO} | #v1=T1@+5d", ALL, [{"datasets": "*", "until": IN_TEN_DAYS}], IN_TEN_DAYS, id="the last of both"),
+        pytest.param(f"{TWO} | #v1=T1@+5d", ALL, [UNTIL_TEN | {"transactions": ["T1"]}], IN_TEN_DAYS, id="the hold of both is the last"),
+        pytest.param(f"{TWO} | #v1=T1@+15d", ALL, [UNTIL_TEN | {"transactions": ["T1"]}], text_of(AS_OF + 15 * DAY), id="the tag of both is"),
+        pytest.param(TWO, ALL, [UNTIL_TEN | {"transactions": ["T1"]}, UNTIL_FIVE | {"transactions": ["T2"]}], UNTIL_FIVE["until"],
+                     id="a hold ends, and another one is about something else"),
+        pytest.param(TWO, ALL, [UNTIL_TEN | {"transactions": ["T*"]}, UNTIL_FIVE | {"transactions": ["T2"]}], IN_TEN_DAYS,
+                     id="a hold ends within another one"),
+        pytest.param(INTERLEAVED, ALL, [UNTIL_TEN | {"transactions": ["T3"]}], IN_TEN_DAYS, id="a hold on one of interleaved branches"),
         pytest.param(TWO, {"select": {"older_than": "55d", "window": "complete"}}, [], text_of(AS_OF + 5 * DAY), id="the view at the cut-off is left"),
         pytest.param(TWO, {"select": {"in_views_older_than": "55d"}}, [], text_of(AS_OF + 5 * DAY + TICK), id="a view is old enough"),
         pytest.param(TWO, {"select": {"older_than": "90d", "beyond": {"views": 3}}}, [], None, id="something else keeps it for ever"),
@@ -424,6 +441,17 @@ def test_a_limit_is_passed_by_what_changes_nothing_about_itself(
     alone = looks(log_of([history(drawing)]), policies, [], AS_OF)
     beside = looks(log_of([other, history(drawing)]), policies, [], AS_OF)
     assert alone["lake/d"] == beside["lake/d"] == (None if expected is None else parse_instant(expected))
+
+
+def test_a_limit_is_passed_by_what_a_tag_gives_up_and_a_purge_had_anyway(log_of: Callable[[Iterable[History]], Log]) -> None:
+    """A purge goes over the tag, so S2 does not change when that ends; but then it counts for the other policy, and D1 stays."""
+    drawn = history("main: D1:DELETE@60d - S2:SNAPSHOT@50d - S3:SNAPSHOT@1d | #v1=S2@+5d", attributes={"realm": "acme"})
+    limited = {**LIMITED, "select": {"older_than": "30d"}, "limits": {"transactions": 1}}
+    policies = [purge_of("acme", Duration(days=7)), Policy.model_validate(limited)]
+    log, at = log_of([drawn]), AS_OF + 5 * DAY
+    assert said(log, policies, [], AS_OF)["lake/d"][0] == ("mark", "limited")
+    assert said(log, policies, [], at)["lake/d"][0] == ("spare", "limited")
+    assert looks(log, policies, [], AS_OF) == {"lake/d": at}
 
 
 @pytest.mark.parametrize(

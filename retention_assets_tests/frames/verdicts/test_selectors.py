@@ -35,6 +35,7 @@ SNAPSHOTS = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d - S4:SNAP
 SHARED = "abc: T1:APPEND@50d - T2:APPEND@40d - T3:SNAPSHOT@30d - T4:APPEND@20d | xyz: T2 - T5:APPEND@10d"
 FORKED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D2:SNAPSHOT@20d - D3:SNAPSHOT@10d"
 
+HUNDRED = " | ".join(f"-: R{number}:RECORD@{80 if number < 30 else 1}d" for number in range(1, 101))
 THREE_GIB = "main: " + " - ".join(f"S{n}:SNAPSHOT@{9 - n}d={3 * 2**30}" for n in (1, 2, 3)) + " - S4:SNAPSHOT@1d"
 # The largest size that a log may have, as often as it goes into 2**64, and what is left of that and two.
 LARGEST = 10**18 - 1
@@ -220,6 +221,17 @@ CASES = [
     Case("at_the_limit_all_are", "three may", SNAPSHOTS, {"beyond": {"views": 1}}, "S1 S2 S3", policy={"limits": {"transactions": 3}}),
     Case("the_limit_counts_what_could_be_marked", "S4 is protected and does not count", SNAPSHOTS, "all", "S1 S2 S3", "S4",
          policy={"limits": {"fraction": 0.75}}),
+    Case("a_fraction_is_strict", "three of four are more than 0.74 of them", SNAPSHOTS, "all", "", "S1 S2 S3 S4",
+         policy={"limits": {"fraction": 0.74}}, code={"S1": "LIMIT"}),
+    Case("a_fraction_is_of_the_whole_log", "two of five are 0.4 of it, and what is open is of the log",
+         "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - S3:SNAPSHOT@7d - A4:APPEND@6d - A5:APPEND?@5d", {"beyond": {"views": 1}}, "S1 S2",
+         policy={"limits": {"fraction": 0.4}}),
+    Case("a_fraction_is_exact", "0.29 of 100 are 29, which no product of floats is", HUNDRED, {"older_than": "50d"},
+         " ".join(f"R{number}" for number in range(1, 30)), policy={"limits": {"fraction": 0.29}}),
+    Case("the_tighter_limit_counts", "three are within the one and not within the other", SNAPSHOTS, "all", "", "S1 S2 S3 S4",
+         policy={"limits": {"fraction": 1, "transactions": 2}}, code={"S1": "LIMIT"}),
+    Case("the_tighter_limit_counts_the_other_way", "and the other way round", SNAPSHOTS, "all", "", "S1 S2 S3 S4",
+         policy={"limits": {"fraction": 0.5, "transactions": 3}}, code={"S1": "LIMIT"}),
     Case("limit_of_bytes", "30 bytes would go", "main: S1:SNAPSHOT@9d=30 - S2:SNAPSHOT@8d=1", {"beyond": {"views": 1}}, "", "S1",
          policy={"limits": {"bytes": 29}}, code={"S1": "LIMIT"}),
     # Added up in 64 bits these are 2, and in an unsigned 64 as well: only a sum that is exact is over the limit.

@@ -16,6 +16,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
 from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
+from retention_assets.stores.aspects.notes import RowNote, WantedRow
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target
@@ -313,6 +314,15 @@ def test_the_current_version_is_never_deleted(table: Table) -> None:
     assert table.versions(URN, "status") == {0, 1}
 
 
+def test_no_statement_deletes_a_current_version_even_if_somebody_asks_it_to(table: Table) -> None:
+    """Names are sorted out before; should one slip through, the statement itself says no."""
+    table.chain(URN, "status", {0: 1, 1: 5})
+    current, history = (WantedRow(f"{URN}@{at}", (URN, at), RowNote.read(str(planned(table, at)[0].note))) for at in (0, 1))
+    found = table.store()._deletion(STATUS)._delete_part([current, history])
+    assert [one.transaction for one in found if one.outcome is Outcome.DELETED] == [history.transaction]
+    assert table.versions(URN, "status") == {0}
+
+
 def test_a_row_of_another_entity_or_aspect_is_not_touched(table: Table) -> None:
     table.chain("urn:li:chart:1", "status", {0: 1, 1: 5})
     table.chain("urn:li:chart:1", "ownership", {0: 1, 1: 5})
@@ -362,7 +372,14 @@ def test_a_new_version_does_no_harm(table: Table) -> None:
     assert table.versions(URN, "status") == {0, 2, 3}
 
 
+def stands_beside(table: Table) -> None:
+    """Whole histories of the same urn's other aspect and of another urn, which say nothing about this one's."""
+    table.chain(URN, "ownership", dict.fromkeys(range(9), 9))
+    table.chain(OTHER, "status", dict.fromkeys(range(9), 9))
+
+
 def test_what_a_rollback_made_newer_is_spared(table: Table) -> None:
+    stands_beside(table)
     table.chain(URN, "status", {0: 1, 1: 5, 2: 4, 3: 3})
     targets = planned(table, 1, 2)
     table.roll_back(URN, "status")
@@ -385,6 +402,7 @@ def test_the_history_of_an_urn_that_lost_its_current_row_is_spared(table: Table)
     table.chain(URN, "status", {0: 1, 1: 5, 2: 4})
     targets = planned(table, 1)
     table.do(f"DELETE FROM {table.name} WHERE version = 0")
+    stands_beside(table)
     [found] = swept(table, targets).values()
     assert (found.outcome, "no current version" in str(found.error)) == (Outcome.SPARED, True)
     assert table.versions(URN, "status") == {1, 2}

@@ -12,9 +12,10 @@ from pyiceberg.table import CommitTableResponse, Table
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import commit
-from retention_assets.stores.iceberg.commit import CommitConflict, remove_snapshots
+from retention_assets.stores.iceberg.commit import CommitConflict, refs_by_snapshot, remove_snapshots
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets_tests.stores.iceberg.sweeps import outcomes, snapshots, storied, sweep
+from retention_assets.stores.protocol import Target
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, storied, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     Warehouse,
     append,
@@ -269,3 +270,36 @@ def test_what_is_no_longer_held_elsewhere_is_looked_for_in_all_that_stays(
     meddle(monkeypatch, before(lambda: warehouse.load().maintenance.expire_snapshots().by_ids([holds_it_too]).commit()))
     assert outcomes(sweep(store, first, one)) == {first: Outcome.DELETED, one: Outcome.DELETED}
     assert content(table)[again] == [1, 3]
+
+
+def test_the_current_snapshot_is_named_even_if_no_ref_says_so(warehouse: Warehouse) -> None:
+    table = warehouse.table()
+    append(table, 1)
+    current = append(table, 2)
+    metadata = table.metadata.model_copy(update={"refs": {}})
+    assert refs_by_snapshot(metadata) == {current: "the table as its current snapshot"}
+
+
+def test_where_nobody_can_say_whether_a_ref_was_dropped_all_that_the_snapshot_holds_stays(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from one that was expired before, and of which an earlier sweep left the files."""
+    table = warehouse.table()
+    earlier, two, _ = append(table, 1), append(table, 2), replace(table, 3)
+    needed = reaches(table, table.metadata.snapshots[1])
+    prepared = store.prepare(DATASET, [str(earlier), str(two)])
+    table.maintenance.expire_snapshots().by_ids([earlier]).commit()
+    monkeypatch.setattr(commit, "MetastoreCatalog", Warehouse)
+
+    class Unreachable:
+        @staticmethod
+        def table_metadata(_: object) -> None:
+            raise OSError("no route")
+
+    # No known ref moves, so that the commit succeeds, and what it was made upon has to be looked up.
+    meddle(monkeypatch, before(lambda: warehouse.load().manage_snapshots().create_branch(two, "new").commit()))
+    monkeypatch.setattr(commit, "FromInputFile", Unreachable)
+    results = swept(store, [Target(one.transaction, one.note) for one in prepared])
+    assert outcomes(results) == {earlier: Outcome.DELETED, two: Outcome.SPARED}
+    assert "can't be looked up, so its files are left: OSError: no route" in str(results[two].error)
+    assert needed <= warehouse.files().keys()

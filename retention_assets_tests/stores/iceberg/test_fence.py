@@ -7,8 +7,8 @@ import pytest
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets_tests.stores.iceberg.sweeps import outcomes, snapshots, sweep
-from retention_assets_tests.stores.iceberg.tables import Warehouse, place, replace, written
+from retention_assets_tests.stores.iceberg.sweeps import snapshots, sweep
+from retention_assets_tests.stores.iceberg.tables import Warehouse, place, reaches, replace, written
 
 
 def test_files_from_elsewhere_are_left_and_said_so(warehouse: Warehouse, store: IcebergStore, tmp_path: Path) -> None:
@@ -23,14 +23,6 @@ def test_files_from_elsewhere_are_left_and_said_so(warehouse: Warehouse, store: 
     assert result.outcome is Outcome.DELETED
     assert result.error == f"left, as outside of the table's own folders: file://{foreign}"
     assert foreign.exists()
-
-
-def test_data_in_a_folder_that_the_table_names_is_its_own(warehouse: Warehouse, store: IcebergStore, tmp_path: Path) -> None:
-    table = warehouse.table(**{"write.data.path": f"file://{tmp_path}/aside"})
-    one, _ = replace(table, 1), replace(table, 2)
-    assert len(list((tmp_path / "aside").rglob("*.parquet"))) == 2
-    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
-    assert len(list((tmp_path / "aside").rglob("*.parquet"))) == 1
 
 
 GROUNDS = (
@@ -74,3 +66,17 @@ def test_one_file_has_one_identity() -> None:
     assert len({file_identity(said) for said in ("file:///w/a", "file:/w/a", "/w/a", "file:///w/./a", "/w//a")}) == 1
     assert len({file_identity(said) for said in ("s3://b/a", "s3a://b/a", "s3n://b/a")}) == 1
     assert file_identity("s3://b//a") != file_identity("s3://b/a")
+
+
+@pytest.mark.parametrize(("key", "kind"), [("write.data.path", "*.parquet"), ("write.metadata.path", "*.avro")])
+def test_what_is_in_a_folder_that_the_table_names_is_its_own(
+    warehouse: Warehouse, store: IcebergStore, tmp_path: Path, key: str, kind: str
+) -> None:
+    table = warehouse.table(**{key: f"file://{tmp_path}/aside"})
+    one, _ = replace(table, 1), replace(table, 2)
+    aside = {str(file) for file in (tmp_path / "aside").rglob(kind)}
+    kept = aside & reaches(table, table.metadata.snapshots[1])
+    assert aside > kept
+    [result] = sweep(store, one).values()
+    assert (result.outcome, result.error) == (Outcome.DELETED, None)
+    assert {str(file) for file in (tmp_path / "aside").rglob(kind)} == kept

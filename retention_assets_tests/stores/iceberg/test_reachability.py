@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
@@ -25,6 +25,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     entry_of,
     place,
     reachable,
+    reaches,
     replace,
     write_counts,
     written,
@@ -140,7 +141,10 @@ def test_deletion_vectors_in_one_puffin_file_go_together_and_are_counted_once(
 def test_statistics_go_with_their_snapshot_unless_another_has_them(warehouse: Warehouse, store: IcebergStore) -> None:
     table = warehouse.table()
     one, two, three = append(table, 1), append(table, 2), append(table, 3)
-    names = {name: Path(place(table.location()), "metadata", name) for name in ("own.stats", "shared.stats", "own.partitions")}
+    names = {
+        name: Path(place(table.location()), "metadata", name)
+        for name in ("own.stats", "shared.stats", "own.partitions", "kept.partitions")
+    }
     for file in names.values():
         file.write_bytes(b"1234567890")
     said = {name: {"statistics-path": f"file://{file}", "file-size-in-bytes": 10} for name, file in names.items()}
@@ -149,14 +153,14 @@ def test_statistics_go_with_their_snapshot_unless_another_has_them(warehouse: Wa
     table._do_commit(
         (
             *(SetStatisticsUpdate(statistics=StatisticsFile.model_validate({"snapshot-id": owner, **said[name], **footer})) for owner, name in kept),
-            SetPartitionStatisticsUpdate(partition_statistics=PartitionStatisticsFile.model_validate({"snapshot-id": one, **said["own.partitions"]})),
+            *(SetPartitionStatisticsUpdate(partition_statistics=PartitionStatisticsFile.model_validate({"snapshot-id": owner, **said[name]})) for owner, name in ((one, "own.partitions"), (three, "kept.partitions"))),
         ),
         (),
     )  # fmt: skip
     assert outcomes(sweep(store, one, two)) == {one: Outcome.DELETED, two: Outcome.DELETED}
-    assert [name for name, file in names.items() if file.exists()] == ["shared.stats"]
+    assert [name for name, file in names.items() if file.exists()] == ["shared.stats", "kept.partitions"]
     assert [stats.snapshot_id for stats in table.refresh().metadata.statistics] == [three]
-    assert table.metadata.partition_statistics == []
+    assert [stats.snapshot_id for stats in table.metadata.partition_statistics] == [three]
     assert warehouse.files().keys() == reachable(table)
 
 
@@ -191,9 +195,33 @@ def test_statistics_of_several_snapshots_are_one_file_however_they_are_spelled(
     table._do_commit(tuple(SetStatisticsUpdate(statistics=StatisticsFile.model_validate(one)) for one in stats), ())
     for going, left in (((two,), True), ((one, three), False)):
         there = warehouse.files()
-        results = sweep(store, *going)
-        gone = [
-            len(content) for name, content in there.items() if name not in warehouse.files() and ".metadata.json" not in name
-        ]
-        assert sum(result.bytes for result in results.values()) == sum(gone)
+        prepared = store.prepare(DATASET, [str(one) for one in going])
+        results = swept(store, [Target(one.transaction, one.note) for one in prepared])
+        gone = there.keys() - warehouse.files().keys()
+        size = sum(len(there[name]) for name in gone if not name.endswith(".metadata.json"))
+        assert sum(one.bytes or 0 for one in prepared) == sum(one.bytes for one in results.values()) == size
         assert file.exists() is left
+
+
+def test_snapshots_with_one_manifest_list_free_its_files_with_the_last_of_them_and_once(
+    warehouse: Warehouse, store: IcebergStore
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    first = table.metadata.snapshots[0]
+    # As a table that was rolled back by writing its snapshots anew.
+    number = len(table.metadata.snapshots) + 1
+    twins = [one + 1, one + 2]
+    for at, twin in enumerate(twins):
+        again = first.model_copy(update={"snapshot_id": twin, "parent_snapshot_id": None, "sequence_number": number + at})
+        table._do_commit((AddSnapshotUpdate(snapshot=again),), ())
+    files = reaches(table, first)
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert files <= warehouse.files().keys()
+    assert content(table)[twins[0]] == content(table)[twins[1]] == [1]
+    size = sum(len(said) for name, said in warehouse.files().items() if name in files)
+    prepared = store.prepare(DATASET, [str(twin) for twin in twins])
+    results = swept(store, [Target(twin.transaction, twin.note) for twin in prepared])
+    assert outcomes(results) == dict.fromkeys(twins, Outcome.DELETED)
+    assert sum(result.bytes for result in results.values()) == sum(twin.bytes or 0 for twin in prepared) == size
+    assert not files & warehouse.files().keys()

@@ -14,7 +14,15 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, storied, sweep, swept
-from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, live, reachable, replace, undeletable
+from retention_assets_tests.stores.iceberg.tables import (
+    Warehouse,
+    append,
+    content,
+    live,
+    reachable,
+    replace,
+    undeletable,
+)
 
 
 def test_what_a_ref_points_at_is_spared_and_the_ref_is_named(warehouse: Warehouse, store: IcebergStore) -> None:
@@ -119,3 +127,14 @@ def test_a_killed_sweep_is_finished_by_the_next(
     assert content(table) == {one: before[one] for one in before if one not in chosen}
     assert warehouse.files().keys() == reachable(table)
     assert len(there - warehouse.files().keys()) == DELETED_FILES, "there are deletions before which no sweep is killed"
+
+
+def test_a_file_that_was_gone_before_frees_nothing(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    [gone] = live(table, table.metadata.snapshots[0])
+    Path(gone).unlink()
+    there = warehouse.files()
+    [result] = sweep(store, one).values()
+    assert result.outcome is Outcome.DELETED
+    assert result.bytes == sum(len(said) for name, said in there.items() if name not in warehouse.files())

@@ -1,0 +1,103 @@
+"""Writes commands.md from the commands themselves: `make docs`, or `python docs/generate_commands.py`.
+
+Belongs here: what a page about the command line looks like. The words are those of `--help`.
+A test compares the page with what is written here.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from retention_assets.cli import retention
+
+PAGE = Path(__file__).with_name("commands.md")
+INTRODUCTION = """\
+# Commands
+
+This page is made from the command line by `make docs`; `retention COMMAND --help` says the same in a terminal.
+
+Results go to stdout, words about the work to stderr. With `--format json` a result is for programs.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | refused or failed |
+| 2 | bad input |
+| 130 | stopped with Ctrl-C |
+
+What a command needs, and what it leaves alone, is told in [Operations](operations.md#what-commands-work-on).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    context = click.Context(retention, info_name="retention")
+    commands = list(_commands(retention, context))
+    lines = ["| command | what it does |", "| --- | --- |"]
+    for name, command in commands:
+        lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {_first_sentence(command)} |")
+    return "\n".join([INTRODUCTION, *lines, "", *(_section(name, command) for name, command in commands)])
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Every command below a group with its full name; a group that can be run is one itself."""
+    for word in group.list_commands(context):
+        command = group.commands[word]
+        inner = click.Context(command, info_name=word, parent=context)
+        if not isinstance(command, click.Group):
+            yield inner.command_path, command
+            continue
+        if command.invoke_without_command:
+            yield inner.command_path, command
+        yield from _commands(command, inner)
+
+
+def _section(name: str, command: click.Command) -> str:
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    usage = " ".join([name, *(["[OPTIONS]"] if options else []), *(_argument(one) for one in arguments)])
+    lines = [f"## {name}", "", f"    {usage}", "", _text(command.help or ""), ""]
+    if options:
+        lines += ["| option | what it does |", "| --- | --- |"]
+        lines += [f"| {_option(one, command)} |" for one in options]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _argument(argument: click.Argument) -> str:
+    return argument.make_metavar(click.Context(click.Command("none")))
+
+
+def _option(option: click.Option, command: click.Command) -> str:
+    kind = option.type
+    value = "" if option.is_flag else f" {option.metavar or kind.name.partition(' ')[0].upper()}"
+    notes = []
+    if isinstance(kind, click.Choice):
+        value = f" {max(option.opts, key=len).lstrip('-').upper()}"
+        notes.append("One of " + ", ".join(f"`{one}`" for one in kind.choices) + ".")
+    shown = option.get_help_extra(click.Context(command)).get("default")
+    if shown:
+        notes.append(f"Default: {shown.strip('()')}.")
+    if option.required:
+        notes.append("Required.")
+    return " | ".join([", ".join(f"`{one}{value}`" for one in option.opts), " ".join([_cell(option.help or ""), *notes])])
+
+
+def _first_sentence(command: click.Command) -> str:
+    return _cell(re.split(r"(?<=\.)\s", _text(command.help or "") + " ", maxsplit=1)[0])
+
+
+def _text(text: str) -> str:
+    """Paragraphs, each on one line, as click reads a docstring."""
+    paragraphs = re.split(r"\n\s*\n", text.replace("\b", "").strip())
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

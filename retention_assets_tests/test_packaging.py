@@ -1,0 +1,154 @@
+"""What people install: the wheel alone does its work, the archives hold no tests, and a missing extra is named in one sentence.
+
+Belongs here: building, what is in the archives, the first five minutes of README.md with the wheel and nothing of the checkout, and
+drivers that are not installed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from fsspec.registry import _registry as opened_before  # type: ignore[import-untyped]
+
+from retention_assets.errors import Refused
+from retention_assets.sql.engines import foreign_engine
+from retention_assets.stores.files.file_systems import open_file_system
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+
+
+def pip(*arguments: str) -> None:
+    """One call of pip, within the pins."""
+    pins = str(ROOT / "constraints.txt")
+    environment = {**os.environ, "PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist, built as anybody would build them."""
+    backend, folder = tmp_path_factory.mktemp("backend"), tmp_path_factory.mktemp("dist")
+    pip("install", "--target", str(backend), "hatchling")
+    # Both archives from one backend; `pip wheel` alone makes no sdist.
+    ran = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(backend)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of a shell in which the wheel is installed: what it needs comes from here, the checkout is out of reach."""
+    folder = tmp_path_factory.mktemp("installed")
+    (wheel,) = built.glob("*.whl")
+    pip("install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RETENTION_", "DAGSTER_"))}
+    # Without PYTHONSAFEPATH the folder in which somebody works would be searched first.
+    environment |= {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+    found = shell("python -c 'import retention_assets; print(retention_assets.__file__)'", environment, folder)
+    assert found.startswith(str(folder)), "the tests would be about the checkout"
+    return environment
+
+
+def shell(script: str, environment: Mapping[str, str], folder: Path) -> str:
+    """What a script says; `python` is this one. It has to succeed."""
+    python = f'python() {{ "{sys.executable}" "$@"; }}\n'
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", python + script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+@pytest.mark.long
+def test_the_wheel_holds_the_package_alone(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"retention_assets"}
+    package = {str(file.relative_to(ROOT)) for file in (ROOT / "retention_assets").rglob("*") if file.is_file()}
+    expected = {name for name in package if "__pycache__" not in name}
+    assert {name for name in names if name.startswith("retention_assets/")} == expected
+
+
+@pytest.mark.long
+def test_the_sdist_holds_what_builds_the_wheel_and_what_people_read(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {
+        ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "constraints.txt", "docs", "mkdocs.yml",
+        "policies", "pyproject.toml", "retention.yaml", "retention_assets", "workspace.yaml",
+    }  # fmt: skip
+    assert {"docs/sweep.md", "docs/pictures/asset-graph.png", "policies/schema.json"} <= names
+
+
+@pytest.mark.long
+def test_the_wheel_answers_without_the_checkout(installed: Mapping[str, str], tmp_path: Path) -> None:
+    assert "sweep, report" in shell("retention --help", installed, tmp_path)
+    assert shell("retention schema", installed, tmp_path) == (ROOT / "policies" / "schema.json").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of one language in the first five minutes of README.md."""
+    chapter = README.read_text("utf-8").partition("\n## Five minutes")[2].partition("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", chapter, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_first_five_minutes_are_as_readme_tells_them(installed: Mapping[str, str], tmp_path: Path) -> None:
+    said = shell("".join(blocks("sh")), {**installed, "COLUMNS": "300"}, tmp_path)
+    lines = {line.rstrip() for line in said.splitlines()}
+    promised = [line.rstrip() for block in blocks("text") for line in block.splitlines()]
+    assert len(promised) > 3
+    assert [line for line in promised if line not in lines] == []
+    data = tmp_path / "lake" / "data" / "raw.orders"
+    assert sorted(folder.name for folder in data.iterdir()) == ["T3"]
+    assert (tmp_path / "report.html").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("s3://bucket/log", "s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'."),
+        ("gs://bucket/log", "The driver for this place is not installed: Please install gcsfs to access Google Storage."),
+    ],
+)
+def test_a_file_system_without_its_driver_says_what_to_install(
+    place: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for protocol, module in (("s3", "s3fs"), ("gs", "gcsfs")):
+        monkeypatch.setitem(sys.modules, module, None)
+        # What was opened before in this program is known by its protocol.
+        monkeypatch.delitem(opened_before, protocol, raising=False)
+    with pytest.raises(Refused, match=re.escape(sentence)):
+        open_file_system(place)
+
+
+@pytest.mark.parametrize("backend", ["mysql", "mariadb"])
+def test_a_database_without_its_driver_says_what_to_install(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(Refused) as refused:
+        foreign_engine(f"{backend}://nobody@127.0.0.1:1/without_a_driver")
+    assert (
+        str(refused.value)
+        == "pymysql is not installed, which speaks with MariaDB and MySQL: pip install 'retention-assets[mysql]'."
+    )
