@@ -26,7 +26,7 @@ from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine
-from retention_assets_tests.ledger.acts import LATER, T0, many
+from retention_assets_tests.ledger.states import LATER, T0, many
 
 # The datasets of a ledger. A round takes back the marks of one and sweeps another, so that many rounds find something to do.
 DATASETS = 10

@@ -16,18 +16,31 @@ if TYPE_CHECKING:
 
 __all__ = ["mariadb", "server", "store_url", "url"]
 
-# Whole folders and modules that take their time; single tests of other modules carry the mark themselves.
-_LONG = {
-    "commands", "ledger", "stores", "sweep", "test_acts.py", "test_alerts.py", "test_checks.py", "test_laws.py", "test_sensors.py", "test_swept.py",
-    "test_warehouse.py",
-}  # fmt: skip
+# Folders and modules that take their time; single tests of other modules carry the mark themselves.
+_LONG = (
+    "commands",
+    "dagster/automation",
+    "ledger",
+    "stores",
+    "sweep",
+    "dagster/assets/test_swept_transactions.py",
+    "dagster/test_checks.py",
+    "dagster/test_operation_jobs.py",
+    "dagster/test_run_folders.py",
+    "frames/test_laws.py",
+    "operations/test_both_doors.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is long by where it stands. What needs Spark begins first, for it takes longest where tests run side by side."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    here = Path(__file__).parent
+    long = {here / name for name in _LONG}
+    gone = [str(path) for path in long if not path.exists()]
+    assert not gone, gone
     for item in items:
-        if _LONG & set(item.path.parts):
+        if long & {item.path, *item.path.parents}:
             item.add_marker(pytest.mark.long)
 
 

@@ -1,7 +1,7 @@
 """Histories for tests: drawings read into log rows, log rows drawn, and random histories of every shape.
 
 Belongs here: the notation below, the exchange-format lines of a history, one random construction for bulk and Hypothesis.
-Does not belong here: what a policy says about a history (oracle.py), policies (policies.py), reading a log.
+Does not belong here: what a policy says about a history (oracle/), policies (policies.py), reading a log.
 
 The notation. Parts stand between `|` or line ends; steps of a path between ` - `; ages count back from `as_of`:
 

@@ -16,7 +16,7 @@ from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.report import CLASSES, DayReport, ReportLine, as_json, day_report, days_report, iso_of, sum_lines
 from retention_assets.sweep import report_classes
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, planned
+from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 
 BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
 ENDED = datetime(2023, 5, 17, 0, 32, 3, 180_000, UTC)

@@ -1,16 +1,24 @@
-"""A folder to run commands in, with the ledger that its settings name."""
+"""A folder to run commands in, in this Python or as a program of its own, with the ledger that its settings name."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+import retention_assets
 from retention_assets.cli import main
 from retention_assets.ledger import Ledger, open_ledger
 
 LEDGER = Path(".retention/ledger.db")
+ROOT = Path(retention_assets.__file__).parents[1]
+ENTRY = "from retention_assets.cli import main; main()"
+# As installed, and without the settings of whoever runs the tests.
+ENVIRONMENT = {**{key: value for key, value in os.environ.items() if key != "RETENTION_CONFIG"}, "PYTHONPATH": str(ROOT)}
 
 
 class Run(Protocol):
@@ -58,3 +66,11 @@ def ledger(run: Run) -> Iterator[Ledger]:
     """The ledger that the settings name where commands run."""
     with open_ledger(f"sqlite:///{LEDGER.absolute()}") as opened:
         yield opened
+
+
+def script(folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, code: str = ENTRY) -> subprocess.CompletedProcess[str]:
+    """The console script as a program of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False,
+        env=ENVIRONMENT,
+    )  # fmt: skip

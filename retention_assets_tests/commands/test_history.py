@@ -14,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, swept
 
 LOG = ("--log", "log.jsonl")
 BEFORE, ON, AFTER = ("--as-of", "2026-01-07"), ("--as-of", "2026-01-08"), ("--as-of", "2026-01-09")

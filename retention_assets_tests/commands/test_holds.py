@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.acts import LATER, T0
+from retention_assets_tests.ledger.states import LATER, T0
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
 FILES = "policies: []\nholds: [{name: kept, datasets: lake/legal, reason: law}, {name: over, datasets: lake/x, until: 2020-01-01}]\n"

@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
-from retention_assets_tests.stores.records.worlds import Units
+from retention_assets_tests.stores.records.environments import Units
 
 AS_OF = ("--as-of", "2023-05-17T10:00:00Z")
 
@@ -16,14 +16,14 @@ AS_OF = ("--as-of", "2023-05-17T10:00:00Z")
 def units(run: Run, tmp_path: Path) -> Units:
     """One that would expire and must not, one that may; and a store beside it that expires nothing."""
     (tmp_path / "ods.db").touch()
-    world = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"})
-    world.has("open", closed=None, kind="RECALL", expires="2023-05-18 00:00:00").has("done", expires="2023-05-18 09:00:00")
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"})
+    units.has("open", closed=None, kind="RECALL", expires="2023-05-18 00:00:00").has("done", expires="2023-05-18 09:00:00")
     lake = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
-    (tmp_path / "retention.yaml").write_text(json.dumps({"stores": [world.settings, lake]}))
+    (tmp_path / "retention.yaml").write_text(json.dumps({"stores": [units.settings, lake]}))
     (tmp_path / "policies").mkdir()
     policy = {"name": "old", "datasets": {"include": ["ods/*"]}, "select": {"older_than": "P2Y"}, "sweep": {"mode": "ttl"}}
     (tmp_path / "policies" / "p.yaml").write_text(json.dumps({"policies": [policy]}))
-    return world
+    return units
 
 
 def test_what_must_not_go_is_put_off_and_what_goes_tomorrow_is_told(units: Units, found: Json) -> None:

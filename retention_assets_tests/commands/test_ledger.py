@@ -9,7 +9,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates
+from retention_assets_tests.ledger.states import LATER, T0, candidates, write_past_ledger
 
 FAR = "2027-01-01T00:00:00Z"
 
@@ -31,8 +31,8 @@ def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, 
 
 
 def test_a_tampered_record_is_named_row_by_row_and_fails(written: Ledger, run: Run) -> None:
-    by_hand(written, "UPDATE audit SET actor = 'bob' WHERE position = 2")
-    by_hand(written, "UPDATE marks SET policy = 'x' WHERE id = 2")
+    write_past_ledger(written, "UPDATE audit SET actor = 'bob' WHERE position = 2")
+    write_past_ledger(written, "UPDATE marks SET policy = 'x' WHERE id = 2")
     code, out, err = run("audit", "verify")
     assert code == 1
     assert "Row 2 of the audit (UNMARK) was changed: it has not the hash of what it says." in out.splitlines()

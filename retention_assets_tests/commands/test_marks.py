@@ -12,7 +12,7 @@ from retention_assets.ledger.schema import MARKS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, many, planned, statuses, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
 
 BEFORE, DUE = "2026-01-07T23:59:59Z", "2026-01-08T00:00:00Z"
 

@@ -6,7 +6,7 @@ import pytest
 
 from retention_assets.ledger import Ledger
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.acts import T0, candidates
+from retention_assets_tests.ledger.states import T0, candidates
 
 WHY = ("--reason", "agreed on Monday")
 

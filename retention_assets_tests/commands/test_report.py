@@ -11,7 +11,7 @@ from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, planned
+from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 
 DAY = timedelta(days=1)
 FIRST, SECOND, BETWEEN = "2026-01-08", "2026-01-10", "2026-01-09"

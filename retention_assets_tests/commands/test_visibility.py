@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import AS_OF, history, to_lines
-from retention_assets_tests.ledger.acts import T0, candidates, planned, swept
+from retention_assets_tests.ledger.states import T0, candidates, planned, swept
 
 LOG = ("--log", "log.jsonl")
 FAR = parse_instant("9000-01-01")

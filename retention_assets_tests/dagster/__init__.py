@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/dagster`."""
+"""Tests of what Dagster sees and runs: definitions, checks, jobs, runs and what they show."""

@@ -23,7 +23,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.pipeline.stage import run_stage
 from retention_assets.policy.durations import text_of
-from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -129,10 +129,10 @@ def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_la
     lake.has("main: X1:SNAPSHOT@1d", "lake/new")
     break_warehouse(lake)
     with lake.opened() as ledger:
-        by_hand(ledger, "UPDATE plans SET as_of = as_of - 1 WHERE dataset = 'lake/d'")
-        by_hand(ledger, "UPDATE steps SET status = 'MARKED' WHERE status = 'SWEEPING'")
-        by_hand(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/e'")
-        by_hand(ledger, "UPDATE clock SET newest_mark_at = newest_mark_at + 1")
+        write_past_ledger(ledger, "UPDATE plans SET as_of = as_of - 1 WHERE dataset = 'lake/d'")
+        write_past_ledger(ledger, "UPDATE steps SET status = 'MARKED' WHERE status = 'SWEEPING'")
+        write_past_ledger(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/e'")
+        write_past_ledger(ledger, "UPDATE clock SET newest_mark_at = newest_mark_at + 1")
     broken = checks_alone(lake, instance)
     assert failed(broken) == {
         "verdicts_sum_to_the_log",
@@ -243,7 +243,7 @@ def test_a_sweep_alone_of_marks_that_were_tampered_with_deletes_nothing(lake: La
     lake.marks()
     before = lake.left()
     with lake.opened() as ledger:
-        assert by_hand(ledger, "UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'") == 2
+        assert write_past_ledger(ledger, "UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'") == 2
     ran = run_job(lake.settings, "sweep", MARKED)
     assert len(ran.troubles) == 1
     assert "Nothing is swept: mark_times_are_monotonic failed. 2 violations in 1 datasets. lake/d: S1 is due" in ran.troubles[0]
@@ -265,7 +265,7 @@ def test_each_invariant_of_the_marks_stands_before_a_sweep(
     lake.marks()
     before = lake.left()
     with lake.opened() as ledger:
-        assert by_hand(ledger, sql)
+        assert write_past_ledger(ledger, sql)
     swept = run(lake, "sweep", instance, DUE)
     assert f"Nothing is swept: {name} failed." in reason(swept, "sweep_swept_transactions")
     assert lake.left() == before

@@ -35,7 +35,7 @@ from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.stage import Source, write_log
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -204,9 +204,9 @@ def test_limits_are_told_what_was_marked_of_the_datasets_that_they_are_about(
     lake._log("lake/c", ['{"dataset": "lake/c", "attributes": {"team": "x"}}'])
     lake.marks()
     statuses = ("MARKED", "SWEEPING", "SWEPT")
-    by_hand(ledger, "UPDATE marks SET status = 'SWEEPING' WHERE dataset = 'lake/a' AND \"transaction\" = 'S2'")
-    by_hand(ledger, "UPDATE marks SET status = 'SWEPT' WHERE dataset = 'lake/b' AND \"transaction\" = 'S1'")
-    by_hand(ledger, "UPDATE marks SET status = 'UNMARKED' WHERE dataset = 'lake/b' AND \"transaction\" = 'S2'")
+    write_past_ledger(ledger, "UPDATE marks SET status = 'SWEEPING' WHERE dataset = 'lake/a' AND \"transaction\" = 'S2'")
+    write_past_ledger(ledger, "UPDATE marks SET status = 'SWEPT' WHERE dataset = 'lake/b' AND \"transaction\" = 'S1'")
+    write_past_ledger(ledger, "UPDATE marks SET status = 'UNMARKED' WHERE dataset = 'lake/b' AND \"transaction\" = 'S2'")
     counted = {(row["dataset"], row["transaction"]) for row in ledger.marks.table(statuses=statuses).to_pylist()}
     assert len(counted) == 5
     lake.says(
@@ -296,7 +296,7 @@ def test_checks_of_a_run_of_partitions_look_at_those_alone(
     judges(lake, ledger, warehouse, "one", "abc", without=[("lake/b", "S1")])
     lake.marks()
     lake.sweeps()
-    by_hand(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/b'")
+    write_past_ledger(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/b'")
     for letters, off in (("ac", set()), ("ab", {"lake/b"})):
         check = step(lake, warehouse, instance, DatasetFilter(("*",), frozenset(names(letters))))
         assert set(said(verdicts_sum_to_the_log(check))) == off

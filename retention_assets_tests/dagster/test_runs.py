@@ -22,7 +22,7 @@ from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
-from retention_assets_tests.here import Here
+from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stor
 
 def cycle() -> dg.JobDefinition:
     """The job as a program finds it that executes a run anew."""
-    return build_defs(pyspark=Here()).resolve_job_def("cycle")
+    return build_defs(pyspark=LocalSpark()).resolve_job_def("cycle")
 
 
 def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:

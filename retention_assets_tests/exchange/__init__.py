@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/exchange`."""
+"""Tests of the exchange format: JSON lines and Parquet, in files and folders."""

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/frames`."""
+"""Tests of the kernel over whole logs: against the oracle, by laws, which logs are trusted, and sums."""

@@ -21,8 +21,9 @@ from retention_assets.frames.verdicts.reasons import SPARING
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests import oracle
 from retention_assets_tests.histories import AS_OF, History, histories, history, random_histories, to_lines
+from retention_assets_tests.oracle.verdicts import verdicts as oracle_verdicts
+from retention_assets_tests.oracle.views import branch_views as oracle_views
 from retention_assets_tests.policies import (
     Known,
     holds,
@@ -83,7 +84,7 @@ def disagreement(
 ) -> str | None:
     """The first transaction of a history about which kernel and oracle differ, with all that is needed to see why."""
     before = (known or {}).get(drawn.dataset, frozenset())
-    for transaction, want in oracle.verdicts(drawn, rules, held, drawn.as_of, before).items():
+    for transaction, want in oracle_verdicts(drawn, rules, held, drawn.as_of, before).items():
         got = rows[drawn.dataset, transaction]
         reasons = {(reason["code"], reason["witness"]) for reason in got["reasons"]}  # type: ignore[attr-defined]
         spared = reasons if got["verdict"] == "spare" else set()
@@ -157,7 +158,7 @@ def test_branch_views_agree_with_the_oracle_in_every_scope(seed: int, log_of) ->
         views = {(row["dataset"], row["transaction"]): row for row in branch_views(log.transactions, AS_OF, scope).to_pylist()}
         for one in drawn:
             chosen = [name for name in one.branches if matches(name, scope)]
-            for transaction, want in oracle.branch_views(one, chosen, AS_OF).items():
+            for transaction, want in oracle_views(one, chosen, AS_OF).items():
                 got = views[one.dataset, transaction]
                 columns = ("branches", "view", "newer", "superseded_at", "view_closed_at", "open_after")
                 assert {name: got[name] for name in columns} == {name: getattr(want, name) for name in columns}, (

@@ -14,7 +14,7 @@ from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests.ledger.acts import LATER, T0, candidates
+from retention_assets_tests.ledger.states import LATER, T0, candidates
 
 DAY = timedelta(days=1)
 WEEKS = Duration(days=14)

@@ -13,7 +13,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned
 
 NOW = T0 + timedelta(microseconds=1)
 

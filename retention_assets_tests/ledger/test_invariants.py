@@ -15,7 +15,7 @@ from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
-from retention_assets_tests.ledger.acts import LATER, T0, WEEK, by_hand, candidates, planned
+from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, planned, write_past_ledger
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all", "limits": {"transactions": 4, "bytes": 40}}
@@ -96,7 +96,7 @@ def test_a_life_in_order_violates_nothing(lived: Ledger) -> None:
     ],
 )  # fmt: skip
 def test_what_is_done_past_the_ledger_is_found(lived: Ledger, sql: str, expected: dict[str, list[tuple[str, int]]]) -> None:
-    assert by_hand(lived, sql)
+    assert write_past_ledger(lived, sql)
     assert broken(lived) == expected
     others = {name: found for name, found in expected.items() if found != [("", 1)]}
     assert broken(lived, ["lake/none"]) == {}
@@ -107,14 +107,17 @@ def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
     """A later act with an earlier time, though each of its marks is in itself in order."""
     week = "604800000000" if lived.database.engine.dialect.name == "sqlite" else "INTERVAL '8 days'"
     later = "WHERE \"transaction\" = 'T5'"
-    assert by_hand(lived, f"UPDATE marks SET marked_at = marked_at - 2 * {week}, due_at = due_at - 2 * {week} {later}") == 1
+    assert (
+        write_past_ledger(lived, f"UPDATE marks SET marked_at = marked_at - 2 * {week}, due_at = due_at - 2 * {week} {later}")
+        == 1
+    )
     violations = [one.what for one in ask(lived, hold.mark_times)]
     assert any("T5 was marked as of 2025-12-2" in what and "when there was a mark of 2026-01-01" in what for what in violations)
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
     """The audit's own order counts, not that of the instants."""
-    assert by_hand(
+    assert write_past_ledger(
         lived,
         "UPDATE audit SET detail = '{\"to\": \"2027-01-01T00:00:00Z\"}' WHERE deed = 'ADVANCE' AND position = (SELECT min(position) FROM audit WHERE deed = 'ADVANCE')",
     )
@@ -127,13 +130,15 @@ def test_marks_of_two_who_marked_at_once_may_lie_crosswise(ledger: Ledger) -> No
     reserved = ledger.marks._reserve(1)
     ledger.marks.mark(candidates(["T1"]), T0, "the quick one")
     ledger.marks.mark(candidates(["T2"]), T0 + WEEK, "the slow one")
-    assert by_hand(ledger, f"UPDATE marks SET id = {reserved} WHERE \"transaction\" = 'T2'")
+    assert write_past_ledger(ledger, f"UPDATE marks SET id = {reserved} WHERE \"transaction\" = 'T2'")
     assert ask(ledger, hold.mark_times) == []
 
 
 def test_the_purge_of_a_realm_is_nobodys_policy(lived: Ledger) -> None:
     lived.realms.change("acme", "PURGING", "ann", "gone")
-    assert by_hand(lived, "UPDATE marks SET policy = '::realm/acme', reason = 'LATEST_VIEW_ALLOWED' WHERE dataset = 'lake/e'")
+    assert write_past_ledger(
+        lived, "UPDATE marks SET policy = '::realm/acme', reason = 'LATEST_VIEW_ALLOWED' WHERE dataset = 'lake/e'"
+    )
     assert broken(lived) == {}
 
 

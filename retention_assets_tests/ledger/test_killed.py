@@ -16,7 +16,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, statuses
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, statuses, write_past_ledger
 
 NAMES = [f"T{number}" for number in range(12)]
 TODAY = date(2026, 1, 8)
@@ -88,7 +88,7 @@ def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, 
         assert ledger.verify().faults == ()
         began = ledger.marks.table(statuses=["SWEEPING", "SWEPT"])["id"].to_pylist()
         assert {int(file.name) for file in store.iterdir()} <= set(began)
-        by_hand(ledger, "UPDATE leases SET expires_at = taken_at")
+        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
         works(ledger, store)
         assert statuses(ledger) == {name: "UNMARKED" if name in NAMES[:2] else "SWEPT" for name in NAMES}
         (report,) = ledger.reports.of(TODAY)

@@ -17,7 +17,7 @@ from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.schema import METADATA, REVISION
 from retention_assets.settings.urls import Url
-from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates
+from retention_assets_tests.ledger.states import LATER, T0, candidates, write_past_ledger
 
 LATER_RELEASE = """
 import sqlalchemy as sa
@@ -75,7 +75,7 @@ def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path
             script.unlink()
     with open_ledger(url, tmp_path / "first") as first:
         first.marks.mark(candidates(["T1"]), T0, "evaluation")
-        by_hand(first, FIRST_REPORT)
+        write_past_ledger(first, FIRST_REPORT)
     with open_ledger(url) as ledger:
         (report,) = ledger.reports.of(date(2026, 1, 8))
         assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
@@ -126,7 +126,7 @@ def test_who_reads_the_ledger_cannot_write(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
     with pytest.raises(DBAPIError, match=r"read-?only"), ledger.database.reading() as connection:
         connection.exec_driver_sql("UPDATE marks SET status = 'SWEPT'")
-    assert by_hand(ledger, "UPDATE marks SET status = status") == 1
+    assert write_past_ledger(ledger, "UPDATE marks SET status = status") == 1
 
 
 def test_a_ledger_that_cannot_be_reached_is_refused_without_its_password() -> None:

@@ -9,7 +9,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import T0, many, planned
+from retention_assets_tests.ledger.states import T0, many, planned
 
 SIDE = 20
 PER_DATASET = 500

@@ -16,7 +16,7 @@ from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.schema import PLANS
 from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import LATER, T0, by_hand, candidates, ids, planned, statuses
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, statuses, write_past_ledger
 
 TODAY = date(2026, 1, 8)
 TOMORROW = date(2026, 1, 9)
@@ -174,7 +174,7 @@ def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None
 def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
     lease, plan, batch = planned(marked, holder="first")
     marked.sweeps.begin(lease, plan, batch[:2])
-    by_hand(marked, EXPIRED)
+    write_past_ledger(marked, EXPIRED)
     assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
     second = marked.leases.take("lake/d", "second")
     left = marked.sweeps.left("lake/d")["id"].to_pylist()
@@ -217,7 +217,7 @@ def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
     assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, None)
     assert marked.leases.take("lake/e", "another", 3600).token == other.token + 1
     assert marked.leases.holder_of("lake/d") == lease
-    by_hand(marked, EXPIRED + " WHERE dataset = 'lake/e'")
+    write_past_ledger(marked, EXPIRED + " WHERE dataset = 'lake/e'")
     assert marked.leases.holder_of("lake/e") is None
     # Who has a lease has it for its own dataset.
     with pytest.raises(LeaseLost):
@@ -259,7 +259,7 @@ def test_who_lost_the_lease_writes_nothing(
     if loss == "given up":
         marked.leases.give_up(lease)
     else:
-        by_hand(marked, EXPIRED)
+        write_past_ledger(marked, EXPIRED)
     if loss == "taken":
         marked.leases.take("lake/d", "second")
     before = (marked.marks.table(), marked.verify().head)
@@ -394,7 +394,7 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
         (0, {one: Planned(note="z first"), two: Planned(note="z first"), three: Planned(note="z first")}),
     ):
         plan = marked.sweeps.plan(lease, notes, LATER)
-        by_hand(marked, update(PLANS).where(PLANS.c.id == plan.id).values(planned_at=LATER + day * DAY))
+        write_past_ledger(marked, update(PLANS).where(PLANS.c.id == plan.id).values(planned_at=LATER + day * DAY))
         assert [row["note"] for row in marked.sweeps.planned(plan).to_pylist()] == [notes[mark].note for mark in notes]
         begun = marked.sweeps.begin(lease, plan, notes)
         marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="no") for mark in begun])

@@ -1,1 +1,1 @@
-"""What people do, through each of the doors that lead to it."""
+"""Tests of operations, each through both of its entries: the command and the Dagster job."""

@@ -22,7 +22,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.records.worlds import Units
+from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"

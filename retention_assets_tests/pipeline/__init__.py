@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/pipeline`."""
+"""Tests of stages: reading logs in shares, and the same verdicts whatever the parts."""

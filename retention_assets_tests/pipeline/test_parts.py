@@ -12,8 +12,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import choose_datasets, read_stores
 from retention_assets.pipeline.stage import Source, read_datasets, run_stage, write_log
 from retention_assets.stores.protocol import Store
-from retention_assets_tests.here import Session
 from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.local_spark import Session
 
 NAMES = ("lake/a", "lake/b", "lake/c")
 

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/render`."""
+"""Tests of what people are shown, per medium: terminal, page, plots and Dagster."""

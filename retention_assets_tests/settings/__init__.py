@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/settings`."""
+"""Tests of settings: what `retention.yaml` means, its environment variables and URLs, and its mistakes."""

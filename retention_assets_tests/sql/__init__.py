@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/sql`."""
+"""Tests of the layer over every database: what is tried again, what is reflected, and how rows are streamed."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from retention_assets.stores.files import delete_remote
-from retention_assets_tests.stores.files.worlds import S3
-from retention_assets_tests.stores.records.worlds import Units
+from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.records.environments import Units
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +32,6 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 @pytest.fixture
 def units(store_url: str) -> Iterator[Units]:
     """Units of work that nobody expires, in a database of each kind."""
-    world = Units(store_url)
-    yield world
-    world.store().close()
+    units = Units(store_url)
+    yield units
+    units.store().close()

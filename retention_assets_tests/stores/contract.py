@@ -26,7 +26,7 @@ CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
 
 class Environment(ABC):
-    """A world of its own for one store: histories with real bytes, and eyes that do not look through the store."""
+    """What one store keeps its data in: histories with real bytes, and eyes that do not look through the store."""
 
     # The names of datasets as the store gives them, sorted: three, or as many as one such store can have.
     datasets: tuple[str, ...]

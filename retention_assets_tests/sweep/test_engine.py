@@ -19,7 +19,7 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 # Five old views; S6 is the latest one.
@@ -607,7 +607,7 @@ def test_a_few_words_of_a_store_on_what_it_deleted_are_remarks_and_no_errors(lak
 def test_a_mark_of_a_policy_version_that_is_not_in_the_book_is_spared(lake: Lake) -> None:
     lake.has(FIVE).marks()
     with lake.opened() as ledger:
-        assert by_hand(ledger, "UPDATE marks SET policy_version = 9 WHERE \"transaction\" = 'S2'") == 1
+        assert write_past_ledger(ledger, "UPDATE marks SET policy_version = 9 WHERE \"transaction\" = 'S2'") == 1
     lake.sweeps()
     assert lake.there() == {"S2", "S6"}
     assert lake.why("S2") == "The policy version that marked it is not in the policy book, so nobody can say why it should go."

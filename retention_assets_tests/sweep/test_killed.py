@@ -17,11 +17,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import event
 
 from retention_assets.ledger import open_ledger
-from retention_assets_tests.ledger.acts import by_hand
-from retention_assets_tests.sweep.worlds import DUE, Files, Iceberg, World
+from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptDataset
 
-WORLDS = {"files": Files, "iceberg": Iceberg}
-# There are about 200 writes and deletions in either world, some fewer on PostgreSQL. The last sweeper comes to its end.
+DATASETS = {"files": Files, "iceberg": Iceberg}
+# There are about 200 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
 SURELY_KILLED, LAST, FARTHER = 104, 10_000, 12
 POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, 216, FARTHER), LAST]
 # Each store and each ledger is once in what is killed at every second point; the other pairs are at points in between.
@@ -34,7 +34,7 @@ PAIRS = {
 }
 
 
-def sweeps_until(world: World, url: str, last: int, acts: Any = None) -> None:
+def sweeps_until(dataset: SweptDataset, url: str, last: int, acts: Any = None) -> None:
     """The sweep, in a program that kills itself before its so-manyth write or deletion. `acts`: where it says how many it did."""
     counted = itertools.count()
 
@@ -57,7 +57,7 @@ def sweeps_until(world: World, url: str, last: int, acts: Any = None) -> None:
     os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
     PyArrowFileIO.delete = counting(PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting(SqlCatalog.commit_table)  # type: ignore[method-assign]
-    world.sweeps(ledger)
+    dataset.sweeps(ledger)
 
 
 @pytest.fixture(scope="module")
@@ -69,63 +69,67 @@ def sweepers() -> Any:
 
 
 @pytest.fixture(scope="module")
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A world that is built once, and restored for each sweep."""
-    return WORLDS[request.param](tmp_path_factory.mktemp("world") / "w")
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SweptDataset:
+    """A dataset that is built once, and restored for each sweep."""
+    return DATASETS[request.param](tmp_path_factory.mktemp("dataset") / "w")
 
 
 @pytest.mark.parametrize(
-    ("world", "url", "last"), [(*pair, last) for pair, points in PAIRS.items() for last in points], indirect=["world", "url"]
+    ("dataset", "url", "last"),
+    [(*pair, last) for pair, points in PAIRS.items() for last in points],
+    indirect=["dataset", "url"],
 )
-def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(world: World, url: str, sweepers: Any, last: int) -> None:
-    world.restore()
-    before = world.files()
+def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(
+    dataset: SweptDataset, url: str, sweepers: Any, last: int
+) -> None:
+    dataset.restore()
+    before = dataset.files()
     with open_ledger(url) as ledger:
-        world.marks(ledger)
-    sweeper = sweepers.Process(target=sweeps_until, args=(world, url, last))
+        dataset.marks(ledger)
+    sweeper = sweepers.Process(target=sweeps_until, args=(dataset, url, last))
     sweeper.start()
     sweeper.join()
     ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}
     assert sweeper.exitcode in ends
     with open_ledger(url) as ledger:
         assert ledger.verify().faults == ()
-        world.is_whole()
-        begun = ledger.marks.table([world.dataset], ["SWEEPING", "SWEPT"])
+        dataset.is_whole()
+        begun = ledger.marks.table([dataset.name], ["SWEEPING", "SWEPT"])
         swept = begun.filter(pa.compute.equal(begun["status"], "SWEPT"))["transaction"].to_pylist()
-        left = world.files()
+        left = dataset.files()
         assert all(left[name] == text for name, text in before.items() if name in left)
-        assert before.keys() - left.keys() <= set().union(*(world.going[one] for one in begun["transaction"].to_pylist()))
-        assert not left.keys() & files_of_all(world, swept)
-        by_hand(ledger, "UPDATE leases SET expires_at = taken_at")
-        world.sweeps(ledger)
-        world.is_whole()
-        world.is_clean()
-        statuses = ledger.marks.table([world.dataset]).select(["transaction", "status"]).to_pylist()
-        assert {row["transaction"]: row["status"] for row in statuses} == dict.fromkeys(world.going, "SWEPT")
+        assert before.keys() - left.keys() <= set().union(*(dataset.going[one] for one in begun["transaction"].to_pylist()))
+        assert not left.keys() & files_of_all(dataset, swept)
+        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        dataset.sweeps(ledger)
+        dataset.is_whole()
+        dataset.is_clean()
+        statuses = ledger.marks.table([dataset.name]).select(["transaction", "status"]).to_pylist()
+        assert {row["transaction"]: row["status"] for row in statuses} == dict.fromkeys(dataset.going, "SWEPT")
         (report,) = ledger.reports.of(DUE.date())
-        assert report["to_delete"] == len(world.going) == report["deleted"] + report["already_gone"]
+        assert report["to_delete"] == len(dataset.going) == report["deleted"] + report["already_gone"]
         assert (report["failed"], report["spared"]) == (0, 0)
         assert report["finished_at"] is not None
-        freed = sum(len(text) for name, text in before.items() if name not in world.files())
+        freed = sum(len(text) for name, text in before.items() if name not in dataset.files())
         assert report["bytes_freed"] <= freed
         assert last != LAST or report["bytes_freed"] == freed
         assert ledger.verify().faults == ()
 
 
-def files_of_all(world: World, swept: list[str]) -> set[str]:
+def files_of_all(dataset: SweptDataset, swept: list[str]) -> set[str]:
     """The files that only these transactions, all of them together or some, had need of."""
-    others = set().union(*(files for name, files in world.going.items() if name not in swept))
-    return set().union(*(world.going[name] for name in swept)) - others
+    others = set().union(*(files for name, files in dataset.going.items() if name not in swept))
+    return set().union(*(dataset.going[name] for name in swept)) - others
 
 
-@pytest.mark.parametrize(("world", "url"), PAIRS, indirect=True)
-def test_the_points_reach_from_the_first_write_to_the_last(world: World, url: str, sweepers: Any) -> None:
+@pytest.mark.parametrize(("dataset", "url"), PAIRS, indirect=True)
+def test_the_points_reach_from_the_first_write_to_the_last(dataset: SweptDataset, url: str, sweepers: Any) -> None:
     """A sweep that writes more, or is not counted any more, would be killed in part of its work only, or never."""
-    world.restore()
+    dataset.restore()
     with open_ledger(url) as ledger:
-        world.marks(ledger)
+        dataset.marks(ledger)
     acts = sweepers.Value("i", 0)
-    sweeper = sweepers.Process(target=sweeps_until, args=(world, url, LAST, acts))
+    sweeper = sweepers.Process(target=sweeps_until, args=(dataset, url, LAST, acts))
     sweeper.start()
     sweeper.join()
     before_the_end = [point for point in POINTS if point < acts.value]

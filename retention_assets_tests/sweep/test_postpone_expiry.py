@@ -16,9 +16,9 @@ from retention_assets.stores.protocol import ExpiryCount, Target
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
-from retention_assets_tests.dagster.automation.ticks import run
+from retention_assets_tests.dagster.in_process import run
 from retention_assets_tests.stores.records.cycle import Cycle
-from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
+from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
 AS_OF = datetime(2023, 5, 17, 10, 0, 0, 500_000, UTC)
 DAY = timedelta(days=1)
@@ -33,9 +33,9 @@ POLICY = {
 
 @pytest.fixture
 def units(store_url: str) -> Iterator[Units]:
-    world = Units(store_url, ttl={"document_ttl": "180d", "expires_in_max_days": 1})
-    yield world
-    world.store().close()
+    units = Units(store_url, ttl={"document_ttl": "180d", "expires_in_max_days": 1})
+    yield units
+    units.store().close()
 
 
 @pytest.fixture
@@ -286,13 +286,13 @@ def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cy
 @pytest.fixture
 def beside(tmp_path: Path) -> tuple[Cycle, Units]:
     """A store that is away, and one after it in which something would expire today."""
-    worlds = []
+    databases = []
     for name in ("aaa", "ods"):
         (tmp_path / f"{name}.db").touch()
-        worlds.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
-    worlds[1].has("a", closed=None, expires="2023-05-17 23:00:00")
+        databases.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
+    databases[1].has("a", closed=None, expires="2023-05-17 23:00:00")
     (tmp_path / "aaa.db").rename(tmp_path / "away.db")
-    return Cycle(tmp_path / "cycle", worlds).says(POLICY), worlds[1]
+    return Cycle(tmp_path / "cycle", databases).says(POLICY), databases[1]
 
 
 def test_a_store_that_is_away_keeps_no_other_from_being_looked_at(beside: tuple[Cycle, Units]) -> None:

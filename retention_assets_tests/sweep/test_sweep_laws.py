@@ -1,6 +1,6 @@
 """Laws of the sweep on random lakes: between mark and sweep anything may happen, and only what is still justified goes.
 
-The oracle (oracle.py) judges the histories as they are at the sweep, each mark by its own policy and in plain loops; the file system
+The oracle (oracle/) judges the histories as they are at the sweep, each mark by its own policy and in plain loops; the file system
 says what is really gone. Law 7: sweeping twice frees nothing twice.
 """
 
@@ -16,8 +16,8 @@ import pytest
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests import oracle
 from retention_assets_tests.histories import SIZES, History, random_history, to_lines
+from retention_assets_tests.oracle import verdicts as oracle
 from retention_assets_tests.policies import random_policies
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/dagster/assets`."""
+"""Tests of single assets without the runs around them."""

@@ -30,7 +30,7 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets_tests.ledger.acts import by_hand
+from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -207,7 +207,7 @@ def test_a_check_that_failed_in_the_same_environment_stops_it_whatever_its_prefi
 
 def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(lake: Lake, kept: dg.DagsterInstance) -> None:
     with lake.opened() as ledger:
-        assert by_hand(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
+        assert write_past_ledger(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
     with pytest.raises(dg.Failure, match="Nothing is swept: marks_have_a_policy_and_a_reason failed") as failure:
         swept_transactions.work(running(lake, kept)[0])
     assert failure.value.allow_retries is False

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/dagster/automation`."""
+"""Tests of sensors and schedules: what a tick finds, launches and says. Not what their runs do."""

@@ -10,10 +10,10 @@ import pytest
 
 from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.definitions import build_defs
-from retention_assets_tests.dagster.automation.ticks import run, tick
+from retention_assets_tests.dagster.automation.conftest import SOME
+from retention_assets_tests.dagster.in_process import run, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
-SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 RELEASE = {"name": "nowhere", "reason": "it is over", "actor": "ann"}
 SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
 
@@ -21,13 +21,6 @@ SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake").has(SOME, "lake/a")
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """In memory: one on disk takes longer to make than a tick."""
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 class Watch:

@@ -1,12 +1,11 @@
 """The evaluation loop: what a tick looks at again, what it leaves alone, and that its runs leave it nothing to do.
 
 Belongs here: ticks over a lake, without Spark where a look can be taken in one piece; and the loop as the daemon turns it, with
-its own requests run by the real job. When time changes a verdict is test_reevaluate_at.py's.
+its own requests run by the real job. When time changes a verdict is frames/verdicts/test_reevaluate_at.py's.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +24,16 @@ from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets_tests.dagster.automation.ticks import run, stands, tick
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
+from retention_assets_tests.dagster.in_process import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# S2 leaves the latest view with S3; at 30 days and a microsecond T is old enough.
-SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+# At 30 days and a microsecond S1 is old enough.
 YOUNG = "main: S1:SNAPSHOT@20d=10 - S2:SNAPSHOT@1d=10"
-AWAY = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
 HOUR = timedelta(hours=1)
 
 
@@ -57,13 +55,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(evaluation_sensor, "now", made)
     return made
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """In memory: one on disk takes longer to make than a tick."""
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 class Looped(Lake):
@@ -363,7 +354,7 @@ def test_while_a_run_judges_no_other_is_launched_by_either_sensor(
     lake: Looped, instance: dg.DagsterInstance, job: str, status: dg.DagsterRunStatus, launches: bool
 ) -> None:
     """Two ticks in a row ask for one run; a changed policy file is asked about once, by whoever comes first."""
-    made = stands(instance, build_defs(lake.settings).resolve_job_def(job), status)
+    made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = [tick(lake.settings, instance, name) for name in ("evaluation_loop", "policy_files", "evaluation_loop")]
     assert [bool(one.run_requests) for one in found] == [launches] * 3
     assert launches or found[0].skip_message == f"{job} {made.run_id} is at work."
@@ -383,7 +374,7 @@ def test_a_partition_that_somebody_judges_by_hand_is_waited_for(
     lake: Looped, instance: dg.DagsterInstance, assets: list[str], status: dg.DagsterRunStatus, waits: bool
 ) -> None:
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    made = stands(instance, job, status, assets)
+    made = create_run(instance, job, status, assets)
     found = lake.tick(instance)
     assert bool(found.run_requests) != waits
     assert not waits or found.skip_message == f"__ASSET_JOB {made.run_id} is at work."

@@ -8,10 +8,10 @@ import pytest
 
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import AutomationSettings, Settings
-from retention_assets_tests.dagster.automation.ticks import run
+from retention_assets_tests.dagster.automation.conftest import SOME
+from retention_assets_tests.dagster.in_process import run
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
-SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()
 SCHEDULE = DEFINED.get_schedule_def("daily_report")
 KEEPING = DEFINED.get_schedule_def("daily_housekeeping")

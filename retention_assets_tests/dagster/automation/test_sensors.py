@@ -1,57 +1,26 @@
-"""What the daemon's ticks find, launch and say: something to do, nothing to do, broken input, a store or the ledger away."""
+"""Which sensors and jobs there are, which run from the start, what discovery finds, and what every tick keeps to."""
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 
 from retention_assets.clock import now
 from retention_assets.dagster.automation import evaluation_sensor, sensors
 from retention_assets.definitions import build_defs
-from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.sweeps import Settlement
-from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.model import AutomationSettings, Settings
-from retention_assets_tests.dagster.automation.ticks import run, stands, tick
-from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
-
-SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
-SWEPT = dg.AssetKey("swept_transactions")
-AWAY = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """In memory: one on disk takes longer to make than a tick."""
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-def changed(lake: Lake, **settings: Any) -> Settings:
-    """The settings of a lake with other values."""
-    file = lake.folder / "retention.yaml"
-    data = json.loads(file.read_text())
-    extra = settings.pop("store", None)
-    file.write_text(json.dumps({**data, **settings, "stores": [*data["stores"], *([extra] if extra else [])]}))
-    return lake.settings
-
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
+from retention_assets_tests.dagster.automation.test_policy_files import AB
+from retention_assets_tests.dagster.in_process import create_run, tick
+from retention_assets_tests.sweep.lakes import Lake
 
 # --- which there are, and which run from the start ---
+
 
 OFF = {
     "dataset_discovery",
@@ -170,278 +139,7 @@ def test_by_store_the_keys_are_the_stores_also_one_that_is_away(lake: Lake, inst
     assert keys(instance) == ["gone", "lake"]
 
 
-# --- policy files ---
-
-AB = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: %s}}"
-
-
-def policy_tick(lake: Lake, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
-    return tick(lake.settings, instance, "policy_files", cursor)
-
-
-def loaded(lake: Lake) -> None:
-    """The files, taken into the book as a run does."""
-    lake.marks()
-
-
-def test_a_changed_policy_has_exactly_the_datasets_judged_that_it_can_reach(lake: Lake, instance: dg.DagsterInstance) -> None:
-    other = "{name: other, datasets: {include: ['lake/*'], exclude: ['lake/a']}, select: {older_than: %s}}"
-    lake.says(f"{OLD}, {other % '30d'}")
-    loaded(lake)
-    first = policy_tick(lake, instance)
-    assert first.run_requests == []
-    assert first.skip_message == "The policy files changed. They say what the book says."
-    lake.says(f"{OLD}, {other % '40d'}")
-    (request,) = policy_tick(lake, instance, first.cursor).run_requests
-    assert request.run_config == {"datasets": ["lake/b"]}
-    dg.validate_run_config(build_defs(lake.settings).resolve_job_def("evaluate"), request.run_config)
-
-
-def test_a_policy_that_moves_has_both_its_old_and_its_new_datasets_judged(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.says("{name: p, datasets: {include: ['lake/a']}, select: {older_than: 30d}}")
-    loaded(lake)
-    first = policy_tick(lake, instance)
-    lake.says("{name: p, datasets: {include: ['lake/b']}, select: {older_than: 30d}}")
-    (request,) = policy_tick(lake, instance, first.cursor).run_requests
-    assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
-
-
-def test_a_hold_in_a_file_has_the_datasets_judged_that_it_can_reach(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """The policy book knows nothing of holds in files: what they were is in the looks."""
-    lake.says(OLD)
-    loaded(lake)
-    names = ["lake/a", "lake/b"]
-    with lake.opened() as ledger:
-        digests = rules_digests(load_rulebook(ledger, lake.settings, "test").rules(names, MARKED), names, MARKED)
-        looks = {"dataset": names, "token": ["", ""], "rules": digests, "looked_at": [MARKED] * 2, "next_look": [None] * 2}
-        ledger.marks.mark(CANDIDATES.empty_table(), MARKED, "test", evaluations=pa.table(looks, schema=EVALUATION_ROWS))
-    first = policy_tick(lake, instance)
-    assert first.run_requests == []
-    lake.says(OLD, "{name: legal, datasets: ['lake/a'], reason: case 7}")
-    held = policy_tick(lake, instance, first.cursor)
-    assert [request.run_config for request in held.run_requests] == [{"datasets": ["lake/a"]}]
-
-
-def test_unchanged_files_launch_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    first = policy_tick(lake, instance)
-    assert len(first.run_requests) == 1
-    again = policy_tick(lake, instance, first.cursor)
-    assert (again.run_requests, again.skip_message) == ([], "The policy files are as they were.")
-
-
-def test_a_comment_or_a_policy_about_nothing_launches_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    loaded(lake)
-    first = policy_tick(lake, instance)
-    file = lake.folder / "policies" / "p.yaml"
-    file.write_text(f"# a remark\n{file.read_text()}")
-    second = policy_tick(lake, instance, first.cursor)
-    assert (second.run_requests, second.cursor != first.cursor) == ([], True)
-    lake.says(f"{OLD}, {{name: none, datasets: {{include: ['lake/z*']}}, select: all}}")
-    third = policy_tick(lake, instance, second.cursor)
-    assert third.run_requests == []
-    assert "none: no dataset is touched" in third.skip_message
-
-
-def test_broken_files_fail_every_tick_until_they_are_mended(lake: Lake, instance: dg.DagsterInstance) -> None:
-    loaded(lake)
-    first = policy_tick(lake, instance)
-    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
-    for _ in range(2):
-        with pytest.raises(Exception, match=r"oldr_than.*Did you mean older_than"):
-            policy_tick(lake, instance, first.cursor)
-    with lake.opened() as ledger:
-        assert [entry.name for entry in ledger.policy_book.in_force()] == ["old"]
-    lake.says(OLD)
-    assert policy_tick(lake, instance, first.cursor).skip_message == "The policy files are as they were."
-
-
-def test_files_that_went_away_fail_the_tick(lake: Lake, instance: dg.DagsterInstance) -> None:
-    first = policy_tick(lake, instance)
-    (lake.folder / "policies" / "p.yaml").rename(lake.folder / "p.yaml")
-    with pytest.raises(Exception, match="holds no policy file"):
-        policy_tick(lake, instance, first.cursor)
-
-
-def test_a_run_key_is_never_repeated_also_when_files_go_back(lake: Lake, instance: dg.DagsterInstance) -> None:
-    cursor, run_keys = None, []
-    for age in ("30d", "40d", "30d", "40d"):
-        lake.says(AB % age)
-        found = policy_tick(lake, instance, cursor)
-        run_keys += [request.run_key for request in found.run_requests]
-        cursor = found.cursor
-        loaded(lake)
-    assert len(run_keys) == len(set(run_keys)) == 4
-
-
-def test_a_cursor_that_somebody_reset_repeats_no_run_key_either(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sensors, "now", lambda: MARKED)
-    (before,) = policy_tick(lake, instance).run_requests
-    monkeypatch.setattr(sensors, "now", lambda: MARKED + timedelta(minutes=1))
-    (after,) = policy_tick(lake, instance).run_requests
-    assert before.run_key != after.run_key
-
-
-def test_what_a_person_wrote_stays_and_launches_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    loaded(lake)
-    with lake.opened() as ledger:
-        ledger.policy_book.revoke("old", "ann", "too early")
-    lake.says(AB % "40d")
-    found = policy_tick(lake, instance)
-    assert (found.run_requests, found.skip_message) == ([], "The policy files changed. They say what the book says.")
-
-
-@pytest.mark.parametrize(
-    ("glob", "asked"),
-    [
-        ("*/a", ["lake/a", "gone/*", "lost/*"]),
-        ("*", ["lake/a", "lake/b", "gone/*", "lost/*"]),
-        ("gon*", ["gone/*", "lost/*"]),  # a star matches slashes, so this could be about any store
-        ("g[o]ne/a", ["gone/*", "lost/*"]),
-        ("gone/a", ["gone/*"]),
-        ("lake/*", ["lake/a", "lake/b"]),
-        ("lost/a", ["lost/*"]),
-    ],
-)
-def test_a_store_that_cannot_be_listed_is_handed_to_the_run_whole(
-    lake: Lake, instance: dg.DagsterInstance, glob: str, asked: list[str]
-) -> None:
-    """The run may find it back; left out, its datasets would go on with verdicts of the old policy."""
-    changed(lake, store=AWAY)
-    settings = changed(lake, store={**AWAY, "name": "lost", "data": "lost/{dataset}/{transaction}"})
-    lake.says(f"{{name: p, datasets: {{include: ['{glob}']}}, select: {{older_than: 30d}}}}")
-    found = tick(settings, instance, "policy_files")
-    assert [name for one in found.run_requests for name in one.run_config["datasets"]] == asked
-
-
-# --- the sweep ---
-
-
-def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The request's own configuration, run: bytes are gone, of those datasets alone."""
-    lake.says(OLD.replace("lake/*", "lake/a"))
-    assert lake.marks() == 2
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
-    (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
-    assert request.run_config == {"datasets": ["lake/a"]}
-    assert request.tags["retention/kind"] == "sweep"
-    config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
-    assert run(lake.settings, instance, "sweep", config).success
-    assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S3"}, {"S1", "S2", "S3"})
-    after = tick(lake.settings, instance, "sweep_tick")
-    assert (after.run_requests, after.skip_message) == ([], "No mark is due.")
-
-
-def test_marks_in_their_grace_are_left_alone(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lake.marks() > 0
-    monkeypatch.setattr(sensors, "now", lambda: DUE - timedelta(microseconds=1))
-    assert tick(lake.settings, instance, "sweep_tick").run_requests == []
-
-
-def begun(lake: Lake) -> None:
-    """A sweep has begun on all marks of lake/a: it was killed, or its store is to expire them by itself."""
-    assert lake.marks() > 0
-    with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/a", "earlier")
-        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
-        assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
-        ledger.leases.give_up(lease)
-
-
-def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It mostly waits for its store to expire it, which takes a day, while a tick comes every few minutes."""
-    begun(lake)
-    at = DUE - timedelta(days=1)
-    asked: list[Any] = []
-    cursor = None
-    for minutes in (0, 15, 59, 60, 75):
-        monkeypatch.setattr(sensors, "now", lambda minutes=minutes: at + timedelta(minutes=minutes))
-        found = tick(lake.settings, instance, "sweep_tick", cursor)
-        cursor = found.cursor
-        asked.append([request.run_config["datasets"] for request in found.run_requests])
-    assert asked == [[["lake/a"]], [], [], [["lake/a"]], []]
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
-    (request,) = tick(lake.settings, instance, "sweep_tick", cursor).run_requests
-    assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
-
-
-@pytest.mark.parametrize(
-    "ahead", [timedelta(microseconds=1), timedelta(minutes=59), timedelta(hours=2), timedelta(days=1, microseconds=-1)]
-)
-def test_a_cursor_of_a_clock_that_was_fast_does_not_silence_the_sweep(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
-) -> None:
-    """By less than a day: later the marks of lake/b are due as well, and what there is to do is not the same."""
-    begun(lake)
-    at = DUE - timedelta(days=1)
-    asked: list[Any] = []
-    cursor = None
-    # From the second one on it is an hour again.
-    for time_of_tick in (at + ahead, at, at, at + timedelta(minutes=59)):
-        monkeypatch.setattr(sensors, "now", lambda time_of_tick=time_of_tick: time_of_tick)
-        found = tick(lake.settings, instance, "sweep_tick", cursor)
-        cursor = found.cursor
-        asked.append([request.run_config["datasets"] for request in found.run_requests])
-    assert asked == [[["lake/a"]], [["lake/a"]], [], []]
-
-
-def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_next_tick(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An unsound log waits for somebody to mend it: a run and an alert every few minutes would help nobody."""
-    assert lake.marks() > 0
-    at = DUE
-    monkeypatch.setattr(sensors, "now", lambda: at)
-    first = tick(lake.settings, instance, "sweep_tick")
-    assert [request.run_config["datasets"] for request in first.run_requests] == [["lake/a", "lake/b"]]
-    at += timedelta(minutes=15)
-    refused = tick(lake.settings, instance, "sweep_tick", first.cursor)
-    assert refused.run_requests == []
-    assert refused.skip_message == "The last sweep has changed nothing on lake/a, lake/b: tried again once an hour."
-    with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/a", "earlier")
-        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()[:1]
-        ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks)
-        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="busy") for mark in marks])
-        ledger.leases.give_up(lease)
-    failed = tick(lake.settings, instance, "sweep_tick", first.cursor)
-    assert [request.run_config["datasets"] for request in failed.run_requests] == [["lake/a", "lake/b"]]
-
-
-@pytest.mark.parametrize(
-    ("job", "status", "launches"),
-    [
-        ("sweep", dg.DagsterRunStatus.QUEUED, False),
-        ("sweep", dg.DagsterRunStatus.NOT_STARTED, False),
-        ("sweep", dg.DagsterRunStatus.STARTING, False),
-        ("sweep", dg.DagsterRunStatus.STARTED, False),
-        ("sweep", dg.DagsterRunStatus.CANCELING, False),
-        ("sweep", dg.DagsterRunStatus.SUCCESS, True),
-        ("sweep", dg.DagsterRunStatus.FAILURE, True),
-        ("sweep", dg.DagsterRunStatus.CANCELED, True),
-        ("cycle", dg.DagsterRunStatus.STARTED, False),
-        ("evaluate", dg.DagsterRunStatus.STARTED, True),
-    ],
-)
-def test_while_a_sweep_is_on_its_way_no_other_is_launched(
-    lake: Lake,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-    job: str,
-    status: dg.DagsterRunStatus,
-    launches: bool,
-) -> None:
-    lake.marks()
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
-    made = stands(instance, build_defs(lake.settings).resolve_job_def(job), status)
-    found = tick(lake.settings, instance, "sweep_tick")
-    assert bool(found.run_requests) == launches
-    assert launches or found.skip_message == f"2 datasets have marks that are due; {job} {made.run_id} is at work."
+# --- what every tick keeps to ---
 
 
 @pytest.mark.parametrize("name", ["sweep_tick", "evaluation_loop", "policy_files"])
@@ -455,7 +153,7 @@ def test_a_run_that_says_nothing_for_long_is_still_waited_for_and_told_of(
     """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
     lake.marks()
     job = build_defs(lake.settings).resolve_job_def("cycle")
-    made = stands(instance, job, dg.DagsterRunStatus.STARTED)
+    made = create_run(instance, job, dg.DagsterRunStatus.STARTED)
 
     def said_after(hours: int) -> str:
         for module in (sensors, evaluation_sensor):
@@ -472,24 +170,6 @@ def test_a_run_that_says_nothing_for_long_is_still_waited_for_and_told_of(
         later.setattr(time, "time", lambda: (now() + timedelta(hours=6)).timestamp())
         instance.report_engine_event("still at it", made)
     assert said_after(7).endswith(f"{job.name} {made.run_id} is at work.")
-
-
-def test_names_with_marks_of_globs_are_handed_over_as_themselves(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`lake/[ab]` is one dataset; as a glob it would be two others."""
-    lake.has(SOME, "lake/[ab]")
-    lake.says(OLD.replace("lake/*", "lake/[[]ab]"))
-    assert lake.marks() == 2
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
-    (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
-    config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
-    ran = run(lake.settings, instance, "sweep", config)
-    about, swept = [one.materialization for one in ran.get_asset_materialization_events() if one.asset_key == SWEPT]
-    assert (about.partition, swept.partition) == ("lake/[ab]", None)
-    table = swept.metadata["by_dataset"]
-    assert isinstance(table, dg.TableMetadataValue)
-    assert [record.data["dataset"] for record in table.records] == ["lake/[ab]"]
 
 
 @pytest.mark.parametrize("name", ["sweep_tick", "policy_files"])

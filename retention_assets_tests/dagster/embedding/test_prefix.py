@@ -16,7 +16,7 @@ from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
-from retention_assets_tests.dagster.automation.ticks import stands
+from retention_assets_tests.dagster.in_process import create_run
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -175,14 +175,14 @@ def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake
 def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs, others = build_defs(lake.settings), build_defs(lake.settings, key_prefix="us")
     started = dg.DagsterRunStatus.STARTED
-    stands(instance, others.resolve_job_def("us__evaluate"), started)
-    stands(instance, others.resolve_implicit_global_asset_job_def(), started, ["us/candidate_marks"])
+    create_run(instance, others.resolve_job_def("us__evaluate"), started)
+    create_run(instance, others.resolve_implicit_global_asset_job_def(), started, ["us/candidate_marks"])
     for name in ("evaluation_loop", "policy_files"):
         assert len(_tick(defs, instance, f"cold__eu__{name}").run_requests) == 1
-    by_hand = stands(instance, defs.resolve_implicit_global_asset_job_def(), started, ["cold/eu/candidate_marks"])
-    assert by_hand.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
-    instance.report_run_canceled(by_hand)
-    listed = stands(instance, defs.resolve_job_def("cold__eu__evaluate"), started)
+    judged = create_run(instance, defs.resolve_implicit_global_asset_job_def(), started, ["cold/eu/candidate_marks"])
+    assert judged.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
+    instance.report_run_canceled(judged)
+    listed = create_run(instance, defs.resolve_job_def("cold__eu__evaluate"), started)
     assert listed.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
 
 

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/frames/verdicts`."""
+"""Tests of verdicts: each selector and condition on small histories, and when a verdict changes by time alone."""

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/frames/views`."""
+"""Tests of the views that a branch has, and of what protects them."""

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/ledger/audit`."""
+"""Tests of the audit: whatever somebody writes past the ledger is named."""

@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import T0, by_hand, candidates, ids, many, planned, statuses, swept
+from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
 
@@ -122,7 +122,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize(("statements", "sentence"), TAMPERED.values(), ids=TAMPERED)
 def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: list[str], sentence: str) -> None:
-    assert all(by_hand(written, statement) for statement in statements)
+    assert all(write_past_ledger(written, statement) for statement in statements)
     assert [fault for fault in written.verify().faults if sentence in fault]
 
 
@@ -143,8 +143,8 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
         ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
         before = f"status = 'SWEEPING', why = NULL, changed_act = {act_of(3)}"
     row = ledger.verify().head.position
-    assert by_hand(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2
-    assert by_hand(ledger, f"UPDATE marks SET {before}") == 2
+    assert write_past_ledger(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2
+    assert write_past_ledger(ledger, f"UPDATE marks SET {before}") == 2
     assert ledger.verify().faults == (f"Row {row} of the audit ({ENDS[end]}) is about 2 members, and there are none.",)
 
 

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/ledger/marks`."""
+"""Tests of marks: made, taken back, due, and their history."""

@@ -2,7 +2,7 @@
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.history import MarkEvent
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, many, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, many, swept
 
 
 def test_a_history_has_every_mark_and_every_event_in_order(ledger: Ledger) -> None:

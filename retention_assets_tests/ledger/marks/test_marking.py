@@ -10,7 +10,18 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.publications import Publication
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.acts import LATER, T0, WEEK, by_hand, candidates, ids, many, planned, statuses, swept
+from retention_assets_tests.ledger.states import (
+    LATER,
+    T0,
+    WEEK,
+    candidates,
+    ids,
+    many,
+    planned,
+    statuses,
+    swept,
+    write_past_ledger,
+)
 
 DAY = timedelta(days=1)
 TICK = timedelta(microseconds=1)
@@ -169,7 +180,7 @@ def test_refusals_say_why(ledger: Ledger) -> None:
     swept(ledger)
     ledger.marks.mark(candidates(["SWEEPING", "SPARED", "UNMARKED", "MARKED"]), T0, "evaluation")
     ledger.unmark.transactions("lake/d", ["UNMARKED"], "ann", "still needed")
-    by_hand(ledger, "UPDATE leases SET given_up = true")
+    write_past_ledger(ledger, "UPDATE leases SET given_up = true")
     lease, plan, _ = planned(ledger)
     ledger.sweeps.spare(lease, {ids(ledger, "SPARED")[0]: "Hold 'audit' keeps it."})
     ledger.sweeps.begin(lease, plan, ids(ledger, "SWEEPING"))

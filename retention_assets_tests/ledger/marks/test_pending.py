@@ -6,7 +6,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.acts import LATER, T0, candidates, ids, planned, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, swept
 
 DAY = timedelta(days=1)
 

@@ -14,8 +14,8 @@ import pytest
 
 from retention_assets_tests.databases import new_database, new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.worlds import Table
-from retention_assets_tests.stores.hubs import Hub, entry
+from retention_assets_tests.stores.aspects.datahub import DataHub, entry
+from retention_assets_tests.stores.aspects.environments import Table
 from retention_assets_tests.sweep.lakes import DUE
 
 GENERAL = "v3"
@@ -135,10 +135,10 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     else:
         urls = [new_database(request.getfixturevalue("mariadb")) for _ in range(2)]
     tables = {name: Table(url) for name, url in zip(("plain", "counting"), urls, strict=True)}
-    hub = Hub(folder / "hub", tables, counting={"current_counts": True})
+    datahub = DataHub(folder / "hub", tables, counting={"current_counts": True})
     for number, file in enumerate(("a", "b")):
         general = [entry("*", "*", GENERAL)] if file == "a" else []
-        hub.retains(file, [*general, *(one for case in CASES for one in _entries(case, number))] or [entry("x", "y", "-")])
+        datahub.retains(file, [*general, *(one for case in CASES for one in _entries(case, number))] or [entry("x", "y", "-")])
     for table in tables.values():
         rows = [
             (_urn(case), f"a{number}", version, AS_OF - timedelta(days=age), "{}")
@@ -146,10 +146,10 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             for version, age in _ages(case).items()
         ]
         table.add_all(rows)
-    assert hub.marks() > 0
-    results = hub.sweeps(DUE, wait=lambda *_: None)
+    assert datahub.marks() > 0
+    results = datahub.sweeps(DUE, wait=lambda *_: None)
     assert {result.refused for result in results.values()} == {None}
-    assert hub.verified() == ()
+    assert datahub.verified() == ()
     yield tables
     for table in tables.values():
         table.database.close()

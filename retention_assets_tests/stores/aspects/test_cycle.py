@@ -14,11 +14,11 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.dagster.automation.ticks import tick
+from retention_assets_tests.dagster.in_process import tick
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.worlds import STORE, Table
-from retention_assets_tests.stores.hubs import Hub, entry
+from retention_assets_tests.stores.aspects.datahub import DataHub, entry
+from retention_assets_tests.stores.aspects.environments import STORE, Table
 from retention_assets_tests.sweep.lakes import DUE, MARKED
 
 URN = "urn:li:dataset:(urn:li:dataPlatform:hive,it's ü,PROD)"
@@ -42,11 +42,11 @@ def postgresql(server: str) -> Iterator[Table]:
 
 
 @pytest.fixture
-def hub(table: Table, tmp_path: Path) -> Hub:
+def datahub(table: Table, tmp_path: Path) -> DataHub:
     """One store, and a rule that keeps one version of each aspect."""
-    hub = Hub(tmp_path / "hub", {STORE: table})
-    hub.retains("retention", [entry("*", "*", "v1")])
-    return hub
+    datahub = DataHub(tmp_path / "hub", {STORE: table})
+    datahub.retains("retention", [entry("*", "*", "v1")])
+    return datahub
 
 
 # --- the whole cycle --------------------------------------------------------------------------------------------------
@@ -54,49 +54,49 @@ def hub(table: Table, tmp_path: Path) -> Hub:
 
 @pytest.mark.spark
 def test_datahubs_own_file_is_obeyed_from_the_mark_to_the_sweep(postgresql: Table, tmp_path: Path) -> None:
-    table, hub = postgresql, Hub(tmp_path / "hub", {STORE: postgresql})
-    hub.retains("retention", [entry("*", "*", "v1")])
+    table, datahub = postgresql, DataHub(tmp_path / "hub", {STORE: postgresql})
+    datahub.retains("retention", [entry("*", "*", "v1")])
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
     table.chain(URN, "ownership", {0: 1, 1: 50, 2: 40, 3: 30})
     table.chain("urn:li:chart:1", "status", {1: 50, 2: 40})
-    marked = run_job(hub.settings, "cycle", MARKED)
+    marked = run_job(datahub.settings, "cycle", MARKED)
     assert marked.troubles == ()
     assert len(table.rows()) == 9
-    assert set(hub.statuses(STATUS)) == {f"{URN}@1"}
-    swept = run_job(hub.settings, "cycle", DUE)
+    assert set(datahub.statuses(STATUS)) == {f"{URN}@1"}
+    swept = run_job(datahub.settings, "cycle", DUE)
     assert swept.troubles == ()
     assert table.versions(URN, "status") == {0, 2}
     assert table.versions(URN, "ownership") == {0, 3}
     assert table.versions("urn:li:chart:1", "status") == {1, 2}
-    assert hub.statuses(f"{STORE}/dataset.ownership") == {f"{URN}@1": "SWEPT", f"{URN}@2": "SWEPT"}
-    assert hub.report(DUE, STATUS)["deleted"] == 1
-    assert hub.verified() == ()
+    assert datahub.statuses(f"{STORE}/dataset.ownership") == {f"{URN}@1": "SWEPT", f"{URN}@2": "SWEPT"}
+    assert datahub.report(DUE, STATUS)["deleted"] == 1
+    assert datahub.verified() == ()
 
 
-def test_a_new_version_between_mark_and_sweep_takes_nothing_more(hub: Hub, table: Table) -> None:
+def test_a_new_version_between_mark_and_sweep_takes_nothing_more(datahub: DataHub, table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    hub.marks(MARKED)
+    datahub.marks(MARKED)
     table.ingest(URN, "status", AS_OF, "{}")
-    hub.sweeps(DUE)
+    datahub.sweeps(DUE)
     assert table.versions(URN, "status") == {0, 2, 3}
     # What the new version pushed out is marked by the next evaluation, with a grace of its own.
-    assert hub.marks(DUE) == 1
+    assert datahub.marks(DUE) == 1
 
 
-def test_what_a_rollback_made_newer_is_spared_at_the_door(hub: Hub, table: Table) -> None:
+def test_what_a_rollback_made_newer_is_spared_at_the_door(datahub: DataHub, table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    hub.marks(MARKED)
+    datahub.marks(MARKED)
     table.roll_back(URN, "status")
-    hub.sweeps(DUE)
+    datahub.sweeps(DUE)
     assert table.versions(URN, "status") == {0, 1}
-    assert hub.statuses(STATUS) == {f"{URN}@1": "SPARED"}
+    assert datahub.statuses(STATUS) == {f"{URN}@1": "SPARED"}
 
 
-def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(hub: Hub, table: Table) -> None:
+def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(datahub: DataHub, table: Table) -> None:
     table.chain("no urn", "status", {0: 1, 1: 50, 2: 40})
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    hub.marks(MARKED)
-    hub.sweeps(DUE)
+    datahub.marks(MARKED)
+    datahub.sweeps(DUE)
     assert table.versions("no urn", "status") == {0, 1, 2}
     assert table.versions(URN, "status") == {0, 2}
 
@@ -113,28 +113,28 @@ def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(hub: Hub,
     ],
 )
 def test_system_and_user_managed_entries(
-    hub: Hub, table: Table, more: dict[str, Any], settings: dict[str, Any], left: set[int]
+    datahub: DataHub, table: Table, more: dict[str, Any], settings: dict[str, Any], left: set[int]
 ) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40, 3: 30})
-    file = hub.folder / "retention.yaml"
+    file = datahub.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
-    with hub.opened() as ledger:
+    with datahub.opened() as ledger:
         ledger.policy_book.write(AspectEntry.model_validate(entry("dataset", "status", "v2")), "ada")
-    hub.retains("retention", [entry("dataset", "status", "v1", **more)])
-    hub.marks(MARKED)
-    hub.sweeps(DUE)
+    datahub.retains("retention", [entry("dataset", "status", "v1", **more)])
+    datahub.marks(MARKED)
+    datahub.sweeps(DUE)
     assert table.versions(URN, "status") == left
 
 
-def test_a_changed_entry_has_just_its_own_datasets_judged_anew(hub: Hub, table: Table) -> None:
+def test_a_changed_entry_has_just_its_own_datasets_judged_anew(datahub: DataHub, table: Table) -> None:
     for entity, aspect in (("dataset", "status"), ("dataset", "ownership"), ("chart", "status"), ("datasetField", "status")):
         table.chain(f"urn:li:{entity}:1", aspect, {0: 1, 1: 50})
     with dg.instance_for_test() as instance:
-        first = tick(hub.settings, instance, "policy_files")
+        first = tick(datahub.settings, instance, "policy_files")
         assert len(first.run_requests or ()) == 1
-        hub.marks(MARKED)
-        hub.retains("more", [entry("dataset", "status", "v2")])
-        second = tick(hub.settings, instance, "policy_files", first.cursor)
+        datahub.marks(MARKED)
+        datahub.retains("more", [entry("dataset", "status", "v2")])
+        second = tick(datahub.settings, instance, "policy_files", first.cursor)
         [request] = list(second.run_requests)
         assert request.run_config["datasets"] == [STATUS]
 

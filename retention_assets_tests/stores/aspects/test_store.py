@@ -21,7 +21,7 @@ from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.worlds import STORE, Aspects, Table
+from retention_assets_tests.stores.aspects.environments import STORE, Aspects, Table
 from retention_assets_tests.stores.contract import Contract, Environment
 
 URN = 'urn:li:dataset:(urn:li:dataPlatform:hive,it\'s "a" ü 表@home#1%_,PROD)'
@@ -34,9 +34,9 @@ class TestAspectsStore(Contract):
 
     @pytest.fixture
     def environment(self, store_url: str) -> Iterator[Environment]:
-        world = Aspects(store_url)
-        yield world
-        world.table.database.close()
+        environment = Aspects(store_url)
+        yield environment
+        environment.table.database.close()
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets_tests.stores.files.environments import Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import filled
-from retention_assets_tests.stores.files.worlds import Files, LocalFiles, S3Files
 
 
 @pytest.fixture
@@ -21,6 +21,6 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def world(empty: Files) -> Files:
+def environment(empty: Files) -> Files:
     """The same with one dataset of three transactions."""
     return filled(empty)

@@ -1,6 +1,6 @@
-"""A sweep of a files store as the engine does it, filled worlds, and lines of a log.
+"""A sweep of a files store as the engine does it, filled environments, and lines of a log.
 
-Belongs here: what several test modules of this store call. The worlds themselves are worlds.py's.
+Belongs here: what several test modules of this store call. The environments themselves are environments.py's.
 """
 
 import json
@@ -10,14 +10,14 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.stores.files.worlds import Files
+from retention_assets_tests.stores.files.environments import Files
 
-World = TypeVar("World", bound=Files)
+Some = TypeVar("Some", bound=Files)
 
 
-def filled(world: World) -> World:
-    world.write("lake/a", "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T10:SNAPSHOT@7d")
-    return world
+def filled(environment: Some) -> Some:
+    environment.write("lake/a", "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T10:SNAPSHOT@7d")
+    return environment
 
 
 def swept(store: Store, dataset: str, *transactions: str, seen: bool = False) -> list[SweptTarget]:
@@ -48,11 +48,11 @@ def head(store: Store, branch: str = "main") -> dict[str, Any]:
     return {"all": len(rows), **row, "attributes": dict(row["attributes"] or ())}
 
 
-def seen(world: World, drawing: str, name: str = "a.jsonl") -> World:
+def seen(environment: Some, drawing: str, name: str = "a.jsonl") -> Some:
     """A dataset with that history, whose transactions have bytes."""
     drawn = history(drawing, dataset="lake/a")
     text = "".join(f"{line}\n" for line in to_lines([drawn]))
-    world.put_place(name, text.encode()) if name == "log.jsonl" else world.put_log(name, text)
+    environment.put_place(name, text.encode()) if name == "log.jsonl" else environment.put_log(name, text)
     for row in drawn.transactions:
-        world.put("lake/a", row["transaction"], "part", b"x")
-    return world
+        environment.put("lake/a", row["transaction"], "part", b"x")
+    return environment

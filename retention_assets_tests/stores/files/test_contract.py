@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets_tests.stores.contract import Contract, Environment
-from retention_assets_tests.stores.files.worlds import S3, LocalFiles, S3Files
+from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3Files
 
 
 class TestLocalFiles(Contract):

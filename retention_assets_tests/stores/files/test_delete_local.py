@@ -15,8 +15,8 @@ from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import head, line, refusal, swept
-from retention_assets_tests.stores.files.worlds import LocalFiles
 
 
 def test_a_symlink_in_place_of_the_folder_is_not_followed(lake: LocalFiles) -> None:

@@ -14,8 +14,8 @@ from retention_assets.stores.files import delete_remote
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, line, refusal, swept
-from retention_assets_tests.stores.files.worlds import S3, LocalFiles, S3Files, error
 
 
 class Quiet(MemoryFileSystem):  # type: ignore[misc]
@@ -104,24 +104,24 @@ def listed(method: str, place: str) -> bool:
 def test_a_store_that_is_busy_is_asked_again_and_then_no_more(
     s3: S3, on: str, answer: tuple[str, str], times: int, outcome: Outcome
 ) -> None:
-    world, left = filled(S3Files(s3)), iter(range(times))
-    before = world.data()
+    environment, left = filled(S3Files(s3)), iter(range(times))
+    before = environment.data()
 
     def busy(method: str, place: str, body: bytes) -> tuple[str, str] | None:
         asked = listed(method, place) if on == "list" else method == "POST"
         return answer if asked and next(left, None) is not None else None
 
     s3.faults.append(busy)
-    [found] = swept(world.store(), "lake/a", "T1")
+    [found] = swept(environment.store(), "lake/a", "T1")
     assert found.outcome is outcome
     assert found.bytes == (len("lake/a T1") if outcome is Outcome.DELETED else 0)
-    assert len(world.data()) == len(before) - (2 if outcome is Outcome.DELETED else 0)
+    assert len(environment.data()) == len(before) - (2 if outcome is Outcome.DELETED else 0)
     assert next(left, None) is None
 
 
 @pytest.mark.parametrize(("code", "times", "tries"), [("SlowDown", 1, 2), ("InternalError", 9, 3), ("AccessDenied", 9, 1)])
 def test_an_error_of_one_key_is_no_success_of_the_others(s3: S3, code: str, times: int, tries: int) -> None:
-    world, asked = filled(S3Files(s3)), list[bytes]()
+    environment, asked = filled(S3Files(s3)), list[bytes]()
 
     def one_fails(method: str, place: str, body: bytes) -> tuple[str, str] | None:
         if method != "POST":
@@ -132,7 +132,7 @@ def test_an_error_of_one_key_is_no_success_of_the_others(s3: S3, code: str, time
         return ("200 OK", f"<DeleteResult>{said}</DeleteResult>") if len(asked) <= times else None
 
     s3.faults.append(one_fails)
-    [found] = swept(world.store(), "lake/a", "T1")
+    [found] = swept(environment.store(), "lake/a", "T1")
     assert len(asked) == tries
     assert found.outcome is (Outcome.DELETED if times == 1 else Outcome.FAILED)
     if times > 1:
@@ -145,21 +145,21 @@ def test_an_error_of_one_key_is_no_success_of_the_others(s3: S3, code: str, time
 
 
 def test_a_folder_of_thousands_of_keys_goes_in_few_requests(s3: S3) -> None:
-    world, asked = filled(S3Files(s3)), list[bytes]()
+    environment, asked = filled(S3Files(s3)), list[bytes]()
     for number in range(1005):
-        world.put("lake/a", "T1", f"{number:04}", b"x")
+        environment.put("lake/a", "T1", f"{number:04}", b"x")
     s3.faults.append(lambda method, _, body: asked.append(body) if method == "POST" else None)
-    [found] = swept(world.store(), "lake/a", "T1")
+    [found] = swept(environment.store(), "lake/a", "T1")
     assert (found.outcome, found.bytes, len(asked)) == (Outcome.DELETED, 1005 + len("lake/a T1"), 2)
-    assert world.owned("lake/a", "T1") == set()
+    assert environment.owned("lake/a", "T1") == set()
 
 
 @pytest.mark.parametrize("key", ["", "*", "a?b", "[a]", "a//b", "deep/", "é 'q\"&<", ".."])
 def test_every_key_below_the_folder_goes_and_none_beside_it(s3: S3, key: str) -> None:
-    world = filled(S3Files(s3))
-    world.put("lake/a", "T1", key, b"x")
+    environment = filled(S3Files(s3))
+    environment.put("lake/a", "T1", key, b"x")
     s3.put("data/a/T1", b"an object of that very name")
-    before = {place for place in world.everything() if not place.startswith("data/a/T1/")}
-    [found] = swept(world.store(), "lake/a", "T1")
+    before = {place for place in environment.everything() if not place.startswith("data/a/T1/")}
+    [found] = swept(environment.store(), "lake/a", "T1")
     assert (found.outcome, found.bytes) == (Outcome.DELETED, len("lake/a T1") + 1)
-    assert world.everything().keys() == before
+    assert environment.everything().keys() == before

@@ -24,7 +24,7 @@ from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.stores.files.worlds import LocalFiles
+from retention_assets_tests.stores.files.environments import LocalFiles
 
 YEARS_ON = datetime(2100, 1, 1, tzinfo=UTC)
 

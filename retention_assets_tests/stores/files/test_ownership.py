@@ -6,14 +6,14 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.environments import Files, LocalFiles
 from retention_assets_tests.stores.files.sweeps import line, refusal, swept
-from retention_assets_tests.stores.files.worlds import Files, LocalFiles
 
 
-def test_a_folder_that_the_log_does_not_know_stays(world: Files) -> None:
-    world.put("lake/a", "stranger", "x", b"x")
-    assert "does not know 'stranger'" in refusal(world.store(), "lake/a", "stranger")
-    assert world.everything()["data/a/stranger/x"] == b"x"
+def test_a_folder_that_the_log_does_not_know_stays(environment: Files) -> None:
+    environment.put("lake/a", "stranger", "x", b"x")
+    assert "does not know 'stranger'" in refusal(environment.store(), "lake/a", "stranger")
+    assert environment.everything()["data/a/stranger/x"] == b"x"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.environments import Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, swept
-from retention_assets_tests.stores.files.worlds import Files
 
 
 @pytest.mark.parametrize(
@@ -44,25 +44,25 @@ from retention_assets_tests.stores.files.worlds import Files
         ("", "T1", "not of the store lake"),
     ],
 )
-def test_a_name_that_is_not_plainly_one_folder_is_refused(world: Files, dataset: str, transaction: str, why: str) -> None:
-    before = world.everything()
-    assert re.search(why, refusal(world.store(), dataset, transaction))
-    assert world.everything() == before
+def test_a_name_that_is_not_plainly_one_folder_is_refused(environment: Files, dataset: str, transaction: str, why: str) -> None:
+    before = environment.everything()
+    assert re.search(why, refusal(environment.store(), dataset, transaction))
+    assert environment.everything() == before
 
 
 @pytest.mark.parametrize(
     "name", ["T{1}", "{dataset}", "~", "T1 ", " ", "-rf", "é'\"$(x)", "日本", "...", "T:1", "%2e%2e", "a#b", "T\u00a01"]
 )
-def test_any_other_name_is_a_folder_like_all(world: Files, name: str) -> None:
-    world.put_log("b.jsonl", line(dataset="lake/b", transaction=name) + line(dataset="lake/b", transaction="T1"))
-    world.put("lake/b", "T1", "stays", b"1")
-    before = world.everything()
-    world.put("lake/b", name, "goes", b"12345")
-    assert swept(world.store(), "lake/b", name) == [SweptTarget(name, Outcome.DELETED, 5)]
-    assert world.everything() == before
+def test_any_other_name_is_a_folder_like_all(environment: Files, name: str) -> None:
+    environment.put_log("b.jsonl", line(dataset="lake/b", transaction=name) + line(dataset="lake/b", transaction="T1"))
+    environment.put("lake/b", "T1", "stays", b"1")
+    before = environment.everything()
+    environment.put("lake/b", name, "goes", b"12345")
+    assert swept(environment.store(), "lake/b", name) == [SweptTarget(name, Outcome.DELETED, 5)]
+    assert environment.everything() == before
 
 
-def test_a_neighbour_with_a_longer_name_stays(world: Files) -> None:
-    before = world.owned("lake/a", "T10")
-    assert [one.outcome for one in swept(world.store(), "lake/a", "T1")] == [Outcome.DELETED]
-    assert world.owned("lake/a", "T10") == before != set()
+def test_a_neighbour_with_a_longer_name_stays(environment: Files) -> None:
+    before = environment.owned("lake/a", "T10")
+    assert [one.outcome for one in swept(environment.store(), "lake/a", "T1")] == [Outcome.DELETED]
+    assert environment.owned("lake/a", "T10") == before != set()

@@ -13,88 +13,90 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import log
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
-from retention_assets_tests.stores.files.worlds import S3, Files, LocalFiles, S3Files
 
 
-def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(world: Files) -> None:
+def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(environment: Files) -> None:
     """It is that of a disk that is not mounted, or of another bucket. Readers are not told of anything either."""
-    seen(world, "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b]")
-    log = world.everything().keys() - world.data().keys()
-    if isinstance(world, LocalFiles):
-        (world.root / "data").rename(world.root / "disk")
-        (world.root / "data").mkdir()
+    seen(environment, "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b]")
+    log = environment.everything().keys() - environment.data().keys()
+    if isinstance(environment, LocalFiles):
+        (environment.root / "data").rename(environment.root / "disk")
+        (environment.root / "data").mkdir()
     else:
-        assert isinstance(world, S3Files)
-        for key in world.data():
-            world.s3.take(key)
+        assert isinstance(environment, S3Files)
+        for key in environment.data():
+            environment.s3.take(key)
         # What stands for the root itself is nothing in it.
-        world.s3.put("data/", b"")
-    found = swept(world.store(), "lake/a", "T1", "T2", seen=True)
+        environment.s3.put("data/", b"")
+    found = swept(environment.store(), "lake/a", "T1", "T2", seen=True)
     assert [one.outcome for one in found] == [Outcome.FAILED] * 2
     assert all("data is empty. " in str(one.error) for one in found)
-    assert log == {place for place in world.everything() if place.startswith("log/")}
-    assert [one.bytes for one in world.store().prepare("lake/a", ["T1"])] == [None]
+    assert log == {place for place in environment.everything() if place.startswith("log/")}
+    assert [one.bytes for one in environment.store().prepare("lake/a", ["T1"])] == [None]
 
 
-def test_what_was_partly_deleted_is_deleted_with_the_bytes_of_the_rest(world: Files) -> None:
-    with world.broken("lake/a", "T2"):
-        assert "stay" in (said := refusal(world.store(), "lake/a", "T2")) or "not permitted" in said or "told to" in said
-    left = sum(len(world.data()[place]) for place in world.owned("lake/a", "T2"))
+def test_what_was_partly_deleted_is_deleted_with_the_bytes_of_the_rest(environment: Files) -> None:
+    with environment.broken("lake/a", "T2"):
+        assert "stay" in (said := refusal(environment.store(), "lake/a", "T2")) or "not permitted" in said or "told to" in said
+    left = sum(len(environment.data()[place]) for place in environment.owned("lake/a", "T2"))
     assert left > 0
-    assert swept(world.store(), "lake/a", "T2") == [SweptTarget("T2", Outcome.DELETED, left)]
+    assert swept(environment.store(), "lake/a", "T2") == [SweptTarget("T2", Outcome.DELETED, left)]
 
 
-def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_known(world: Files) -> None:
-    prepared = world.store().prepare("lake/a", ["T1", "T77", ".."])
+def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_known(environment: Files) -> None:
+    prepared = environment.store().prepare("lake/a", ["T1", "T77", ".."])
     assert [one.bytes for one in prepared] == [len("lake/a T1"), 0, None]
 
 
 @pytest.mark.parametrize("name", ["other/a", "lakes/a", "lake", "lake/", "Lake/a"])
 @pytest.mark.parametrize(("ask", "asked"), [("datasets", ()), ("read", (["lake/a"],)), ("tokens", (["lake/a"],))])
 def test_a_file_with_a_dataset_of_another_store_is_refused(
-    world: Files, name: str, ask: str, asked: tuple[list[str], ...]
+    environment: Files, name: str, ask: str, asked: tuple[list[str], ...]
 ) -> None:
-    world.put_log("b.jsonl", line() + line(dataset=name))
-    store = world.store()
+    environment.put_log("b.jsonl", line() + line(dataset=name))
+    store = environment.store()
     with pytest.raises(BadInput, match="not of the store lake") as caught:
         getattr(store, ask)(*asked)
     [problem] = caught.value.problems
     assert (problem.value, problem.key) == (name, "dataset")
     assert str(problem.file).endswith("log/b.jsonl")
     assert problem.remedy
-    assert refusal(world.store(), "lake/a", "T1")
+    assert refusal(environment.store(), "lake/a", "T1")
 
 
-def test_a_line_that_cannot_be_read_is_a_fault_of_its_dataset(world: Files) -> None:
-    world.put_log("b.jsonl", line(dataset="lake/b", closed_at="soon"))
-    log = sound_log(world.store().read(["lake/a", "lake/b"]))
+def test_a_line_that_cannot_be_read_is_a_fault_of_its_dataset(environment: Files) -> None:
+    environment.put_log("b.jsonl", line(dataset="lake/b", closed_at="soon"))
+    log = sound_log(environment.store().read(["lake/a", "lake/b"]))
     assert log.datasets["fault"].to_pylist() == [None, "closed_at is not a time: soon"]
 
 
 @pytest.mark.parametrize("text", ["bad\n", "{}\n", "", "[]\n"])
-def test_a_file_that_cannot_be_read_might_speak_of_any_dataset(world: Files, text: str) -> None:
-    world.put_log("b.jsonl", text)
+def test_a_file_that_cannot_be_read_might_speak_of_any_dataset(environment: Files, text: str) -> None:
+    environment.put_log("b.jsonl", text)
     with pytest.raises(BadInput) as caught:
-        world.store().read(["lake/a"])
+        environment.store().read(["lake/a"])
     assert [str(problem.file).rpartition("/")[2] for problem in caught.value.problems] == ["b.jsonl"]
-    assert refusal(world.store(), "lake/a", "T1")
-    assert world.owned("lake/a", "T1")
+    assert refusal(environment.store(), "lake/a", "T1")
+    assert environment.owned("lake/a", "T1")
 
 
 def test_a_log_that_is_not_there_is_refused(tmp_path: Path, s3: S3) -> None:
-    for world in (LocalFiles(tmp_path), S3Files(s3)):
+    for environment in (LocalFiles(tmp_path), S3Files(s3)):
         with pytest.raises(BadInput, match="is not there"):
-            world.store().datasets()
+            environment.store().datasets()
 
 
-def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(world: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(
+    environment: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log, "_TOGETHER", 0)
-    world.put_log("p.jsonl", line(dataset="lake/p") + line(dataset="lake/q"))
-    world.put_log("q.jsonl", line(dataset="lake/r") + line(dataset="lake/q", transaction="T2"))
-    world.put_log("s.jsonl.gz", "")
-    world.put_place("log/s.jsonl.gz", gzip.compress(line(dataset="lake/s").encode()))
-    store = world.store()
+    environment.put_log("p.jsonl", line(dataset="lake/p") + line(dataset="lake/q"))
+    environment.put_log("q.jsonl", line(dataset="lake/r") + line(dataset="lake/q", transaction="T2"))
+    environment.put_log("s.jsonl.gz", "")
+    environment.put_place("log/s.jsonl.gz", gzip.compress(line(dataset="lake/s").encode()))
+    store = environment.store()
     asked = ["lake/s", "lake/r", "lake/q", "lake/p", "lake/a"]
     assert sorted(store.shares(asked)) == [("lake/a",), ("lake/p", "lake/q", "lake/r"), ("lake/s",)]
     assert store.shares(["lake/r", "lake/p"]) == [("lake/p",), ("lake/r",)]
@@ -105,11 +107,11 @@ def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(world: 
     assert sound_log(lines).datasets["fault"].to_pylist() == [None, None]
 
 
-def test_a_token_is_that_of_the_files_that_speak_of_the_dataset(world: Files) -> None:
-    world.put_log("b.jsonl", line(dataset="lake/b"))
-    store = world.store()
+def test_a_token_is_that_of_the_files_that_speak_of_the_dataset(environment: Files) -> None:
+    environment.put_log("b.jsonl", line(dataset="lake/b"))
+    store = environment.store()
     before = store.tokens(["lake/a", "lake/b"])
-    world.put_log("c.jsonl", line(dataset="lake/b", transaction="T2"))
+    environment.put_log("c.jsonl", line(dataset="lake/b", transaction="T2"))
     after = store.tokens(["lake/a", "lake/b"])
     assert after["lake/a"] == before["lake/a"]
     assert after["lake/b"] != before["lake/b"]

@@ -14,8 +14,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Target
+from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files, error
 from retention_assets_tests.stores.files.sweeps import head, line, seen, swept
-from retention_assets_tests.stores.files.worlds import S3, Files, LocalFiles, S3Files, error
 
 BRANCHED = (
     "main: T1:SNAPSHOT@9d[a,b,c] - T2:APPEND@8d[d] - T3:UPDATE@7d[b] - T4:DELETE@6d[c] | dev: T2 - T5:APPEND@5d[e] | old: T1"
@@ -23,8 +23,8 @@ BRANCHED = (
 
 
 def test_every_branch_whose_latest_view_holds_it_learns_what_is_gone(tmp_path: Path, s3: S3) -> None:
-    for world in (seen(LocalFiles(tmp_path), BRANCHED), seen(S3Files(s3), BRANCHED)):
-        store = world.store()
+    for environment in (seen(LocalFiles(tmp_path), BRANCHED), seen(S3Files(s3), BRANCHED)):
+        store = environment.store()
         before = {branch: head(store, branch)["transaction"] for branch in ("main", "dev", "old")}
         assert [one.outcome for one in swept(store, "lake/a", "T1", seen=True)] == [Outcome.DELETED]
         for branch, files in (("main", ["a"]), ("dev", ["a", "b", "c"]), ("old", ["a", "b", "c"])):
@@ -35,7 +35,7 @@ def test_every_branch_whose_latest_view_holds_it_learns_what_is_gone(tmp_path: P
             assert now["file_names"] == files
             assert now["transaction"].startswith("retention-")
             assert now["opened_at"] == now["closed_at"]
-        assert world.get_log("a.jsonl").count("\n") == 8
+        assert environment.get_log("a.jsonl").count("\n") == 8
 
 
 def test_what_was_told_is_not_told_again(empty: Files) -> None:
@@ -146,13 +146,13 @@ def test_a_disk_that_fills_up_while_a_log_is_added_to_leaves_it_as_it_was(
 
 
 def test_what_s3_does_not_take_into_the_log_stays(s3: S3) -> None:
-    world = seen(S3Files(s3), BRANCHED)
-    before = world.everything()
+    environment = seen(S3Files(s3), BRANCHED)
+    before = environment.everything()
     s3.faults.append(lambda method, *_: error("403 Forbidden", "AccessDenied") if method == "PUT" else None)
-    [found] = swept(world.store(), "lake/a", "T1", seen=True)
+    [found] = swept(environment.store(), "lake/a", "T1", seen=True)
     s3.faults.clear()
     assert found.outcome is Outcome.FAILED
-    assert world.everything() == before
+    assert environment.everything() == before
 
 
 def test_nothing_of_an_unsound_history_leaves_a_latest_view(empty: Files) -> None:

@@ -1,1 +1,1 @@
-"""Tests of `retention_assets/stores/iceberg`."""
+"""Tests of the Iceberg store: the contract, what a table still needs, other writers, and damaged metadata."""

@@ -1,6 +1,6 @@
 """The whole cycle over units of work: policies and settings in a folder, marking without Spark, sweeping, the day's report.
 
-Belongs here: running the parts as a run does. Does not belong here: rows (worlds.py), and what should come out.
+Belongs here: running the parts as a run does. Does not belong here: rows (environments.py), and what should come out.
 """
 
 import json
@@ -25,7 +25,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
 
-class World(Protocol):
+class UnitsDatabase(Protocol):
     """Where units of work are."""
 
     url: str
@@ -40,11 +40,11 @@ class Cycle:
     """Everything below one folder but the databases of the stores."""
 
     folder: Path
-    worlds: Sequence[World]
+    databases: Sequence[UnitsDatabase]
 
     def __post_init__(self) -> None:
         (self.folder / "policies").mkdir(parents=True)
-        stores = [{**world.settings, "url": world.url.replace("$", "$$")} for world in self.worlds]
+        stores = [{**database.settings, "url": database.url.replace("$", "$$")} for database in self.databases]
         settings = {"ledger": "sqlite:///ledger.db", "clock": {"max_ahead": "9y"}, "stores": stores}
         # JSON is YAML.
         (self.folder / "retention.yaml").write_text(json.dumps(settings))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from retention_assets_tests.stores.contract import Contract, Environment
-from retention_assets_tests.stores.records.worlds import Records
+from retention_assets_tests.stores.records.environments import Records
 
 
 class TestRecordsStore(Contract):
@@ -13,6 +13,6 @@ class TestRecordsStore(Contract):
 
     @pytest.fixture
     def environment(self, store_url: str) -> Iterator[Environment]:
-        world = Records(store_url)
-        yield world
-        world.store().close()
+        environment = Records(store_url)
+        yield environment
+        environment.store().close()

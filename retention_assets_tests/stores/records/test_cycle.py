@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from retention_assets.ledger.schema import REPORTS
 from retention_assets_tests.stores.records.cycle import Cycle
-from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
+from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
 # The execution of the documentation's table: 2023-05-17, two years, and so a lower bound of 2021-05-17.
 AS_OF = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
@@ -58,20 +58,20 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
 def test_every_row_of_the_table_is_purged_or_kept_as_it_says(tmp_path: Path, store_url: str) -> None:
     """Each configuration is a policy over a root table of its own; all of them run at once."""
     ways = sorted({(terminal, tuple(archived)) for *_, terminal, archived, _ in TABLE_1.values()})
-    worlds = {way: Units(store_url, f"unit_{n}", (f"summary_{n}", f"mds_{n}"), f"ods{n}") for n, way in enumerate(ways)}
+    databases = {way: Units(store_url, f"unit_{n}", (f"summary_{n}", f"mds_{n}"), f"ods{n}") for n, way in enumerate(ways)}
     for name, (opened, closed, archived, kind, terminal, types, _) in TABLE_1.items():
-        worlds[terminal, tuple(types)].has(name, opened=opened, closed=closed, archived=archived, kind=kind)
-    cycle = Cycle(tmp_path / "cycle", list(worlds.values()))
-    results = cycle.says(*(policy(f"{world.store_name}/*", *way) for way, world in worlds.items())).runs(AS_OF)
+        databases[terminal, tuple(types)].has(name, opened=opened, closed=closed, archived=archived, kind=kind)
+    cycle = Cycle(tmp_path / "cycle", list(databases.values()))
+    results = cycle.says(*(policy(f"{units.store_name}/*", *way) for way, units in databases.items())).runs(AS_OF)
     assert [(one.refused, one.errors) for one in results.values()] == [(None, [])] * len(ways)
-    for way, world in worlds.items():
+    for way, units in databases.items():
         mine = {name: purged for name, (*_, terminal, types, purged) in TABLE_1.items() if (terminal, tuple(types)) == way}
-        assert world.whole(*(name for name, purged in mine.items() if not purged))
-        (line,) = (line for line in cycle.report(AS_OF.date()).lines if line.dataset == world.dataset)
+        assert units.whole(*(name for name, purged in mine.items() if not purged))
+        (line,) = (line for line in cycle.report(AS_OF.date()).lines if line.dataset == units.dataset)
         assert (line.counters["to_delete"], line.counters["deleted"], line.left) == (*[sum(mine.values())] * 2, 0)
         assert (line.terminal_only, line.archived_types) == way
-        assert line.bounds == {world.store_name: ("2021-05-17T00:00:00Z",)}
-    worlds[ways[0]].store().close()
+        assert line.bounds == {units.store_name: ("2021-05-17T00:00:00Z",)}
+    databases[ways[0]].store().close()
 
 
 def test_the_report_of_a_day_has_every_field_of_a_purge_report(cycle: Cycle, units: Units) -> None:

@@ -27,7 +27,7 @@ from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.stores.records.tables import RecordTables
 from retention_assets.stores.records.units import reason_changed
-from retention_assets_tests.stores.records.worlds import TOLD_TO, Units
+from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
 DELETED, GONE, FAILED, SPARED = Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED
 

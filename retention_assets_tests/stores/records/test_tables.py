@@ -14,15 +14,15 @@ from retention_assets.sql.reflection import table_of
 from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.stores.records.worlds import Units
+from retention_assets_tests.stores.records.environments import Units
 
 
 @pytest.fixture
 def expiring(store_url: str) -> Iterator[Units]:
     """Units of work that the database expires."""
-    world = Units(store_url, ttl={"document_ttl": "180d"})
-    yield world
-    world.store().close()
+    units = Units(store_url, ttl={"document_ttl": "180d"})
+    yield units
+    units.store().close()
 
 
 def store_of(units: Units, **parts: Any) -> RecordsStore:

@@ -1,6 +1,6 @@
-"""Two worlds for sweeps that are killed: a lake of files and an Iceberg catalog, with five marks that are due in each.
+"""Two datasets for sweeps that are killed: one of files and an Iceberg table, with five marks that are due in each.
 
-Belongs here: building a world, sweeping it in words that are the same for both, and what must be true of it at any moment.
+Belongs here: building one, sweeping it in words that are the same for both, and what must be true of it at any moment.
 """
 
 import json
@@ -28,10 +28,10 @@ DUE = MARKED + timedelta(days=7)
 POLICY = "policies: [{name: p, datasets: {include: ['*']}, select: {beyond: {views: 1}}, sweep: {every: 0s, batch: 2}}]\n"
 
 
-class World(ABC):
+class SweptDataset(ABC):
     """One dataset in one folder. `saved` keeps it as it was built, so that each killed sweep begins with the same."""
 
-    dataset: str
+    name: str
     # Which of its files the store may change or remove besides the bytes of what is planned.
     bookkeeping: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class World(ABC):
     @property
     @abstractmethod
     def going(self) -> dict[str, set[str]]:
-        """Of the world as it was built: each transaction that is to go, and the files that nobody else needs."""
+        """As it was built: each transaction that is to go, and the files that nobody else needs."""
 
     @abstractmethod
     def is_whole(self) -> None:
@@ -68,7 +68,7 @@ class World(ABC):
 
     @property
     def settings(self) -> Settings:
-        """Of the world; the ledger is elsewhere."""
+        """The settings; the ledger is elsewhere."""
         return load_settings(self.folder / "retention.yaml")
 
     def files(self) -> dict[str, bytes]:
@@ -94,15 +94,15 @@ class World(ABC):
             assert result.errors == []
 
 
-class Files(World):
+class Files(SweptDataset):
     """Five old views of a lake, two files in each."""
 
-    dataset = "lake/d"
+    name = "lake/d"
 
     def build(self) -> dict[str, object]:
         names = [f"S{number}" for number in range(1, 7)]
         drawn = history(
-            "main: " + " - ".join(f"{name}:SNAPSHOT@{60 - age}d" for age, name in enumerate(names)), dataset=self.dataset
+            "main: " + " - ".join(f"{name}:SNAPSHOT@{60 - age}d" for age, name in enumerate(names)), dataset=self.name
         )
         (self.folder / "log").mkdir()
         (self.folder / "log" / "log.jsonl").write_text("".join(f"{line}\n" for line in to_lines([drawn])))
@@ -125,10 +125,10 @@ class Files(World):
         assert set(self.files()) == {"data/d/S6/a", "data/d/S6/deep/b"}
 
 
-class Iceberg(World):
+class Iceberg(SweptDataset):
     """Seven snapshots of a table, of which a tag, a branch and the head keep three; the last one is appended to another."""
 
-    dataset = "ice/db.t"
+    name = "ice/db.t"
     bookkeeping = (".metadata.json",)
 
     def build(self) -> dict[str, object]:

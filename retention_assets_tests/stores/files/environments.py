@@ -1,4 +1,4 @@
-"""Worlds for the files store: a folder of this machine, and a bucket of an S3 on loopback.
+"""Environments for the files store: a folder of this machine, and a bucket of an S3 on loopback.
 
 Belongs here: the environments of the contract, and eyes that see bytes without the store. The S3 is a server that a real client
 speaks to over HTTP, while tests look into its memory; a fault is an answer that it gives instead of its own.
@@ -88,7 +88,7 @@ def error(status: str, code: str) -> tuple[str, str]:
 
 
 class Files(Environment):
-    """A lake of three datasets. Where its bytes are is the worlds' own."""
+    """A lake of three datasets. Where its bytes are is the environment's own."""
 
     datasets = ("lake/a", "lake/b", "lake/é 'q\" c")
     settings: FilesSettings
@@ -127,7 +127,7 @@ class Files(Environment):
         return {place: content for place, content in self.everything().items() if not place.startswith("log/")}
 
     def folder(self, dataset: str, transaction: str) -> str:
-        """The folder of a transaction in this world."""
+        """The folder of a transaction in this environment."""
         return f"data/{dataset.partition('/')[2]}/{transaction}"
 
     def put(self, dataset: str, transaction: str, name: str, content: bytes) -> None:
@@ -143,7 +143,7 @@ class Files(Environment):
         return self.everything()[f"log/{name}"].decode()
 
     def put_place(self, place: str, content: bytes) -> None:
-        """Bytes at a place of this world."""
+        """Bytes at a place of this environment."""
         raise NotImplementedError
 
 

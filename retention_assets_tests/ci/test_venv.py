@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.sandbox import Machine, readable
+from retention_assets_tests.ci.machine import Machine, readable
 
 # A python that knows its version, and makes environments once the file `ensurepip` is there.
 PYTHON = """

@@ -1,6 +1,6 @@
-"""Ticks without a daemon: a sensor of the definitions, evaluated as the daemon would evaluate it.
+"""Sensors and jobs of the definitions in this process, without a daemon.
 
-Belongs here: the shortest way to a tick, to a job of an environment, and to a run that is on its way. Not what should come of any.
+Belongs here: evaluating a sensor, running a job, and creating a run that nobody executes. Not what should come of any.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
 
 
-def stands(
+def create_run(
     instance: dg.DagsterInstance, job: dg.JobDefinition, status: dg.DagsterRunStatus, assets: Sequence[str] = ()
 ) -> dg.DagsterRun:
     """A run of a job, perhaps of some assets by their paths, that nobody executes: its status is what it stands at."""

@@ -1,6 +1,6 @@
-"""What tests do to a ledger, in few words: candidates, marks that are due, a whole sweep.
+"""Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger.
 
-Belongs here: the shortest way to a ledger in some state. Not a second implementation of anything.
+Belongs here: the shortest way to each. Not a second implementation of anything.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     return lease
 
 
-def by_hand(ledger: Ledger, statement: str | Update) -> int:
+def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:
     """What somebody does to the database past the ledger; the rows that it changed."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.sandbox import Machine, readable
+from retention_assets_tests.ci.machine import Machine, readable
 
 HOME_17 = "usr/lib/jvm/java-17-openjdk-amd64"
 ADVICE = "Spark needs Java 17 or 21, and none was found"

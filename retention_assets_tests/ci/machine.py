@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parent.parent / ".ci"
+SCRIPTS = Path(__file__).parents[2] / ".ci"
 
 # What the scripts may expect on any system that has a shell.
 _TOOLS = ("cat", "chmod", "dirname", "env", "mkdir", "printf", "sed")

@@ -1,4 +1,4 @@
-"""Worlds for the records store: units of work with rows in child tables, in any of the databases.
+"""Environments for the records store: units of work with rows in child tables, in any of the databases.
 
 Belongs here: making the tables, putting rows into them, and eyes that see them without the store.
 """

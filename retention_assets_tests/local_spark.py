@@ -45,7 +45,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Here:
-    """In the place of the resource: `build_defs(settings, pyspark=Here())`."""
+class LocalSpark:
+    """In the place of the resource: `build_defs(settings, pyspark=LocalSpark())`."""
 
     spark_session: Session = field(default_factory=Session)

@@ -1,7 +1,7 @@
 """The acceptance cases: histories and verdicts from the documents and test tables of other systems, answered by the command line.
 
 Belongs here: `cases/`, as they are, through `retention preview`. They are examples of rules; the rules themselves are
-test_laws.py's. A case that fails here is a promise to a user of that system that is not kept.
+frames/test_laws.py's. A case that fails here is a promise to a user of that system that is not kept.
 """
 
 import json

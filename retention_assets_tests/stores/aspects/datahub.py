@@ -10,11 +10,11 @@ from typing import Any
 
 from retention_assets.policy.durations import parse_duration
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.worlds import Table
+from retention_assets_tests.stores.aspects.environments import Table
 from retention_assets_tests.sweep.lakes import Lake
 
 
-class Hub(Lake):
+class DataHub(Lake):
     """A lake whose stores are tables of aspects, by the names of the stores."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Table], **settings: Mapping[str, Any]) -> None:

@@ -1,0 +1,70 @@
+"""`validate` and `schema`: what a policy file is said to mean, and what is refused.
+
+Does not belong here: what a file may say (policy/test_language.py).
+"""
+
+import json
+from pathlib import Path
+
+from retention_assets.policy.schema import policy_schema
+from retention_assets_tests.commands.conftest import ROOT, Run, script
+from retention_assets_tests.commands.logs import OLD
+
+
+def test_validate_prints_each_policy_as_a_sentence(run: Run) -> None:
+    Path("p.yaml").write_text(OLD + "holds: [{name: h, datasets: lake/a}]\n")
+    code, out, err = run("validate", "p.yaml")
+    assert code == 0
+    assert out.startswith("old\n  Marks transactions of the datasets lake/*, when they closed more than 30 days ago.")
+    assert "h\n  Holds everything of the datasets lake/a" in out
+    assert err == "1 policy and 1 hold are valid.\n"
+
+
+def test_validate_says_the_same_as_json(run: Run) -> None:
+    Path("p.yaml").write_text(OLD + "holds: [{name: h, datasets: lake/a}]\n")
+    Path("d.yaml").write_text("- {entity: a, aspect: b, config: {retention: {indefinite: {}}}}\n")
+    code, out, err = run("validate", "p.yaml", "d.yaml", "--format", "json")
+    found = json.loads(out)
+    assert (code, err, found["valid"]) == (0, "", True)
+    assert [one["name"] for one in found["policies"]] == ["old", "datahub:a.b"]
+    assert [one["name"] for one in found["holds"]] == ["h"]
+    assert all(one["sentence"].endswith(".") for one in found["policies"] + found["holds"])
+
+
+def test_validate_names_every_fault_on_stderr_and_stops_with_two(run: Run) -> None:
+    Path("p.yaml").write_text("policies: [{name: p, datasets: {include: []}, select: {}}]\n")
+    code, out, err = run("validate", "p.yaml")
+    assert (code, out) == (2, "")
+    assert [line.partition(" expected")[0] for line in err.splitlines()] == [
+        "p.yaml:1: policy 'p': datasets.include: is empty;",
+        "p.yaml:1: policy 'p': select: has no line that narrows;",
+    ]
+
+
+def test_validate_says_when_nothing_is_in_force(run: Run) -> None:
+    Path("p.yaml").write_text("policies: []\n")
+    code, out, _ = run("validate", "p.yaml")
+    assert code == 0
+    assert "nothing will be marked" in out
+
+
+def test_validate_without_a_path_reads_the_policies_of_the_settings_and_knows_their_stores(run: Run) -> None:
+    Path("retention.yaml").write_text(
+        "policies: rules\nstores: [{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}]\n"
+    )
+    Path("rules").mkdir()
+    Path("rules/p.yaml").write_text(OLD)
+    assert run("validate")[0] == 0
+    Path("rules/p.yaml").write_text(OLD.replace("lake/*", "lak/*"))
+    code, _, err = run("validate")
+    assert code == 2
+    assert "Did you mean lake?" in err
+
+
+def test_the_shipped_settings_and_policies_are_valid() -> None:
+    done = script(ROOT, "validate")
+    assert (done.returncode, "nothing will be marked" in done.stdout) == (0, True)
+
+
+def test_schema_prints_the_schema_and_nothing_else(run: Run) -> None:
+    assert run("schema") == (0, policy_schema(), "")

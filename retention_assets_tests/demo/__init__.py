@@ -1,0 +1,1 @@
+"""Tests of the demonstration: a newcomer's first run."""

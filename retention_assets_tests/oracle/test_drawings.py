@@ -1,0 +1,285 @@
+"""The oracle against the acceptance cases, and against drawings whose answer was worked out from DESIGN.md."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from retention_assets.policy.durations import parse_instant
+from retention_assets.policy.model import Policy
+from retention_assets_tests.histories import AS_OF, History, from_lines, history
+from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, FILES, FIVE, FORK, RECORDS, answer_of, policy
+from retention_assets_tests.oracle.verdicts import verdicts
+
+CASES = Path(__file__).parents[1] / "cases"
+
+# --- the acceptance cases ---------------------------------------------------------------------------------------------
+
+
+def _acceptance() -> Iterator[Any]:
+    for file in ("main", "ods"):
+        expected = json.loads((CASES / f"{file}.expected.json").read_text())
+        as_of = parse_instant(expected["as_of"])
+        book = yaml.safe_load((CASES / f"{file}.policies.yaml").read_text())["policies"]
+        parsed = [Policy.model_validate(entry) for entry in book]
+        found = {one.dataset: one for one in from_lines((CASES / f"{file}.log.jsonl").read_text().splitlines(), as_of=as_of)}
+        assert found.keys() == expected["datasets"].keys()
+        for dataset, answer in expected["datasets"].items():
+            yield pytest.param(found[dataset], parsed, answer["verdicts"], id=dataset)
+
+
+@pytest.mark.parametrize(("given_history", "book", "answer"), list(_acceptance()))
+def test_the_published_cases_get_the_published_verdicts(
+    given_history: History, book: list[Policy], answer: dict[str, str]
+) -> None:
+    found = verdicts(given_history, book, [], given_history.as_of)
+    assert {name: one.verdict for name, one in found.items()} == answer
+
+
+# --- drawings with their answers --------------------------------------------------------------------------------------
+
+
+# (name, drawing, policy, answer). The answer has the transactions of each verdict, in any order.
+DRAWINGS = [
+    # Views and protection.
+    ("on abc alone, what lies before the last SNAPSHOT may go",
+     DEMONSTRATION, policy(), "mark T1 T2, spare T3 T4"),
+    ("xyz has no SNAPSHOT, so its latest view holds what abc has left behind (the demonstration of seed 000)",
+     DEMONSTRATION + " | xyz: T2 - T5:APPEND@34d", policy(), "spare T1 T2 T3 T4 T5"),
+    ("a branch that the policy does not look at protects all the same",
+     DEMONSTRATION + " | xyz: T2 - T5:APPEND@34d", policy(branches={"include": ["abc"]}), "spare T1 T2 T3 T4, keep T5"),
+    ("an ABORTED SNAPSHOT starts no view, and is in none",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT!@8d - T3:APPEND@7d", policy(), "spare T1 T3, mark T2"),
+    ("an OPEN SNAPSHOT starts no view, and is never selected",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT?@8d - T3:APPEND@7d", policy(), "spare T1 T3, open T2"),
+    ("the first COMMITTED transaction starts a view, also behind an ABORTED root",
+     "main: T1:SNAPSHOT!@9d - T2:APPEND@8d - T3:SNAPSHOT@7d", policy(), "mark T1 T2, spare T3"),
+    ("a branch whose head is inner protects the view that ends there",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:SNAPSHOT@7d | old: T2", policy(), "mark T1, spare T2 T3"),
+    ("a branch whose head is ABORTED has the view before it as its latest",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d | dev: T1 - T3:SNAPSHOT!@7d", policy(), "spare T1 T2, mark T3"),
+    # Tags.
+    ("a tag pins its view from the start up to the tagged transaction, and no further",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d - T3:APPEND@7d - T4:SNAPSHOT@6d | #v1=T2", policy(), "spare T1 T2 T4, mark T3"),
+    ("a tag that expires now is not live any more",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@6d | #v1=T1@0d", policy(), "mark T1, spare T2"),
+    ("a tag that expires tomorrow is live",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@6d | #v1=T1@+1d", policy(), "spare T1 T2"),
+    ("a tag on an ABORTED transaction pins the view in front of it, not the transaction itself",
+     "main: T1:SNAPSHOT@9d - T2:APPEND!@8d - T3:SNAPSHOT@7d | #v1=T2", policy(), "spare T1 T3, mark T2"),
+    ("latest_view: allow does not lift what a tag protects",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d | #v1=T1", policy(latest_view="allow"), "spare T1, mark T2"),
+    ("a tag keeps what no branch reaches",
+     DELETED + " | #v1=X3", policy(branches={"reach": "any"}), "mark T1 X4, spare T2 X3"),
+    # Ages.
+    ("strictly before: a microsecond decides",
+     "main: T1:SNAPSHOT@2026-03-26T11:59:59.999999Z - T2:SNAPSHOT@5d - T3:SNAPSHOT@1d",
+     policy({"older_than": "5d"}), "mark T1, keep T2 T3"),
+    ("align: day cuts the bound from noon to midnight, so the morning stays",
+     "main: T1:SNAPSHOT@2026-03-25T23:59:59Z - T2:SNAPSHOT@2026-03-26T00:00:00Z - T3:SNAPSHOT@1d",
+     policy({"older_than": {"age": "5d", "align": "day"}}), "mark T1, keep T2 T3"),
+    ("without align the morning goes",
+     "main: T1:SNAPSHOT@2026-03-25T23:59:59Z - T2:SNAPSHOT@2026-03-26T00:00:00Z - T3:SNAPSHOT@1d",
+     policy({"older_than": "5d"}), "mark T1 T2, keep T3"),
+    ("a month before 31 March is 28 February, at the same hour: 30 days would take T2 and T3 as well",
+     "main: T1:SNAPSHOT@2026-02-28T11:59:59Z - T2:SNAPSHOT@2026-02-28T12:00:00Z - T3:SNAPSHOT@2026-03-01T06:00:00Z"
+     " - T4:SNAPSHOT@1d", policy({"older_than": "1mo"}), "mark T1, keep T2 T3 T4"),
+    ("of: opened looks at the other end of a long transaction",
+     "main: T1:SNAPSHOT@9d..1d - T2:SNAPSHOT@1d", policy({"older_than": {"age": "5d", "of": "opened"}}), "mark T1, keep T2"),
+    ("of: closed_or_opened takes opened_at only where closed_at is missing",
+     "main: T1:SNAPSHOT@9d..1d - T2:SNAPSHOT!@9d.. - T3:SNAPSHOT@1d",
+     policy({"older_than": {"age": "5d", "of": "closed_or_opened"}}), "keep T1 T3, mark T2"),
+    ("a null time is never old enough",
+     "main: T1:SNAPSHOT@9d~8d - T2:SNAPSHOT@9d - T3:APPEND!@9d.. - T4:SNAPSHOT@9d",
+     policy({"older_than": {"age": "5d", "of": "archived"}}), "mark T1, keep T2 T3 T4"),
+    ("of: superseded is when the next view began; the latest view never was",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@3d - T3:SNAPSHOT@1d",
+     policy({"older_than": {"age": "2d", "of": "superseded"}}), "mark T1, keep T2 T3"),
+    ("of: superseded waits for the last branch that had it",
+     "a: T1:SNAPSHOT@9d - T2:SNAPSHOT@5d | b: T1 - T3:SNAPSHOT@1d",
+     policy({"older_than": {"age": "2d", "of": "superseded"}}), "keep T1 T2 T3"),
+    ("of: superseded over one branch in scope asks only that one",
+     "a: T1:SNAPSHOT@9d - T2:SNAPSHOT@5d | b: T1 - T3:SNAPSHOT@1d",
+     policy({"older_than": {"age": "2d", "of": "superseded"}}, branches={"include": ["a"]}), "mark T1, keep T2 T3"),
+    ("of: superseded is null while any branch has it in its latest view",
+     "a: T1:SNAPSHOT@9d - T2:SNAPSHOT@5d | b: T1", policy({"older_than": {"age": "2d", "of": "superseded"}}), "keep T1 T2"),
+    # Counts.
+    ("a leading run without a SNAPSHOT is a view",
+     "main: T1:APPEND@9d - T2:APPEND@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@6d",
+     policy({"beyond": {"views": 2}}), "mark T1 T2, keep T3 T4"),
+    ("a count of views is taken on each branch, and the most protective one decides",
+     FORK, policy({"beyond": {"views": 2}}), "keep T1 T2 T3 T4"),
+    ("a branch out of scope does not count, and what only it holds is not looked at",
+     FORK, policy({"beyond": {"views": 2}}, branches={"exclude": ["dev"]}), "mark T1, keep T2 T3 T4"),
+    ("ABORTED is beyond every count",
+     "main: T1:APPEND@9d - T2:APPEND!@8d", policy({"beyond": {"views": 5, "transactions": 5}}), "keep T1, mark T2"),
+    ("a DELETE neither counts nor is counted: T5 and T4 are the newest two, and T6 is only spared",
+     "main: T1:APPEND@9d - T2:DELETE@8d - T3:APPEND@7d - T4:SNAPSHOT@6d - T5:APPEND@5d - T6:DELETE@4d",
+     policy({"beyond": {"transactions": 2}}), "mark T1 T2 T3, keep T4 T5, spare T6"),
+    ("beyond the newest 0 is everything",
+     "main: T1:APPEND@9d - T2:SNAPSHOT@8d", policy({"beyond": {"transactions": 0}}), "mark T1, spare T2"),
+    ("both counts must be passed: T2 is the second view but the fourth transaction",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:SNAPSHOT@7d - T4:APPEND@6d - T5:APPEND@5d",
+     policy({"beyond": {"views": 2, "transactions": 3}}), "mark T1, keep T2 T3 T4 T5"),
+    # in_views_older_than.
+    ("a whole view goes by its last transaction, by order and not by time",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@1d - T3:APPEND@8d - T4:SNAPSHOT@1d",
+     policy({"in_views_older_than": "5d"}), "mark T1 T2 T3, keep T4"),
+    ("one young view that holds it keeps it",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d | dev: T1 - T3:APPEND@1d - T4:SNAPSHOT@1d",
+     policy({"in_views_older_than": "5d"}), "keep T1 T3 T4, spare T2"),
+    ("a view that closed exactly the age ago has not closed more than it ago",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@5d - T3:SNAPSHOT@1d", policy({"in_views_older_than": "5d"}), "keep T1 T2 T3"),
+    ("an OPEN transaction at the end keeps the latest view, and not the one before",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:APPEND@7d - T4:APPEND?@6d",
+     policy({"in_views_older_than": "5d"}, latest_view="allow"), "mark T1, keep T2 T3, open T4"),
+    ("an OPEN side line that the last committed one came after does not",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d | -: T1 - T3:APPEND?@8d | > T1 T3 T2",
+     policy({"in_views_older_than": "5d"}, latest_view="allow"), "mark T1 T2, open T3"),
+    ("an OPEN side line that came after it does",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d | -: T1 - T3:APPEND?@8d",
+     policy({"in_views_older_than": "5d"}, latest_view="allow"), "keep T1 T2, open T3"),
+    ("an OPEN transaction without a parent is on every branch",
+     "main: T1:SNAPSHOT@9d | dev: T2:SNAPSHOT@8d | -: T3:SNAPSHOT?@7d",
+     policy({"in_views_older_than": "5d"}, latest_view="allow"), "keep T1 T2, open T3"),
+    ("ABORTED and unreachable transactions are in no view",
+     DELETED + " | -: T1 - X5:APPEND!@8d",
+     policy({"in_views_older_than": "5d"}, branches={"reach": "any"}), "mark T1, spare T2, keep X3 X4 X5"),
+    # window: complete.
+    ("strict takes the view that was current at the cut-off",
+     FIVE, policy({"older_than": "4d"}), "mark T1 T2 T3, keep T4"),
+    ("complete keeps it",
+     FIVE, policy({"older_than": "4d", "window": "complete"}), "mark T1 T2, keep T3 T4"),
+    ("complete keeps the view whole, also the part that is young",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d - T3:APPEND@3d - T4:SNAPSHOT@2d",
+     policy({"older_than": "4d", "window": "complete"}), "keep T1 T2 T3 T4"),
+    ("at the cut-off itself the view that began then is current, so the one before may go",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@4d", policy({"older_than": "4d", "window": "complete"}), "mark T1, keep T2"),
+    ("the latest view is current for ever, even where the policy may look into it",
+     FIVE, policy({"older_than": "1d", "window": "complete"}, latest_view="allow"), "mark T1 T2 T3, keep T4"),
+    ("ABORTED and unreachable transactions are in no view: their age alone decides",
+     "main: T1:SNAPSHOT@9d - T2:APPEND!@8d | -: T1 - X3:APPEND@7d",
+     policy({"older_than": "4d", "window": "complete"}, branches={"reach": "any"}), "keep T1, mark T2 X3"),
+    # Where a transaction lies.
+    ("only_in: on that branch alone",
+     FORK, policy(branches={"only_in": "main"}), "keep T1 T4, mark T2, spare T3"),
+    ("only_in: another branch counts also when it is out of scope",
+     FORK, policy(branches={"only_in": "main", "exclude": ["dev"]}), "keep T1 T4, mark T2, spare T3"),
+    ("not_in: not on that branch",
+     FORK, policy(branches={"not_in": "main"}), "keep T1 T2 T3, spare T4"),
+    ("not_in: on that branch counts also when it is out of scope",
+     FORK, policy(branches={"not_in": "main", "exclude": ["main"]}), "keep T1 T2 T3, spare T4"),
+    ("by default the unreachable stay", DELETED, policy(), "mark T1, spare T2, keep X3 X4"),
+    ("reach: unreachable takes them and nothing else",
+     DELETED, policy(branches={"reach": "unreachable"}), "keep T1 T2, mark X3 X4"),
+    ("the unreachable are beyond every count",
+     DELETED, policy({"beyond": {"views": 3}}, branches={"reach": "any"}), "keep T1 T2, mark X3 X4"),
+    ("the unreachable are on no branch that a scope could leave out",
+     DELETED, policy(branches={"reach": "any", "include": ["nowhere"]}), "keep T1 T2, mark X3 X4"),
+    ("an ABORTED side line is on every branch that holds its parent, through another ABORTED one too",
+     FORK + " | -: T1 - T5:APPEND!@5d - T6:APPEND!@4d", policy(branches={"only_in": "main"}),
+     "keep T1 T4 T5 T6, mark T2, spare T3"),
+    ("a COMMITTED child of an ABORTED side line is on no branch",
+     "main: T1:SNAPSHOT@9d | -: T1 - T2:APPEND!@8d - T3:APPEND@7d", policy(branches={"reach": "unreachable"}),
+     "keep T1 T2, mark T3"),
+    ("without a branch an ABORTED root is unreachable",
+     "-: T1:SNAPSHOT!@9d", policy(branches={"reach": "unreachable"}), "mark T1"),
+    # Windows.
+    ("each branch has its own age, and a shared transaction needs all of them",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:SNAPSHOT@1d | dev: T1 - T4:SNAPSHOT@8d - T5:SNAPSHOT@1d",
+     policy({"older_than": "3d"}, branches={"windows": [{"match": "main", "older_than": "20d"}]}),
+     "keep T1 T2 T3 T5, mark T4"),
+    ("a window replaces the age also when it has none",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@2d - T3:SNAPSHOT@1d",
+     policy({"older_than": "5d"}, branches={"windows": [{"match": "main", "beyond": {"views": 1}}]}), "mark T1 T2, keep T3"),
+    ("a window without window: is strict, whatever select says",
+     FIVE, policy({"older_than": "4d", "window": "complete"}, branches={"windows": [{"match": "main", "older_than": "4d"}]}),
+     "mark T1 T2 T3, keep T4"),
+    ("the first window that matches counts",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d",
+     policy({"older_than": "1d"}, branches={"windows": [
+         {"match": "m*", "older_than": "20d"}, {"match": "main", "older_than": "1d"}]}), "keep T1 T2"),
+    ("the other lines of select stay beside a window",
+     "main: T1:SNAPSHOT@9d - T2:APPEND@8d - T3:SNAPSHOT@2d",
+     policy({"types": ["APPEND"]}, branches={"windows": [{"match": "main", "older_than": "5d"}]}), "keep T1 T3, mark T2"),
+    ("an unreachable transaction has no branch, so no window",
+     DELETED, policy({"older_than": "20d"}, branches={"reach": "any", "windows": [{"match": "*", "older_than": "1d"}]}),
+     "mark T1, spare T2, keep X3 X4"),
+    # Superseded files.
+    ("files are superseded one by one, by an update or a removal",
+     FILES, policy({"superseded": True}, latest_view="allow"), "mark T1, keep T2 T3 T4"),
+    ("an unknown list of files is not superseded, until a SNAPSHOT follows",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:UPDATE@7d[a]",
+     policy({"superseded": True}, latest_view="allow"), "mark T1, keep T2 T3"),
+    ("a number of files names none of them",
+     "main: T1:SNAPSHOT@9d[#1] - T2:UPDATE@8d[a]", policy({"superseded": True}, latest_view="allow"), "keep T1 T2"),
+    ("what an ABORTED update would have replaced is not replaced, and ABORTED itself is not superseded",
+     "main: T1:SNAPSHOT@9d[a] - T2:UPDATE!@8d[a] - T3:APPEND@7d[b]",
+     policy({"superseded": True}, latest_view="allow"), "keep T1 T2 T3"),
+    ("superseded on one branch in scope is not superseded on every one",
+     "main: T1:SNAPSHOT@9d[a] - T2:SNAPSHOT@8d | dev: T1 - T3:APPEND@7d[b]",
+     policy({"superseded": True}, latest_view="allow"), "keep T1 T2 T3"),
+    ("one file that nothing replaced is enough to stay",
+     "main: T1:SNAPSHOT@9d[a,b] - T2:UPDATE@8d[a]", policy({"superseded": True}, latest_view="allow"), "keep T1 T2"),
+    ("a transaction that has no file has none left to replace",
+     "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[]", policy({"superseded": True}, latest_view="allow"), "keep T1, mark T2"),
+    ("superseded on the branches in scope, whatever another branch still reads",
+     "main: T1:SNAPSHOT@9d[a] - T2:SNAPSHOT@8d[b] | dev: T1 - T3:APPEND@7d[c]",
+     policy({"superseded": True}, branches={"include": ["main"]}, latest_view="allow"), "mark T1, keep T2 T3"),
+    ("no branch reads the files of the unreachable",
+     DELETED + " | -: T1 - X5:APPEND!@8d", policy({"superseded": True}, branches={"reach": "any"}),
+     "mark T1 X3 X4, keep T2 X5"),
+    # Kinds.
+    ("status and types are lists, and every line must hold",
+     "main: T1:SNAPSHOT@9d - T2:APPEND!@8d - T3:UPDATE!@7d - T4:SNAPSHOT@6d",
+     policy({"status": ["ABORTED", "OPEN"], "types": ["UPDATE", "SNAPSHOT"]}), "keep T1 T2 T4, mark T3"),
+    ("terminal_only and archived_before_purge speak of records: a branched transaction passes",
+     "main: T1:SNAPSHOT@9d{type=PAYMENT} - T2:SNAPSHOT@8d",
+     policy({"terminal_only": True, "archived_before_purge": ["PAYMENT"]}), "mark T1, spare T2"),
+    ("all is every closed record, ABORTED ones too", RECORDS, policy(), "mark R1 R3 R4, keep R2"),
+    ("an unfinished record has no closed_at to be old", RECORDS, policy({"older_than": "5d"}), "mark R1 R3, keep R2 R4"),
+    ("terminal_only: false judges it by opened_at",
+     RECORDS, policy({"older_than": "5d", "terminal_only": False}), "mark R1 R2 R3, keep R4"),
+    ("closed_or_opened does too",
+     RECORDS, policy({"older_than": {"age": "5d", "of": "closed_or_opened"}}), "mark R1 R2 R3, keep R4"),
+    ("of: opened does too",
+     RECORDS, policy({"older_than": {"age": "5d", "of": "opened"}}), "mark R1 R2 R3, keep R4"),
+    ("terminal_only: true does not",
+     RECORDS, policy({"older_than": {"age": "5d", "of": "opened"}, "terminal_only": True}), "mark R1 R3, keep R2 R4"),
+    ("without an age line nothing judges an unfinished record",
+     RECORDS, policy({"status": ["OPEN"]}), "keep R1 R2 R3 R4"),
+    ("terminal_only: false makes up no archived_at",
+     RECORDS, policy({"older_than": {"age": "5d", "of": "archived"}, "terminal_only": False}), "keep R1 R2 R4, mark R3"),
+    ("records of listed types must be archived, others need not",
+     RECORDS, policy({"archived_before_purge": ["PAYMENT"]}), "keep R1 R2, mark R3 R4"),
+    ("a record is on no branch: no scope, no reach, no count leaves it out",
+     RECORDS, policy({"beyond": {"views": 9, "transactions": 9}}, branches={
+         "include": ["nowhere"], "only_in": "main", "windows": [{"match": "*", "older_than": "20d"}]}),
+     "mark R1 R3 R4, keep R2"),
+    ("a record is in no view", RECORDS, policy({"in_views_older_than": "1d"}), "keep R1 R2 R3 R4"),
+    ("a record is superseded by nothing", RECORDS, policy({"superseded": True}), "keep R1 R2 R3 R4"),
+    ("an OBJECT is judged as a RECORD, but nobody archives it",
+     "-: O1:OBJECT@9d{type=PAYMENT} | -: O2:OBJECT?@9d | main: T1:SNAPSHOT@9d",
+     policy({"older_than": {"age": "5d", "of": "opened"}, "archived_before_purge": ["PAYMENT"]}), "mark O1 O2, spare T1"),
+    ("only a scan that says so, to the letter, makes an OBJECT unreferenced, and nothing makes a RECORD so",
+     "-: O1:OBJECT@9d{referenced=false} | -: O2:OBJECT@9d{referenced=False} | -: O3:OBJECT@9d{referenced=unknown} | -: O4:OBJECT@9d | "
+     "-: R5:RECORD@9d{referenced=false} | main: T6:SNAPSHOT@9d{referenced=false} - T7:SNAPSHOT@8d",
+     policy({"unreferenced": True}), "mark O1, keep O2 O3 O4 R5 T6 T7"),
+    ("an OPEN record is not closed, whatever its row says: it goes by its opening, and by its closing never",
+     "-: R1:RECORD?@9d..9d | -: R2:RECORD?@9d..1d | -: R3:RECORD?@1d..1d",
+     policy({"older_than": {"age": "5d", "of": "closed_or_opened"}}), "mark R1 R2, keep R3"),
+    ("nor has an OPEN record closed for terminal_only: false",
+     "-: R1:RECORD?@9d..9d | -: R2:RECORD?@9d..1d | -: R3:RECORD?@..9d",
+     policy({"older_than": "5d", "terminal_only": False}), "mark R1 R2, keep R3"),
+    ("a record beside a history is in no view of it",
+     "main: T1:SNAPSHOT@9d | -: R1:RECORD@8d", policy(), "spare T1, mark R1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("drawing", "rule", "answer"), [pytest.param(*row[1:], id=row[0]) for row in DRAWINGS])
+def test_a_drawing_gets_the_answer_beside_it(drawing: str, rule: Policy, answer: str) -> None:
+    drawn = history(drawing)
+    assert {name: one.verdict for name, one in verdicts(drawn, [rule], [], AS_OF).items()} == answer_of(answer), drawn

@@ -1,0 +1,205 @@
+"""What the oracle says beside a verdict: reasons with their witnesses, who gets the credit, limits, and its branch views."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from retention_assets.policy.model import Hold
+from retention_assets_tests.histories import AS_OF, history
+from retention_assets_tests.oracle.drawings import DEMONSTRATION, THREE, answer_of, hold, policy
+from retention_assets_tests.oracle.verdicts import Verdict, verdicts
+from retention_assets_tests.oracle.views import ViewRow, branch_views
+
+
+def days(ago: float) -> datetime:
+    return AS_OF - timedelta(days=ago)
+
+
+# --- reasons, credit, limits ------------------------------------------------------------------------------------------
+
+
+def _spare(*spared_by: tuple[str, str], name: str = "p", also: tuple[str, ...] = ()) -> Verdict:
+    return Verdict("spare", name, also, frozenset(spared_by))
+
+
+def test_every_branch_whose_latest_view_holds_it_is_a_witness() -> None:
+    drawn = history(DEMONSTRATION + " | xyz: T2 - T5:APPEND@34d | uvw: T5")
+    found = verdicts(drawn, [policy()], [], AS_OF)
+    assert found["T1"] == found["T2"] == _spare(("LATEST_VIEW", "xyz"), ("LATEST_VIEW", "uvw"))
+    assert found["T4"] == _spare(("LATEST_VIEW", "abc"))
+
+
+def test_a_spare_names_all_that_spares_it() -> None:
+    drawn = history("main: T1:SNAPSHOT@9d - T2:APPEND@8d | #v1=T2 | #v2=T1")
+    found = verdicts(drawn, [policy()], [hold(transactions=["T2"]), hold("other")], AS_OF)
+    assert found["T1"] == _spare(("LATEST_VIEW", "main"), ("TAG", "v1"), ("TAG", "v2"), ("HOLD", "other"))
+    assert found["T2"] == _spare(("LATEST_VIEW", "main"), ("TAG", "v1"), ("HOLD", "h"), ("HOLD", "other"))
+
+
+@pytest.mark.parametrize(
+    ("given_hold", "held"),
+    [
+        (hold(), True),
+        (hold(until="2026-03-31T12:00:00.000001Z"), True),
+        (hold(until="2026-03-31T12:00:00Z"), False),  # it ends now
+        (hold(transactions=["T[2-9]", "T1?"]), False),
+        (hold(datasets=["ice/*"]), False),
+        (hold(datasets={"include": ["*"], "exclude": ["lake/*"]}), False),
+        (hold(datasets={"include": ["*"], "with": {"tier": "bronze", "realm": "acme"}}), True),
+        (hold(datasets={"include": ["*"], "with": {"tier": "bronze", "realm": "globex"}}), False),
+    ],
+)
+def test_a_hold_spares_what_it_names_while_it_lasts(given_hold: Hold, held: bool) -> None:
+    drawn = history("-: R1:RECORD@9d | main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", attributes={"tier": "bronze", "realm": "acme"})
+    found = verdicts(drawn, [policy()], [given_hold], AS_OF)
+    assert found["T1"] == (_spare(("HOLD", "h")) if held else Verdict("mark", "p"))
+    assert (found["R1"].verdict == "spare") == (held and given_hold.transactions is None)
+
+
+OWN = {"history.expire.max-snapshot-age-ms": str(5 * 24 * 60 * 60 * 1000), "history.expire.min-snapshots-to-keep": "2"}
+TWIG = "main: T1:SNAPSHOT@9d - T2:DELETE@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@5d | dev: T1 - T5:SNAPSHOT!@8d - T6:SNAPSHOT@7d"
+
+
+@pytest.mark.parametrize(
+    ("own", "keys", "marked"),
+    [
+        # T3 and T4 are main's newest two, T1 and T6 dev's; the ABORTED T5 is no snapshot, and on both, as T1 is.
+        (OWN, {}, "T2 T5"),
+        ({**OWN, "history.expire.min-snapshots-to-keep": "1"}, {}, "T1 T2 T3 T5"),
+        # T2 counts, though it is a DELETE.
+        ({**OWN, "history.expire.min-snapshots-to-keep": "3"}, {}, "T5"),
+        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "1"}, {}, "T1 T2 T5"),
+        ({**OWN, "history.expire.branch.dev.max-snapshot-age-ms": str(8 * 24 * 60 * 60 * 1000)}, {}, "T2"),
+        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "9"}, {"branches": {"include": ["main"]}}, "T1 T2 T5"),
+        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "9"}, {}, "T2 T5"),
+        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "none"}, {}, ""),
+        ({**OWN, "history.expire.min-snapshots-to-keep": "0"}, {}, ""),
+        ({"history.expire.max-snapshot-age-ms": "1"}, {}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_a_dataset_is_judged_by_its_own_windows(own: dict[str, str], keys: dict[str, Any], marked: str) -> None:
+    found = verdicts(history(TWIG, attributes=own), [policy({"from_table": True}, **keys)], [], AS_OF)
+    assert {name for name, one in found.items() if one.verdict == "mark"} == set(marked.split())
+
+
+@pytest.mark.parametrize(
+    ("datasets", "chosen"),
+    [
+        ({"include": ["lake/*"]}, True),
+        ({"include": ["ice/*", "lake/?"]}, True),
+        ({"include": ["*"], "exclude": ["*/d"]}, False),
+        ({"include": ["*"], "with": {"tier": "bronze"}}, True),
+        ({"include": ["*"], "with": {"realm": "acme", "tier": "bronze"}}, True),
+        ({"include": ["*"], "with": {"realm": "acme", "tier": "gold"}}, False),  # all must match
+        ({"include": ["*"], "with": {"trashed": "true"}}, False),
+    ],
+)
+def test_a_policy_is_about_the_datasets_that_it_names(datasets: dict[str, Any], chosen: bool) -> None:
+    drawn = history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", attributes={"tier": "bronze", "realm": "acme"})
+    assert verdicts(drawn, [policy(datasets=datasets)], [], AS_OF)["T1"].verdict == ("mark" if chosen else "keep")
+
+
+def test_the_first_policy_that_may_gets_the_credit_and_the_others_are_listed_in_order() -> None:
+    book = [policy(name="first"), policy({"types": ["APPEND"]}, "second"), policy(name="third", latest_view="allow")]
+    found = verdicts(history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:APPEND@7d"), book, [], AS_OF)
+    assert found == {
+        "T1": Verdict("mark", "first", ("third",)),
+        "T2": Verdict("mark", "third", ("first",)),  # in the latest view only the third may
+        "T3": Verdict("mark", "third", ("first", "second")),
+    }
+
+
+def test_a_held_transaction_names_the_policy_that_would_have_marked_it() -> None:
+    book = [policy(name="first"), policy(name="second", latest_view="allow")]
+    found = verdicts(history("main: T1:SNAPSHOT@9d"), book, [hold()], AS_OF)
+    assert found["T1"] == _spare(("HOLD", "h"), name="second", also=("first",))
+
+
+@pytest.mark.parametrize(
+    ("limits", "over"),
+    [
+        ({"transactions": 3}, False),  # T1, T2, T3: T4 is in the latest view and could not be marked
+        ({"transactions": 2}, True),
+        ({"bytes": 30}, False),  # no bytes known of T3: 0
+        ({"bytes": 29}, True),
+        ({"fraction": 0.6}, False),  # three of five: the OPEN one is of the log too
+        ({"fraction": 0.59}, True),
+        ({"transactions": 9, "bytes": 9, "fraction": 1}, True),  # over any of them
+    ],
+)
+def test_over_its_limit_a_policy_marks_nothing_of_the_dataset(limits: dict[str, float], over: bool) -> None:
+    found = verdicts(history(THREE), [policy(limits=limits)], [], AS_OF)
+    for name in ("T1", "T2", "T3"):
+        assert found[name] == (_spare(("LIMIT", "p")) if over else Verdict("mark", "p"))
+    assert found["T4"] == _spare(("LATEST_VIEW", "main"))
+
+
+def test_a_limit_counts_inside_the_latest_view_when_the_policy_may_mark_there() -> None:
+    book = [policy(limits={"transactions": 3}, latest_view="allow")]
+    assert verdicts(history(THREE), book, [], AS_OF)["T4"] == _spare(("LIMIT", "p"))
+
+
+def test_a_limit_does_not_count_what_a_tag_or_a_hold_keeps() -> None:
+    drawn, book = history(THREE + " | #v1=T1"), [policy(limits={"transactions": 1})]
+    found = verdicts(drawn, book, [hold(transactions=["T2"])], AS_OF)
+    assert {name: one.verdict for name, one in found.items()} == answer_of("spare T1 T2 T4, mark T3, open T5")
+
+
+def test_a_policy_within_its_limit_marks_what_another_over_its_limit_may_not() -> None:
+    found = verdicts(history(THREE), [policy(name="tight", limits={"bytes": 1}), policy(name="wide")], [], AS_OF)
+    assert found["T1"] == Verdict("mark", "wide", ("tight",))
+    assert found["T4"] == _spare(("LATEST_VIEW", "main"), name="tight", also=("wide",))
+
+
+def test_a_limit_spares_where_only_the_policy_over_it_may_look_into_the_latest_view() -> None:
+    book = [policy(name="plain"), policy(name="tight", latest_view="allow", limits={"transactions": 1})]
+    assert verdicts(history(THREE), book, [], AS_OF)["T4"] == _spare(("LIMIT", "tight"), name="plain", also=("tight",))
+
+
+def test_a_limit_does_not_count_what_is_marked_or_swept_before() -> None:
+    drawn, book = history(THREE), [policy(limits={"transactions": 1})]
+    assert verdicts(drawn, book, [], AS_OF, {"T1", "T3"})["T2"] == Verdict("mark", "p")
+    assert verdicts(drawn, book, [], AS_OF, {"T1", "T4"})["T2"] == _spare(("LIMIT", "p"))
+
+
+def test_a_policy_with_an_opaque_line_is_refused_and_not_skipped() -> None:
+    with pytest.raises(NotImplementedError, match="where"):
+        verdicts(history("-: O1:OBJECT@9d"), [policy({"where": "bytes > 1"})], [], AS_OF)
+
+
+# --- branch_views -----------------------------------------------------------------------------------------------------
+
+
+TABLE = history(
+    "main: T1:SNAPSHOT@9d - T2:APPEND@8d - T3:SNAPSHOT@6d - T4:DELETE@5d - T5:APPEND@4d - T6:SNAPSHOT@2d"
+    "| dev: T2 - T7:APPEND!@7d - T8:SNAPSHOT@3d | -: T8 - T9:APPEND?@1d | -: T1 - X10:APPEND@1d | #v1=T4"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "over_all", "over_main"),
+    [
+        # Both branches left T1 and T2: main with T3, dev last with T8, in which T2 has one newer transaction.
+        ("T1", ViewRow(2, 1, 2, days(3), days(8), False, frozenset()), ViewRow(1, 2, 4, days(6), days(8), False, frozenset())),
+        ("T2", ViewRow(2, 1, 1, days(3), days(8), False, frozenset()), ViewRow(1, 2, 3, days(6), days(8), False, frozenset())),
+        # T4 is a DELETE: it does not count as newer.
+        ("T3", ViewRow(1, 1, 2, days(2), days(4), False, frozenset({"v1"})), None),
+        ("T4", ViewRow(1, 1, 2, days(2), days(4), False, frozenset({"v1"})), None),
+        ("T5", ViewRow(1, 1, 1, days(2), days(4), False, frozenset()), None),
+        ("T6", ViewRow(1, 0, 0, None, days(2), False, frozenset({"main"})), None),
+        # T7 is ABORTED behind T2, which both branches hold.
+        ("T7", ViewRow(2, None, None, None, None, False, frozenset()), ViewRow(1, None, None, None, None, False, frozenset())),
+        # T9 is open behind T8. Over main alone nothing holds T8, and dev protects it all the same.
+        ("T8", ViewRow(1, 0, 0, None, days(3), True, frozenset({"dev"})),
+         ViewRow(0, None, None, None, None, False, frozenset({"dev"}))),
+        ("T9", ViewRow(1, None, None, None, None, False, frozenset()), ViewRow(0, None, None, None, None, False, frozenset())),
+        ("X10", ViewRow(0, None, None, None, None, False, frozenset()), None),
+    ],
+)  # fmt: skip
+def test_branch_views_has_one_row_with_the_most_protective_answer_of_the_branches_in_scope(
+    name: str, over_all: ViewRow, over_main: ViewRow | None
+) -> None:
+    assert branch_views(TABLE, ["main", "dev"], AS_OF)[name] == over_all, TABLE
+    assert branch_views(TABLE, ["main"], AS_OF)[name] == (over_main or over_all), TABLE

@@ -1,0 +1,53 @@
+"""Random policies and holds: all are accepted, and together they use every key that decides."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+
+from retention_assets.policy.model import Hold, Policy
+from retention_assets_tests import policies as material
+from retention_assets_tests.histories import AS_OF, History, histories
+from retention_assets_tests.oracle.verdicts import verdicts
+
+
+def _keys(value: Any, at: str = "") -> Iterator[str]:
+    """Every key of a policy with its short values, as a path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{at}{key}"
+            yield from _keys(item, f"{at}{key}.")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _keys(item, at)
+    else:
+        yield f"{at}{value}"
+
+
+def test_random_policies_and_holds_are_accepted_and_use_every_key_that_decides() -> None:
+    rng = random.Random(12)
+    book, holds = material.random_policies(rng, 3000), material.random_holds(rng, 300)
+    assert len({Policy.model_validate(entry).name for entry in book}) == 3000
+    assert len({Hold.model_validate(entry).name for entry in holds}) == 300
+    seen = Counter(key for entry in book for key in set(_keys(entry)))
+    wanted = [
+        "datasets.exclude", "datasets.with", "branches.include", "branches.exclude", "branches.only_in", "branches.not_in",
+        "branches.windows.older_than", "branches.windows.beyond", "branches.windows.window.complete",
+        "branches.reach.live", "branches.reach.unreachable", "branches.reach.any",
+        *(f"select.older_than.of.{of}" for of in ("closed", "opened", "closed_or_opened", "superseded", "archived")),
+        "select.older_than.align", "select.beyond.views", "select.beyond.transactions", "select.in_views_older_than",
+        "select.window.complete", "select.window.strict", "select.status", "select.types", "select.superseded",
+        "select.from_table", "select.unreferenced.True", "select.terminal_only.True", "select.terminal_only.False", "select.archived_before_purge", "select.all",
+        "latest_view", "limits.transactions", "limits.bytes", "limits.fraction",
+    ]  # fmt: skip
+    assert {key: seen[key] for key in wanted if seen[key] < 20} == {}
+    assert {key for key in seen if key.startswith("select.where")} == set()
+
+
+@given(histories(), material.policies(), material.holds())
+@settings(max_examples=100, deadline=None)
+def test_the_strategies_give_what_the_oracle_takes(one: History, book: list[Any], holds: list[Any]) -> None:
+    found = verdicts(one, [Policy.model_validate(p) for p in book], [Hold.model_validate(h) for h in holds], AS_OF)
+    assert found.keys() == {row["transaction"] for row in one.transactions}
