@@ -246,7 +246,7 @@ def test_a_sweep_alone_of_marks_that_were_tampered_with_deletes_nothing(lake: La
         assert write_past_ledger(ledger, "UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'") == 2
     ran = run_job(lake.settings, "sweep", MARKED)
     assert len(ran.troubles) == 1
-    assert "Nothing is swept: mark_times_are_monotonic failed. 2 violations in 1 datasets. lake/d: S1 is due" in ran.troubles[0]
+    assert "Nothing is swept: mark_times_are_monotonic failed. 2 violations in 1 dataset. lake/d: S1 is due" in ran.troubles[0]
     assert lake.left() == before
     assert set(lake.statuses().values()) == {"MARKED"}
 

@@ -189,16 +189,16 @@ def test_a_run_that_failed_goes_on_with_what_it_had_read(
 KILLED = """
 import os, signal, sys
 import dagster as dg
-from retention_assets.ledger.marks import Marks
-from retention_assets.ledger.publications import Published
-from retention_assets_tests.test_runs import cycle
+from retention_assets.ledger.marks.marking import Marks
+from retention_assets.ledger.publications import Publications
+from retention_assets_tests.dagster.test_runs import cycle
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 where, as_of = sys.argv[1:]
 if where == "publish":
-    Published.publish = die
+    Publications.publish = die
 elif where == "mark":
     Marks.mark = die
 else:

@@ -44,7 +44,9 @@ class Watch:
 
 def test_a_failed_run_is_told_once_with_the_sentence_of_its_refusal(lake: Lake, instance: dg.DagsterInstance) -> None:
     watch = Watch(lake, instance)
-    ran = run(lake.settings, instance, "release", RELEASE)
+    with lake.opened():
+        # A ledger without any hold.
+        ran = run(lake.settings, instance, "release", RELEASE)
     (notice,) = watch.told()
     assert (notice.title, notice.run_id) == ("release failed", ran.run_id)
     assert notice.text == ("release_act: No hold named nowhere is in force. `retention hold --list` shows those that are.")
@@ -203,7 +205,8 @@ def test_a_notifier_that_raises_fails_the_tick_and_not_the_run(lake: Lake, insta
 
 def test_without_a_notifier_the_log_is_told(lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture) -> None:
     cursor = tick(lake.settings, instance, "alert_on_failure").cursor
-    run(lake.settings, instance, "release", RELEASE)
+    with lake.opened():
+        run(lake.settings, instance, "release", RELEASE)
     with caplog.at_level(logging.WARNING, "retention_assets.dagster.automation.alerts"):
         tick(lake.settings, instance, "alert_on_failure", cursor)
     (said,) = [record.getMessage() for record in caplog.records if record.name == "retention_assets.dagster.automation.alerts"]
