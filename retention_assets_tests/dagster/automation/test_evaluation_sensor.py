@@ -25,7 +25,7 @@ from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
-from retention_assets_tests.dagster.in_process import create_run, run, tick
+from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 

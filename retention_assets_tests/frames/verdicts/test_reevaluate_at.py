@@ -215,6 +215,7 @@ _DAILY = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
     seed: int, log_of: Callable[[Iterable[History]], Log]
@@ -290,6 +291,7 @@ _CORNERS = st.sampled_from([parse_instant(f"{day}T{time}Z") for day in (
 _INSTANTS = st.one_of(_CORNERS, _ANY_DAY)
 
 
+@pytest.mark.long
 @settings(max_examples=1500, deadline=None)
 @given(_INSTANTS, _INSTANTS, st.sampled_from(_AGES), st.sampled_from([None, "day"]), st.lists(st.floats(0, 1), max_size=6))
 def test_a_line_turns_at_the_next_instant_and_at_none_before(
