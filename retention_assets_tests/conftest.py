@@ -20,6 +20,7 @@ __all__ = ["mariadb", "server", "store_url", "url"]
 _LONG = (
     "commands",
     "dagster/automation",
+    "dagster/embedding",
     "ledger",
     "stores",
     "sweep",
@@ -28,7 +29,9 @@ _LONG = (
     "dagster/test_operation_jobs.py",
     "dagster/test_run_folders.py",
     "frames/test_laws.py",
+    "frames/verdicts/test_where_duckdb.py",
     "operations/test_both_doors.py",
+    "sql/test_foreign.py",
 )
 
 

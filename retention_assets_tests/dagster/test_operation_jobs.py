@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets_tests.dagster.job_runs import run
+from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 

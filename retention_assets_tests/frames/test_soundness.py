@@ -319,6 +319,7 @@ def million_lines() -> Iterator[str]:
         yield "\n".join(rows) + "\n"
 
 
+@pytest.mark.long
 def test_a_million_lines_of_a_thousand_datasets_are_read_and_ten_faults_refuse_ten(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     with file.open("w") as stream:

@@ -16,7 +16,7 @@ from retention_assets.stores.protocol import ExpiryCount, Target
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
-from retention_assets_tests.dagster.job_runs import run
+from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 

@@ -11,7 +11,7 @@ import pytest
 from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.definitions import build_defs
 from retention_assets_tests.dagster.automation.conftest import SOME
-from retention_assets_tests.dagster.job_runs import run, tick
+from retention_assets_tests.dagster.launch import run, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 RELEASE = {"name": "nowhere", "reason": "it is over", "actor": "ann"}

@@ -1,6 +1,6 @@
-"""The evaluation loop: what a tick looks at again, what it leaves alone, and that its runs leave it nothing to do.
+"""The evaluation loop: what a tick evaluates again, what it leaves alone, and that its runs leave it nothing to do.
 
-Belongs here: ticks over a lake, without Spark where a look can be taken in one piece; and the loop as the daemon turns it, with
+Belongs here: ticks over a lake, without Spark where an evaluation can be done in one piece; and the loop as the daemon turns it, with
 its own requests run by the real job. When time changes a verdict is frames/verdicts/test_reevaluate_at.py's.
 """
 
@@ -25,7 +25,7 @@ from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
-from retention_assets_tests.dagster.job_runs import create_run, run, tick
+from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Looped(Lake):
-    """A lake that the loop looks at."""
+    """A lake that the loop evaluates."""
 
     def tick(self, instance: dg.DagsterInstance) -> Any:
         return tick(self.settings, instance, "evaluation_loop")
@@ -69,7 +69,7 @@ class Looped(Lake):
         assert bool(found.run_requests) != bool(found.skip_message)
         return [name for request in found.run_requests for name in request.run_config["datasets"]]
 
-    def looks(self, as_of: datetime = AS_OF, only: str | None = None) -> None:
+    def evaluates(self, as_of: datetime = AS_OF, only: str | None = None) -> None:
         """Judge as the assets do, in one piece and without Spark."""
         with self.opened() as ledger:
             stores = [(store, [one for one in store.datasets() if only in (None, one)]) for store in self.stores.values()]
@@ -79,8 +79,8 @@ class Looped(Lake):
             rules = load_rulebook(ledger, self.settings, "test").rules(names, as_of)
             verdicts, found = verdicts_and_reevaluation(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions).cast(CANDIDATES)
-            looks = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
-            ledger.marks.mark(marks, as_of, "test", evaluations=looks)
+            evaluations = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
+            ledger.marks.mark(marks, as_of, "test", evaluations=evaluations)
 
     def set(self, **automation: Any) -> None:
         file = self.folder / "retention.yaml"
@@ -104,7 +104,7 @@ def lake(tmp_path: Path, clock: Clock) -> Looped:
 
 def test_what_nobody_has_looked_at_is_looked_at_and_then_nothing_is(lake: Looped, instance: dg.DagsterInstance) -> None:
     assert lake.asks_for(instance) == ["*"]
-    lake.looks()
+    lake.evaluates()
     found = lake.tick(instance)
     assert (found.run_requests, found.skip_message) == ([], "Nothing can have changed among 3 datasets.")
 
@@ -116,33 +116,33 @@ def test_the_request_is_one_that_the_job_takes(lake: Looped, instance: dg.Dagste
 
 
 def test_one_changed_log_is_looked_at_and_no_other(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.adds("lake/b", {"transaction": "S4", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)})
     assert lake.asks_for(instance) == ["lake/b"]
-    lake.looks(only="lake/b")
+    lake.evaluates(only="lake/b")
     assert lake.asks_for(instance) == []
 
 
 def test_a_branch_that_moves_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.branches("feature", "S1", "lake/a")
     assert lake.asks_for(instance) == ["lake/a"]
 
 
 def test_a_new_dataset_is_found_without_anybody_adding_a_partition(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.has(SOME, "lake/d")
     assert lake.asks_for(instance) == ["lake/d"]
 
 
 def test_a_name_with_the_marks_of_a_glob_is_asked_for_as_itself(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.has(SOME, "lake/[ab]")
     assert lake.asks_for(instance) == ["lake/[[]ab]"]
 
 
 def test_a_dataset_that_vanished_is_not_looked_at(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     (lake.folder / "log" / "lake-b.jsonl").rename(lake.folder / "elsewhere")
     assert lake.tick(instance).skip_message == "Nothing can have changed among 2 datasets."
 
@@ -151,7 +151,7 @@ def test_without_a_token_it_is_looked_at_again(
     lake: Looped, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that can't tell may hide any change."""
-    lake.looks()
+    lake.evaluates()
     kind = type(lake.stores["lake"])
     tokens = kind.tokens
     monkeypatch.setattr(kind, "tokens", lambda self, names: {n: t for n, t in tokens(self, names).items() if n != "lake/c"})
@@ -160,7 +160,7 @@ def test_without_a_token_it_is_looked_at_again(
 
 def test_a_log_that_cannot_be_trusted_waits_for_another_one(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
     lake.adds("lake/b", {"branch": "odd", "head": "nowhere"})
-    lake.looks()
+    lake.evaluates()
     clock.goes_on(2 * HOUR)
     assert lake.asks_for(instance) == []
     lake.adds("lake/b", {"transaction": "nowhere", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)})
@@ -177,8 +177,8 @@ def test_a_log_that_could_not_be_read_is_tried_again_after_a_while() -> None:
             "again": pa.array([], pa.bool_()),
         }
     )
-    looks = evaluations_of(datasets, {"lake/a": "1", "lake/b": "1"}, ["r", "r"], nothing, AS_OF)
-    assert looks["next_look"].to_pylist() == [AS_OF + HOUR, None]
+    evaluations = evaluations_of(datasets, {"lake/a": "1", "lake/b": "1"}, ["r", "r"], nothing, AS_OF)
+    assert evaluations["next_look"].to_pylist() == [AS_OF + HOUR, None]
 
 
 # --- rules ---
@@ -189,7 +189,7 @@ AB = "{name: %s, datasets: {include: ['lake/%s']}, select: {older_than: %s}}"
 def test_a_changed_policy_has_looked_at_what_it_can_reach(lake: Looped, instance: dg.DagsterInstance) -> None:
     one, other = AB % ("one", "a", "30d"), AB % ("other", "[bc]", "30d")
     lake.says(f"{one}, {other}")
-    lake.looks()
+    lake.evaluates()
     assert lake.asks_for(instance) == []
     lake.says(f"{one}, {AB % ('other', '[bc]', '40d')}")
     assert lake.asks_for(instance) == ["lake/b", "lake/c"]
@@ -200,20 +200,20 @@ def test_a_changed_policy_has_looked_at_what_it_can_reach(lake: Looped, instance
 def test_another_order_of_policies_gives_the_credit_to_others(lake: Looped, instance: dg.DagsterInstance) -> None:
     one, other = AB % ("one", "[ab]", "30d"), AB % ("other", "[bc]", "30d")
     lake.says(f"{one}, {other}")
-    lake.looks()
+    lake.evaluates()
     lake.says(f"{other}, {one}")
     assert lake.asks_for(instance) == ["lake/b"]
 
 
 def test_a_policy_that_a_person_revokes_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     with lake.opened() as ledger:
         ledger.policy_book.revoke("old", "ann", "too early")
     assert lake.asks_for(instance) == ["*"]
 
 
 def test_broken_policy_files_fail_the_tick_and_leave_the_policies_in_force(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
     for _ in range(2):
         with pytest.raises(Exception, match=r"oldr_than.*Did you mean older_than"):
@@ -232,37 +232,37 @@ def hold(name: str, dataset: str, until: datetime | None = None) -> Hold:
 def test_a_hold_placed_released_or_ended_is_a_change_where_it_reaches(
     lake: Looped, clock: Clock, instance: dg.DagsterInstance
 ) -> None:
-    lake.looks()
+    lake.evaluates()
     with lake.opened() as ledger:
         ledger.holds.place(hold("h", "lake/a"), "ann")
         ledger.holds.place(hold("g", "lake/b", AS_OF + HOUR), "ann")
     assert lake.asks_for(instance) == ["lake/a", "lake/b"]
-    lake.looks()
+    lake.evaluates()
     assert lake.asks_for(instance) == []
     with lake.opened() as ledger:
         ledger.holds.release("h", "ann", "over")
     assert lake.asks_for(instance) == ["lake/a"]
-    lake.looks(only="lake/a")
+    lake.evaluates(only="lake/a")
     clock.goes_on(HOUR - timedelta(microseconds=1))
     assert lake.asks_for(instance) == []
     clock.goes_on(timedelta(microseconds=1))
     assert lake.asks_for(instance) == ["lake/b"]
-    lake.looks(clock.time, only="lake/b")
+    lake.evaluates(clock.time, only="lake/b")
     assert lake.asks_for(instance) == []
 
 
 def test_a_hold_in_a_file_is_a_change_and_so_is_its_end(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.says(OLD, f"{{datasets: 'lake/c', reason: law, until: '{text_of(AS_OF + HOUR)}'}}")
     assert lake.asks_for(instance) == ["lake/c"]
-    lake.looks(only="lake/c")
+    lake.evaluates(only="lake/c")
     assert lake.asks_for(instance) == []
     clock.goes_on(HOUR)
     assert lake.asks_for(instance) == ["lake/c"]
 
 
 def test_a_realm_that_is_purged_concerns_everything_that_might_belong_to_it(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     with lake.opened() as ledger:
         ledger.realms.change("acme", "PURGING", "ann", "the customer left")
     assert lake.asks_for(instance) == ["*"]
@@ -275,22 +275,22 @@ def test_time_alone_brings_a_dataset_back_at_the_very_microsecond(
     lake: Looped, clock: Clock, instance: dg.DagsterInstance
 ) -> None:
     lake.has(YOUNG, "lake/young")
-    lake.looks()
+    lake.evaluates()
     clock.goes_on(timedelta(days=10))
     lake.set(everything="1y")
     assert lake.asks_for(instance) == []
     clock.goes_on(timedelta(microseconds=1))
     assert lake.asks_for(instance) == ["lake/young"]
-    lake.looks(clock.time, only="lake/young")
+    lake.evaluates(clock.time, only="lake/young")
     assert lake.statuses("lake/young") == {"S1": "MARKED"}
     assert lake.asks_for(instance) == []
 
 
 def test_everything_is_looked_at_once_in_a_while(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
-    lake.looks()
+    lake.evaluates()
     lake.set(everything="3d")
     clock.goes_on(timedelta(days=2))
-    lake.looks(clock.time, only="lake/a")
+    lake.evaluates(clock.time, only="lake/a")
     clock.goes_on(timedelta(days=1) - timedelta(microseconds=1))
     assert lake.asks_for(instance) == []
     clock.goes_on(timedelta(microseconds=1))
@@ -298,9 +298,9 @@ def test_everything_is_looked_at_once_in_a_while(lake: Looped, clock: Clock, ins
 
 
 def test_a_look_from_the_future_says_nothing_of_the_present(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
-    lake.looks(AS_OF + timedelta(minutes=4))
+    lake.evaluates(AS_OF + timedelta(minutes=4))
     assert lake.asks_for(instance) == []
-    lake.looks(AS_OF + timedelta(days=4), only="lake/b")
+    lake.evaluates(AS_OF + timedelta(days=4), only="lake/b")
     assert lake.asks_for(instance) == ["lake/b"]
 
 
@@ -310,11 +310,11 @@ def test_a_look_from_the_future_says_nothing_of_the_present(lake: Looped, clock:
 def test_a_mark_that_was_taken_back_is_made_again_without_waiting_for_a_change(
     lake: Looped, instance: dg.DagsterInstance
 ) -> None:
-    lake.looks()
+    lake.evaluates()
     with lake.opened() as ledger:
         ledger.unmark.transactions("lake/b", ["S1"], "ann", "by mistake")
     assert lake.asks_for(instance) == ["lake/b"]
-    lake.looks(only="lake/b")
+    lake.evaluates(only="lake/b")
     assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
     assert lake.asks_for(instance) == []
 
@@ -322,8 +322,8 @@ def test_a_mark_that_was_taken_back_is_made_again_without_waiting_for_a_change(
 def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_looked_at(
     lake: Looped, instance: dg.DagsterInstance, clock: Clock
 ) -> None:
-    """Placed and released between two looks: the rules are as they were when the marks were made."""
-    lake.looks()
+    """Placed and released between two evaluations: the rules are as they were when the marks were made."""
+    lake.evaluates()
     with lake.opened() as ledger:
         ledger.holds.place(hold("h", "lake/b"), "ann")
     clock.goes_on(timedelta(days=6, hours=23))
@@ -332,7 +332,7 @@ def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_loo
     with lake.opened() as ledger:
         ledger.holds.release("h", "ann", "over")
     assert "lake/b" in lake.asks_for(instance)
-    lake.looks(AS_OF + timedelta(days=7), only="lake/b")
+    lake.evaluates(AS_OF + timedelta(days=7), only="lake/b")
     assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
 
 
@@ -391,11 +391,11 @@ def test_a_large_round_is_cut_into_runs_the_longest_unseen_first(
     lake: Looped, clock: Clock, instance: dg.DagsterInstance
 ) -> None:
     lake.set(datasets_per_run=2, everything="1d")
-    lake.looks(only="lake/a")
+    lake.evaluates(only="lake/a")
     clock.goes_on(timedelta(days=2))
     assert lake.asks_for(instance) == ["lake/b", "lake/c"]
     for name in "bc":
-        lake.looks(clock.time, only=f"lake/{name}")
+        lake.evaluates(clock.time, only=f"lake/{name}")
     assert lake.asks_for(instance) == ["lake/a"]
 
 

@@ -13,7 +13,7 @@ from retention_assets.evaluation.rules_in_force import load_rulebook, rules_dige
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets_tests.dagster.automation.conftest import AWAY, changed
-from retention_assets_tests.dagster.job_runs import tick
+from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
 AB = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: %s}}"

@@ -9,7 +9,7 @@ import pytest
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import AutomationSettings, Settings
 from retention_assets_tests.dagster.automation.conftest import SOME
-from retention_assets_tests.dagster.job_runs import run
+from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()

@@ -16,7 +16,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.settings.model import AutomationSettings, Settings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
 from retention_assets_tests.dagster.automation.test_policy_files import AB
-from retention_assets_tests.dagster.job_runs import create_run, tick
+from retention_assets_tests.dagster.launch import create_run, tick
 from retention_assets_tests.sweep.lakes import Lake
 
 # --- which there are, and which run from the start ---

@@ -11,7 +11,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.automation.conftest import SOME
-from retention_assets_tests.dagster.job_runs import create_run, run, tick
+from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 SWEPT = dg.AssetKey("swept_transactions")

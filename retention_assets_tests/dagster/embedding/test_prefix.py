@@ -16,7 +16,7 @@ from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
-from retention_assets_tests.dagster.job_runs import create_run
+from retention_assets_tests.dagster.launch import create_run
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"

@@ -1,4 +1,4 @@
-"""The next look: nothing changes before it, and something changes at it.
+"""The next evaluation: nothing changes before it, and something changes at it.
 
 Belongs here: the law on random histories, policies and instants, judged by the kernel itself at those instants; the inverse of
 a bound; and the cases of the calendar that a random draw seldom meets.
@@ -51,10 +51,10 @@ def said(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: dat
     return found
 
 
-def looks(
+def reevaluations(
     log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: pa.Table | None = None
 ) -> dict[str, datetime | None]:
-    """By dataset the next look."""
+    """By dataset the next evaluation."""
     _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of, known)
     return {row["dataset"]: row["next_look"] for row in found.to_pylist()}
 
@@ -80,15 +80,15 @@ _MOMENTS = [
 # About the 28th of February: what a month's end lets go on the evenings of the 28th to 30th of March, and keeps in the mornings.
 _FEBRUARY = AS_OF - 30 * DAY
 _LAST_OF_MARCH = [AS_OF + timedelta(days=days, hours=hours) for days in (-3, -2, -1, 0) for hours in (-12, 1, 5, 11)]
-# Instants at which a batch is judged again: each next look and the microsecond before it, and some between.
+# Instants at which a batch is judged again: each next evaluation and the microsecond before it, and some between.
 _BETWEEN = 6
 
 
 @dataclass
 class Tally:
-    """How many next looks there were, and at how many of them nothing changed."""
+    """How many evaluations time asked for, and at how many of them nothing changed."""
 
-    looks: int = 0
+    count: int = 0
     early: int = 0
 
 
@@ -100,8 +100,8 @@ def hold_the_law(
     rng: random.Random,
     known: pa.Table | None = None,
 ) -> Tally:
-    """Judge a log at many instants after `as_of`, and hold the next looks against what changed when."""
-    found = looks(log, policies, holds, as_of, known)
+    """Judge a log at many instants after `as_of`, and hold the next evaluations against what changed when."""
+    found = reevaluations(log, policies, holds, as_of, known)
     assert all(at is None or at > as_of for at in found.values())
     ahead = sorted({at for at in found.values() if at})
     instants = {at - TICK for at in ahead} | set(ahead) | {as_of + TICK, as_of + 400 * DAY}
@@ -144,7 +144,7 @@ def credited_first(rng: random.Random) -> Policy:
 def test_nothing_changes_before_the_next_look(
     seed: int, with_limits: bool, early: float, log_of: Callable[[Iterable[History]], Log]
 ) -> None:
-    """Whatever the histories, policies, holds and instants are; and at a next look something does change, nearly always.
+    """Whatever the histories, policies, holds and instants are; and at a next evaluation something does change, nearly always.
 
     Where policies have tiny limits, what begins at an instant is often undone by the limit that it passes.
     """
@@ -157,9 +157,9 @@ def test_nothing_changes_before_the_next_look(
         holds = [Hold.model_validate(shape) for shape in random_holds(rng, rng.randint(0, 2))]
         known = known_table(random_known(rng, drawn)) if rng.random() < 0.5 else None
         one = hold_the_law(log, policies, holds, rng.choice(_MOMENTS) + TICK * rng.choice((0, 0, 1, -1)), rng, known)
-        total.looks, total.early = total.looks + one.looks, total.early + one.early
-    assert total.looks > 20
-    assert total.early <= early * total.looks, total
+        total.count, total.early = total.count + one.count, total.early + one.early
+    assert total.count > 20
+    assert total.early <= early * total.count, total
 
 
 @pytest.mark.long
@@ -190,10 +190,10 @@ def test_nothing_changes_before_the_next_look_where_limits_are_passed(
         ]
         policies = [credited_first(rng), *(Policy.model_validate(shape) for shape in shapes)]
         one = hold_the_law(log, policies, [], rng.choice(_LAST_OF_MARCH), rng)
-        total.looks, total.early = total.looks + one.looks, total.early + one.early
-    assert total.looks > 20
-    # At months' ends a policy often comes back below a limit for some rows of several: the looks that find nothing are many.
-    assert total.early < total.looks, total
+        total.count, total.early = total.count + one.count, total.early + one.early
+    assert total.count > 20
+    # At months' ends a policy often comes back below a limit for some rows of several: the evaluations that find nothing are many.
+    assert total.early < total.count, total
 
 
 _MONTHLY = [
@@ -215,6 +215,7 @@ _DAILY = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
     seed: int, log_of: Callable[[Iterable[History]], Log]
@@ -290,6 +291,7 @@ _CORNERS = st.sampled_from([parse_instant(f"{day}T{time}Z") for day in (
 _INSTANTS = st.one_of(_CORNERS, _ANY_DAY)
 
 
+@pytest.mark.long
 @settings(max_examples=1500, deadline=None)
 @given(_INSTANTS, _INSTANTS, st.sampled_from(_AGES), st.sampled_from([None, "day"]), st.lists(st.floats(0, 1), max_size=6))
 def test_a_line_turns_at_the_next_instant_and_at_none_before(
@@ -324,9 +326,9 @@ def test_what_never_comes_is_never_looked_for() -> None:
 
 
 def next_of(log: Log, policy: dict[str, Any], as_of: str, holds: Sequence[dict[str, Any]] = ()) -> str | None:
-    """The next look at the one dataset of a log."""
+    """The next evaluation at the one dataset of a log."""
     rules = [Policy.model_validate({"name": "p", "datasets": {"include": ["*"]}, **policy})]
-    (found,) = looks(log, rules, [Hold.model_validate(hold) for hold in holds], parse_instant(as_of)).values()
+    (found,) = reevaluations(log, rules, [Hold.model_validate(hold) for hold in holds], parse_instant(as_of)).values()
     return text_of(found) if found else None
 
 
@@ -438,8 +440,8 @@ def test_a_limit_is_passed_by_what_changes_nothing_about_itself(
     shapes = [OBJECTS, {**LIMITED, "select": {"older_than": "30d"}, "limits": limits}]
     policies = [Policy.model_validate(shape) for shape in shapes]
     other = history("-: R1:RECORD@40d=1 | -: O2:OBJECT@25d=1 | -: O3:OBJECT@1d | -: O4:OBJECT@1d", dataset="lake/a")
-    alone = looks(log_of([history(drawing)]), policies, [], AS_OF)
-    beside = looks(log_of([other, history(drawing)]), policies, [], AS_OF)
+    alone = reevaluations(log_of([history(drawing)]), policies, [], AS_OF)
+    beside = reevaluations(log_of([other, history(drawing)]), policies, [], AS_OF)
     assert alone["lake/d"] == beside["lake/d"] == (None if expected is None else parse_instant(expected))
 
 
@@ -451,7 +453,7 @@ def test_a_limit_is_passed_by_what_a_tag_gives_up_and_a_purge_had_anyway(log_of:
     log, at = log_of([drawn]), AS_OF + 5 * DAY
     assert said(log, policies, [], AS_OF)["lake/d"][0] == ("mark", "limited")
     assert said(log, policies, [], at)["lake/d"][0] == ("spare", "limited")
-    assert looks(log, policies, [], AS_OF) == {"lake/d": at}
+    assert reevaluations(log, policies, [], AS_OF) == {"lake/d": at}
 
 
 @pytest.mark.parametrize(
@@ -473,7 +475,7 @@ def test_at_a_months_end_a_policy_comes_back_below_its_limit(
     limited = {**LIMITED, "select": {"older_than": "1mo"}, "limits": {"transactions": transactions}}
     policies = [Policy.model_validate(shape) for shape in (OBJECTS, limited)]
     at = None if expected is None else parse_instant(expected)
-    assert looks(log, policies, [], parse_instant(as_of)) == {"lake/d": at}
+    assert reevaluations(log, policies, [], parse_instant(as_of)) == {"lake/d": at}
 
 
 def test_what_is_known_of_one_dataset_moves_no_other_look(log_of: Callable[[Iterable[History]], Log]) -> None:
@@ -486,4 +488,4 @@ def test_what_is_known_of_one_dataset_moves_no_other_look(log_of: Callable[[Iter
     in_five, in_ten = AS_OF + 5 * DAY + TICK, AS_OF + 10 * DAY + TICK
     for names, expected in ((("R1",), in_ten), (("O2",), in_ten), (("O2", "O3"), None)):
         known = known_table({"lake/b": frozenset(names)})
-        assert looks(log, policies, [], AS_OF, known) == {"lake/a": in_five, "lake/b": expected, "lake/c": in_five}
+        assert reevaluations(log, policies, [], AS_OF, known) == {"lake/a": in_five, "lake/b": expected, "lake/c": in_five}

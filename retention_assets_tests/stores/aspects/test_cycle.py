@@ -14,7 +14,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.dagster.job_runs import tick
+from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.datahub import DataHub, entry

@@ -1,7 +1,7 @@
 """`from_table: true` on real tables, against Iceberg's own rule for what an expiry keeps.
 
 Belongs here: the way from a table's properties and refs to verdicts. The rule is written down here a second time, from Iceberg's
-specification and in its own words; what one key does on small drawings is test_selectors.py's.
+specification and in its own words; what one key does on small drawings is frames/verdicts/test_selectors.py's.
 """
 
 import random
