@@ -52,7 +52,8 @@ def _cursor(connection: Connection, query: Select[Any]) -> Iterator[Any]:
     driver: Any = connection.connection.driver_connection
     # One that stays on the server, or the driver would read everything at once.
     with closing(driver.cursor(SSCursor)) as cursor:
-        cursor.execute(str(compiled), [compiled.params[name] for name in compiled.positiontup or ()])
+        # The driver takes parameters by name.
+        cursor.execute(str(compiled), compiled.params)
         yield cursor
 
 
