@@ -6,9 +6,9 @@ Belongs here: which datasets are meant. The dry run itself is the sweep's (sweep
 from dataclasses import dataclass
 from datetime import datetime
 
+from retention_assets.datasets import DatasetFilter, by_store
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import read_policies
-from retention_assets.policy.globs import matching
 from retention_assets.sweep.dry_run import DryRun, dry_run
 
 
@@ -26,7 +26,7 @@ def preview_sweep(request: SweepPreviewRequest, environment: Environment) -> Dry
         if ledger is None:
             return DryRun(request.as_of, note=environment.no_ledger)
         due = ledger.marks.datasets_to_sweep(request.as_of)
-        names = [name for name, is_meant in zip(due, matching(due, request.datasets), strict=True) if is_meant]
-        stores = environment.stores({name.partition("/")[0] for name in names})
+        names = DatasetFilter(request.datasets).select(due)
+        stores = environment.stores(by_store(names))
         settings = environment.settings
         return dry_run(ledger, stores, settings, read_policies(settings), request.as_of, names)
