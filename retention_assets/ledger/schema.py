@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0003"
+REVISION = "0004"
 
 METADATA = MetaData(
     naming_convention={
@@ -72,6 +72,8 @@ PLANS = Table(
     Column("planned_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
+    # Where the data was, in the words of the store; null if it has none.
+    Column("place", Text),
 )
 
 MARKS = Table(

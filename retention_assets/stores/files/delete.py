@@ -4,6 +4,7 @@ Belongs here: opening that file system once for all targets of a sweep, and the 
 Does not belong here: either of them (delete_local.py, delete_remote.py), and which folder may go (ownership.py).
 """
 
+import os
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +13,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote
 from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
 from retention_assets.stores.files.paths import Folder, FolderLayout
-from retention_assets.stores.protocol import Permit
+from retention_assets.stores.protocol import Permit, always
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,20 @@ class TransactionFolders:
             )
         return cls(fs, root)
 
+    def has(self, folder: Folder) -> bool:
+        """Whether a folder is there."""
+        place = self._place(folder)
+        if is_local(self.fs):
+            return os.path.isdir(place) and not os.path.islink(place)
+        return not delete_remote.is_empty(self.fs, place)
+
     def measure(self, folder: Folder) -> int | None:
         """The bytes in a folder, or None if it is not there."""
         if is_local(self.fs):
             return delete_local.measure(self.root, folder)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def remove_folder(self, folder: Folder, permit: Permit) -> int | None:
+    def remove_folder(self, folder: Folder, permit: Permit = always) -> int | None:
         """Remove a folder; the bytes that became free, or None if it was not there."""
         if is_local(self.fs):
             return delete_local.remove_folder(self.root, folder, permit)

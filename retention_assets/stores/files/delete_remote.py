@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, is_s3
+from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")
@@ -44,7 +45,7 @@ def measure(fs: FileSystem, folder: str) -> int | None:
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
-    """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
+    """Whether nothing is below a root; what stands for the root itself, and by what it is known, is nothing."""
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
@@ -105,11 +106,12 @@ def _any_below(fs: FileSystem, root: str) -> bool:
     if is_s3(fs):
         bucket, key, _ = fs.split_path(root)
         prefix = f"{key}/" if key else ""
-        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", ())
-        return any(one["Key"] != prefix for one in found)
+        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=3).get("Contents", ())
+        return any(one["Key"] not in (prefix, prefix + IDENTITY) for one in found)
     fs.invalidate_cache()
     try:
-        return any(str(info["name"]).rstrip("/") != root for info in fs.ls(root, detail=True))
+        nothing = (root, f"{root}/{IDENTITY}")
+        return any(str(info["name"]).rstrip("/") not in nothing for info in fs.ls(root, detail=True))
     except FileNotFoundError:
         return False
 
