@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import text
 
 from retention_assets.clock import Moment, moment
 from retention_assets.environment import Environment
@@ -167,13 +166,7 @@ def iceberg(folder: Path, _: pytest.FixtureRequest) -> Stoppable:
 def aspects(url: str, folder: Path) -> Stoppable:
     table = Aspects(url)
     table.write(Aspects.datasets[0], CHAIN)
-
-    def look() -> object:
-        # Not as the environment does it, which writes, and would wait for the sweeper that is stopped.
-        with table.table.database.reading() as connection:
-            return sorted(map(tuple, connection.execute(text(f"SELECT urn, aspect, version FROM {table.table.name}"))))
-
-    return Stoppable(folder, {"name": "meta", "kind": "aspects", "url": url}, look)
+    return Stoppable(folder, {"name": "meta", "kind": "aspects", "url": url}, table.data)
 
 
 def records(url: str, folder: Path) -> Stoppable:
