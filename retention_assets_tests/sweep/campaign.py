@@ -1,0 +1,297 @@
+"""A campaign against the sweep: sweepers that are killed, stopped or given a wrong clock at random, and holds placed meanwhile.
+
+Belongs here: one game on one store and one ledger, and what must be true of it after each event. A game ends when everything that
+is due was swept or is held. Who plays, and how many games: test_campaign.py.
+"""
+
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy import Engine, event
+
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.policy.model import Hold
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.protocol import Store
+from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.sweep.datasets import DUE, MARKED
+
+BATCH = 2
+TRANSACTIONS = 10
+POLICY = f"policies: [{{name: p, datasets: {{include: ['*']}}, select: {{older_than: 1d}}, sweep: {{every: 0s, batch: {BATCH}, parallelism: 1}}}}]\n"
+# Long enough that a sweeper keeps it on a busy machine, and short enough to wait for.
+LEASE = 0.6
+# No sweep of a game has more acts than this, so that some sweepers come to their end.
+_ACTS = 260
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What happens to a sweeper before its so-manyth act: "kill", "stop", "jump" (its clock), or nothing."""
+
+    what: str
+    act: int = 0
+    jump: float = 0.0
+
+
+def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any) -> None:
+    """A sweeper, in a program of its own. `at` says before which kind of act it was stopped, `begun` that it has begun."""
+    counted, waiting, writing = itertools.count(), [fate.what], set[int]()
+
+    def count(kind: str) -> None:
+        # Who is stopped in the middle of a write keeps everybody else out of the ledger until it goes on.
+        if next(counted) < fate.act or not waiting or (fate.what == "stop" and writing):
+            return
+        waiting.clear()
+        if fate.what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate.what == "stop":
+            at.value = kind.encode()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if fate.what == "jump":
+            wall = time.time
+            time.time = lambda: wall() + fate.jump
+
+    def counting(kind: str, act: Any) -> Any:
+        def counted_act(*arguments: Any, **named: Any) -> Any:
+            count(kind)
+            return act(*arguments, **named)
+
+        return counted_act
+
+    ledger = open_ledger(url)
+    ours = ledger.database.engine
+    event.listen(ours, "begin", lambda connection: writing.add(id(connection)))
+    for end in ("commit", "rollback"):
+        event.listen(ours, end, lambda connection: writing.discard(id(connection)))
+    event.listen(Engine, "before_cursor_execute", lambda *_: count("statement"))
+    event.listen(Engine, "commit", lambda connection: count("record" if connection.engine is ours else "commit"))
+    os.unlink, os.rmdir = counting("unlink", os.unlink), counting("rmdir", os.rmdir)
+    PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
+    SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]
+    begun.set()
+    sweep_here(ledger, store, load_settings(folder / "retention.yaml"), LEASE)
+
+
+def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: float = 120) -> list[str]:
+    """Sweep what is due; what was refused."""
+    sweeper = Sweeper(
+        ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), DUE, "test", lease_seconds=lease_seconds
+    )
+    return [one.refused for one in sweeper.run(ledger.marks.datasets_to_sweep(DUE)) if one.refused]
+
+
+@dataclass
+class Game:
+    """One dataset of one store with marks that are due, and what people and accidents did to it so far."""
+
+    environment: Environment
+    url: str
+    folder: Path
+    random: random.Random
+    tally: Counter[str] = field(default_factory=Counter)
+    # Of each transaction that is to go what it alone owns, and of each that was held in time what of it was there then.
+    going: dict[str, set[str]] = field(default_factory=dict)
+    safe: dict[str, set[str]] = field(default_factory=dict)
+    # Places that an act had in hand when its sweeper was stopped: they may go when it goes on.
+    in_hand: int = 0
+
+    def __post_init__(self) -> None:
+        (self.folder / "policies").mkdir(parents=True)
+        (self.folder / "policies" / "p.yaml").write_text(POLICY)
+        (self.folder / "retention.yaml").write_text("clock: {max_ahead: 9y}\n")
+        self.settings = load_settings(self.folder / "retention.yaml")
+        self.dataset = self.environment.datasets[0]
+        names = [f"T{number}" for number in range(TRANSACTIONS + 1)]
+        drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{90 - age}d" for age, name in enumerate(names))
+        ids = self.environment.write(self.dataset, drawing)
+        self.store = self.environment.store()
+        self.ledger = open_ledger(self.url)
+        log = sound_log(self.store.read([self.dataset]))
+        rules = load_rulebook(self.ledger, self.settings, "test").rules([self.dataset], MARKED)
+        verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
+        marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+        self.ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test")
+        marked = set(self.ledger.marks.table([self.dataset])["transaction"].to_pylist())
+        self.going = {one: self.environment.owned(self.dataset, one) for one in ids.values() if one in marked}
+        self.before = self.environment.data()
+        self.context = multiprocessing.get_context("forkserver")
+
+    def play(self) -> None:
+        """Events until nothing is left to sweep, and then the end without any."""
+        for _ in range(self.random.randint(2, 7)):
+            if not self._open():
+                break
+            self.random.choice([self._kill, self._kill, self._kill_two, self._stop, self._stop, self._jump, self._hold_meanwhile])()
+            self.check()
+        self._wait_for_leases()
+        refused = sweep_here(self.ledger, self.store, self.settings)
+        assert refused == []
+        self.check()
+        self.check_end()
+        self.ledger.close()
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        self._end([self._start(self._fate("kill"))])
+
+    def _kill_two(self) -> None:
+        """Two race for the lease, and both die."""
+        self._end([self._start(self._fate("kill")), self._start(self._fate("kill"))])
+
+    def _jump(self) -> None:
+        """The clock of its machine is set, by hours, back or ahead."""
+        jump = self.random.choice([-86_400.0, -5.0, 5.0, 3_600.0, 86_400.0])
+        self._end([self._start(Fate("jump", self.random.randrange(_ACTS), jump))])
+        self.tally["jumped"] += 1
+
+    def _hold_meanwhile(self) -> None:
+        """A hold while a sweeper runs: what it had not begun by then stays."""
+        sweeper = self._start(Fate("none"))
+        time.sleep(self.random.random() * 0.15)
+        self._hold()
+        self._end([sweeper])
+
+    def _stop(self) -> None:
+        """A sweeper is stopped until its lease is over. Somebody places a hold, another one sweeps; then it goes on."""
+        at = self.context.Array("c", b"............")
+        sweeper = self._start(self._fate("stop"), at)
+        if not _stopped(sweeper):
+            self._end([sweeper])
+            return
+        self.tally["stopped"] += 1
+        held = self._hold() if self.random.random() < 0.8 else {}
+        self._wait_for_leases()
+        if self.random.random() < 0.7:
+            self._end([self._start(self._fate("kill") if self.random.random() < 0.3 else Fate("none"))])
+        before = self.environment.data().keys()
+        os.kill(int(sweeper.pid or 0), signal.SIGCONT)
+        self._end([sweeper])
+        lost = [place for places in held.values() for place in places & before if place not in self.environment.data()]
+        # One act was already in hand: a file, or the commit of a batch.
+        most = {b"unlink": 1, b"commit": BATCH}.get(bytes(at.value), 0)
+        if bytes(at.value) == b"commit":
+            lost = [one for one, places in held.items() if places & before - self.environment.data().keys()]
+        assert len(lost) <= most, (at.value, lost)
+        if lost:
+            self.tally["in hand"] += 1
+            self.safe = {one: places & self.environment.data().keys() for one, places in self.safe.items()}
+
+    def _hold(self) -> dict[str, set[str]]:
+        """A hold on some transactions: from now on nothing goes of what no sweep had begun; of the rest no more than there is."""
+        names = self.random.sample(sorted(self.going), self.random.randint(1, 3))
+        hold = {"name": f"h{self.tally['held']}", "datasets": {"include": ["*"]}, "transactions": names, "reason": "r", "owner": "o"}
+        self.ledger.holds.place(Hold.model_validate(hold), "ann")
+        self.tally["held"] += 1
+        rows = self.ledger.marks.table([self.dataset]).to_pylist()
+        status = {row["transaction"]: row["status"] for row in rows}
+        there = self.environment.data().keys()
+        held = {one: self.going[one] & there for one in names}
+        self.safe |= {one: held[one] for one in names if status[one] in ("MARKED", "SPARED") and held[one] == self.going[one]}
+        return held
+
+    def _fate(self, what: str) -> Fate:
+        return Fate(what, self.random.randrange(_ACTS))
+
+    def _start(self, fate: Fate, at: Any = None) -> BaseProcess:
+        begun = self.context.Event()
+        arguments = (fate, self.store, self.url, self.folder, at, begun)
+        sweeper = self.context.Process(target=sweep, args=arguments)
+        sweeper.start()
+        begun.wait(60)
+        return sweeper
+
+    def _end(self, sweepers: list[BaseProcess]) -> None:
+        for sweeper in sweepers:
+            sweeper.join()
+            assert sweeper.exitcode in (0, -signal.SIGKILL), sweeper.exitcode
+            self.tally["killed" if sweeper.exitcode else "came to an end"] += 1
+
+    def _wait_for_leases(self) -> None:
+        while self.ledger.leases.held():
+            time.sleep(0.05)
+
+    def _open(self) -> bool:
+        return bool(self.ledger.marks.datasets_to_sweep(DUE))
+
+    # --- what must be true --------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """At any moment: only what was begun is touched, what is held is there, and what is said to be swept is gone."""
+        faults = self.ledger.verify().faults
+        assert faults == ()
+        there = self.environment.data()
+        assert all(self.before[place] == content for place, content in there.items() if place in self.before)
+        rows = self.ledger.marks.table([self.dataset]).to_pylist()
+        touched = {one for one, places in self.going.items() if not places <= there.keys()}
+        statuses = {row["transaction"]: row["status"] for row in rows}
+        assert {one for one in touched if statuses[one] == "MARKED" and not _attempts(rows, one)} == set()
+        allowed = set().union(*self.going.values())
+        assert self._live() <= there.keys()
+        assert {place for place in self.before if place not in there} <= allowed | self._shared()
+        for one, places in self.safe.items():
+            assert places <= there.keys(), f"{one} was held, and something of it is gone: {statuses[one]}"
+        for one, status in statuses.items():
+            if status == "SWEPT":
+                assert not self.going[one] & there.keys(), f"{one} is swept, and something of it is there"
+
+    def _live(self) -> set[str]:
+        """What the newest transaction owns."""
+        newest = self.store.read([self.dataset])["transaction"].drop_null().to_pylist()
+        live = [one for one in newest if one not in self.going]
+        return set().union(*(self.environment.owned(self.dataset, one) for one in live))
+
+    def _shared(self) -> set[str]:
+        """What several of them share goes with the last one."""
+        return self.before.keys() - set().union(*self.going.values()) - self._live()
+
+    def check_end(self) -> None:
+        """Everything due is swept or held, and the report is the sum of what happened."""
+        rows = self.ledger.marks.table([self.dataset]).to_pylist()
+        statuses = {row["transaction"]: row["status"] for row in rows}
+        held = {one for hold in self.ledger.holds.in_force(DUE) for one in hold.transactions or ()}
+        assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
+        assert set(statuses.values()) <= {"SWEPT", "SPARED"}
+        (report,) = self.ledger.reports.of(DUE.date(), self.dataset)
+        done = report["deleted"] + report["already_gone"] + report["spared"] + report["unmarked"]
+        assert report["to_delete"] == len(self.going) == done
+        assert report["finished_at"] is not None
+        gone = sum(len(content) for place, content in self.before.items() if place not in self.environment.data())
+        assert report["bytes_freed"] <= gone
+        self.tally["games"] += 1
+
+
+def _attempts(rows: list[dict[str, Any]], transaction: str) -> int:
+    return max(int(row["attempts"]) for row in rows if row["transaction"] == transaction)
+
+
+def _stopped(process: BaseProcess) -> bool:
+    """Whether it is stopped; else it came to its end before."""
+    stat = Path(f"/proc/{process.pid}/stat")
+    while process.is_alive():
+        if stat.read_text().rpartition(")")[2].split()[0] == "T":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+Maker = Callable[[Path], tuple[Environment, str]]
