@@ -18,6 +18,7 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
+from retention_assets.settings.urls import mask_text
 
 Answer = TypeVar("Answer")
 
@@ -178,5 +179,5 @@ def call_store(store: Store, question: Callable[[], Answer]) -> Answer:
 
 def error_text(fault: Exception) -> str:
     """An error as one line, with what kind it is where it is not made for people."""
-    text = " ".join(str(fault).split())
+    text = mask_text(" ".join(str(fault).split()))
     return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"

@@ -15,6 +15,15 @@ from retention_assets.stores.settings import StoreSettings
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
 
 
+def _known_file_system(place: str) -> str:
+    """Imported only for a URI: most settings have none, and every command reads settings."""
+    if has_scheme(place):
+        from retention_assets.stores.files.file_systems import check_scheme
+
+        check_scheme(place)
+    return place
+
+
 def _data_template(text: str, info: ValidationInfo) -> str:
     """Every transaction needs a folder of its own below a root of its own, or a sweep would take a neighbour's data."""
     example = "data/lake/{dataset}/{transaction}"
@@ -39,8 +48,15 @@ class FilesSettings(StoreSettings):
     """Kind `files`: histories in the exchange format, data as one folder per transaction."""
 
     kind: Literal["files"] = "files"
-    log: Annotated[Location, Field(description="Where the logs are: a file, a folder or a URI.")]
-    data: Annotated[str, AfterValidator(_data_template), Field(description="A transaction's folder.")]
+    log: Annotated[
+        Location, AfterValidator(_known_file_system), Field(description="Where the logs are: a file, a folder or a URI.")
+    ]
+    data: Annotated[
+        str, AfterValidator(_data_template), AfterValidator(_known_file_system), Field(description="A transaction's folder.")
+    ]
+    versions: Annotated[
+        Literal["keep", "delete"], Field(description="What becomes of the versions in a bucket that keeps them.")
+    ] = "keep"
 
     @property
     def data_root(self) -> str:

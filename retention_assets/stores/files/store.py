@@ -17,6 +17,7 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
+from retention_assets.settings.urls import mask_text
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.log import FilesLog
@@ -160,4 +161,4 @@ def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
     text = str(fault) if isinstance(fault, BadInput | Refused) else f"{type(fault).__name__}: {fault}"
-    return SweptTarget(target.transaction, Outcome.FAILED, error=text)
+    return SweptTarget(target.transaction, Outcome.FAILED, error=mask_text(text))
