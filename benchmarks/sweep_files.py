@@ -22,7 +22,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
@@ -164,9 +164,9 @@ class Watched:
         """What the store wants written down."""
         return self._timed("prepare", lambda: self.store.prepare(dataset, transactions))
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """What the store deletes."""
-        return self._timed("delete", lambda: self.store.sweep(dataset, targets, parallelism))
+        return self._timed("delete", lambda: self.store.sweep(dataset, targets, parallelism, permit))
 
     def _timed(self, word: str, ask: Callable[[], _Answer]) -> _Answer:
         begin = perf_counter()

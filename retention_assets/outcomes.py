@@ -16,3 +16,5 @@ class Outcome(StrEnum):
     SPARED = "SPARED"
     # The store was given its time, and deletes it by itself: nothing of it is gone yet.
     EXPIRING = "EXPIRING"
+    # The permit was refused before it was done: it stays begun, and whoever resumes looks at what is there.
+    WITHHELD = "WITHHELD"

@@ -48,10 +48,11 @@ class ForeignDatabase:
         with self._refusing(), reading(self.engine) as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], permit: Callable[[], None] = lambda: None) -> T:
         """One transaction, tried again when another one got in its way or the connection was lost. Raises WriteFailed.
 
         The fate of a commit whose answer got lost is unknown, so `work` must do the same when it is done twice.
+        `permit` is asked before each beginning and each commit; what it raises undoes the transaction and is raised here.
         """
         connected = False
 
@@ -70,7 +71,11 @@ class ForeignDatabase:
                 raise WriteFailed(str(error), is_lost=True, is_transient=False) from error
             connected = True
             with connection, connection.begin():
-                return work(connection)
+                permit()
+                done = work(connection)
+                # Until here nothing of it is gone.
+                permit()
+                return done
 
         try:
             return retry(attempt, RETRY_TRANSIENT)

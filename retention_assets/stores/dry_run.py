@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,26 @@ class RecordingStore:
         self._sizes |= {(dataset, one.transaction): one.bytes for one in prepared}
         return prepared
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+    def sweep(
+        self,
+        dataset: str,
+        targets: Sequence[Target],
+        parallelism: int,  # noqa: ARG002 - the protocol's
+        permit: Permit = always,  # noqa: ARG002 - the protocol's
+    ) -> list[SweptTarget]:
         """Write down what would be deleted."""
         would = [RecordedDeletion(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
         self.recorded += would
         return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+    def expire(
+        self,
+        dataset: str,
+        targets: Sequence[Target],
+        at: datetime | None,
+        parallelism: int,  # noqa: ARG002 - the protocol's
+        permit: Permit = always,  # noqa: ARG002 - the protocol's
+    ) -> list[SweptTarget]:
         """Write down what would be left to expire."""
         if at is not None:
             sizes = (self._sizes.get((dataset, one.transaction)) for one in targets)

@@ -22,6 +22,18 @@ from retention_assets.settings.urls import mask_text
 
 Answer = TypeVar("Answer")
 
+# Asked before each irreversible act: comes back if the act may begin now, and raises Withheld if it may not. It costs
+# microseconds and no round trip, so that it can stand before each file, each request and each commit.
+Permit = Callable[[], None]
+
+
+class Withheld(Refused):
+    """An act that must not begin any more. Nothing further of its sweep is done; what was not done stays as it is."""
+
+
+def always() -> None:
+    """The permit of who calls a store by hand: there is no lease to lose."""
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -102,11 +114,15 @@ class Store(Protocol):
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What to write down before these are deleted, one for each of them. Changes nothing."""
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete what the targets own and nothing else; one outcome for each, in any order.
 
         Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
         keeps no other from being deleted; what turns out to be needed is SPARED and untouched.
+
+        `permit` is asked before each target, and again before each act in it that can't be undone: a file, a request, a
+        statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is
+        WITHHELD. Many threads may ask at once.
         """
 
 
@@ -114,11 +130,13 @@ class Store(Protocol):
 class ExpiringStore(Store, Protocol):
     """A store with the capability `expiry`: it deletes by itself what has passed the time that it was given."""
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
+    def expire(
+        self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
         """Let everything of the targets expire at an instant, the same for all of it; none takes the time back.
 
         What would expire earlier stays as it is. One outcome for each: EXPIRING when its time is set (or taken back),
-        ALREADY_GONE, FAILED, or SPARED where it is no longer what its note says.
+        ALREADY_GONE, FAILED, or SPARED where it is no longer what its note says. WITHHELD by the permit, as in a sweep.
         """
 
 
@@ -156,8 +174,13 @@ class PostponingStore(Store, Protocol):
         Piece by piece. Without `is_held` nothing is held, and only what is not done with has to be looked at.
         """
 
-    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
-        """Let them expire later: EXPIRING, or SPARED if they have changed and are looked at again the next time."""
+    def postpone(
+        self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
+    ) -> list[SweptTarget]:
+        """Let them expire later: EXPIRING, or SPARED if they have changed and are looked at again the next time.
+
+        WITHHELD by the permit, as in a sweep.
+        """
 
     def count_expiring(
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]

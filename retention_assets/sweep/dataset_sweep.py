@@ -25,7 +25,7 @@ from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import Store, Target, call_store
+from retention_assets.stores.protocol import Store, Target, always, call_store
 from retention_assets.sweep.execute import Batch, cut_batches, execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.read import DatasetReading, is_current, read_fresh
@@ -194,7 +194,7 @@ class DatasetSweep:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
         from a sweep before this one: that is taken back before anybody hears of it.
         """
-        answers = execute_expiry(self.store, self.lease.dataset, targets, self.context.as_of, parallelism)
+        answers = execute_expiry(self.store, self.lease.dataset, targets, self.context.as_of, parallelism, always)
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
         back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
@@ -209,7 +209,7 @@ class DatasetSweep:
         Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
         """
         said: list[Settlement] = []
-        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _PARALLELISM) if targets else ():
+        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _PARALLELISM, always) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
                 if len(self.result.errors) < _MOST_ERRORS:
@@ -275,7 +275,7 @@ class DatasetSweep:
         """The store's word on each target, as the policy has it swept."""
         if sweep.mode == "ttl" and targets:
             return self._set_expiry(targets, sweep.parallelism)
-        return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism)
+        return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism, always)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:
         """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""

@@ -16,7 +16,16 @@ from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import ExpiringStore, Store, StoreFailed, SweptTarget, Target, call_store
+from retention_assets.stores.protocol import (
+    ExpiringStore,
+    Permit,
+    Store,
+    StoreFailed,
+    SweptTarget,
+    Target,
+    Withheld,
+    call_store,
+)
 
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 _NO_ANSWER = "the store said nothing of it"
@@ -51,18 +60,20 @@ def pause(every: Duration, stop: threading.Event) -> None:
     stop.wait(min(seconds, threading.TIMEOUT_MAX))
 
 
-def execute_deletion(store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
+def execute_deletion(
+    store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int, permit: Permit
+) -> list[Settlement]:
     """Have the targets deleted."""
-    return _execute(store, targets, lambda some: store.sweep(dataset, some, parallelism))
+    return _execute(store, targets, lambda some: store.sweep(dataset, some, parallelism, permit))
 
 
 def execute_expiry(
-    store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int
+    store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int, permit: Permit
 ) -> list[Settlement]:
     """Have the store expire the targets from an instant on, or never, where none is given."""
     if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
         raise Refused(f"the store {store.name} can't expire anything by itself")
-    return _execute(store, targets, lambda some: store.expire(dataset, some, at, parallelism))
+    return _execute(store, targets, lambda some: store.expire(dataset, some, at, parallelism, permit))
 
 
 def _execute(
@@ -70,13 +81,16 @@ def _execute(
 ) -> list[Settlement]:
     if not targets:
         return []
-    why, found = _NO_ANSWER, dict[str, SweptTarget]()
+    unanswered, why, found = Outcome.FAILED, _NO_ANSWER, dict[str, SweptTarget]()
     try:
         found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values())))}
     except StoreFailed as fault:
-        why = str(fault)
+        if isinstance(fault.__cause__, Withheld):
+            # A store may let it through. What is not done is not settled by that.
+            unanswered, why = Outcome.WITHHELD, str(fault.__cause__)
+        else:
+            why = str(fault)
     answers = {
-        mark: found.get(one.transaction) or SweptTarget(one.transaction, Outcome.FAILED, error=why)
-        for mark, one in targets.items()
+        mark: found.get(one.transaction) or SweptTarget(one.transaction, unanswered, error=why) for mark, one in targets.items()
     }
     return [Settlement(mark, one.outcome, one.bytes, one.error) for mark, one in answers.items()]

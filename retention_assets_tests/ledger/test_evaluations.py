@@ -109,7 +109,7 @@ def test_a_mark_that_a_sweep_spares_has_its_dataset_evaluated_again(evaluated: L
     assert standing(evaluated) == ["lake/e"]
 
 
-@pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.EXPIRING}))
+@pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.EXPIRING, Outcome.WITHHELD}))
 def test_of_the_outcomes_of_a_sweep_only_the_spared_one_has_its_dataset_evaluated_again(
     evaluated: Ledger, outcome: Outcome
 ) -> None:

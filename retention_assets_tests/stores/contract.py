@@ -13,14 +13,16 @@ Does not belong here: what one kind promises beyond it.
 
 import pickle
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from threading import Lock
 
 import pytest
 
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Store, SweptTarget, Target
+from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target, Withheld, always
 
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
@@ -208,8 +210,58 @@ class Contract:
         assert swept.outcome in (Outcome.DELETED, Outcome.ALREADY_GONE)
         assert not environment.data().keys() & owned
 
+    @pytest.mark.parametrize("parallelism", [1, 4])
+    def test_without_a_permit_nothing_is_deleted_and_no_target_is_said_to_be_done(
+        self, environment: Environment, ids: dict[str, str], parallelism: int
+    ) -> None:
+        before, dataset, targets = environment.everything(), environment.datasets[0], [ids["T1"], ids["T2"], ids["T3"]]
+        swept = _sweep(environment.store(), dataset, targets, parallelism, Permits(0))
+        assert {one.transaction: (one.outcome, one.bytes) for one in swept} == dict.fromkeys(targets, (Outcome.WITHHELD, 0))
+        assert all("no more of this" in (one.error or "") for one in swept)
+        assert environment.everything() == before
 
-def _sweep(store: Store, dataset: str, transactions: list[str], parallelism: int = 2) -> list[SweptTarget]:
+    @pytest.mark.parametrize("parallelism", [1, 4])
+    def test_once_the_permit_is_refused_nothing_further_goes_and_the_next_sweep_finishes_it(
+        self, environment: Environment, ids: dict[str, str], parallelism: int
+    ) -> None:
+        """At every point at which the store asks, one after the other, until it asks no more often."""
+        before, dataset, targets = environment.data(), environment.datasets[0], [ids["T1"], ids["T2"], ids["T3"]]
+        owned = {name: environment.owned(dataset, name) for name in targets}
+        there, times, complete = before, 0, False
+        while not complete:
+            permits = Permits(times, environment.data)
+            swept = {one.transaction: one for one in _sweep(environment.store(), dataset, targets, parallelism, permits)}
+            assert swept.keys() == set(targets)
+            there, complete = environment.data(), permits.seen is None
+            # Of several threads one may be in the middle of an act that was permitted.
+            assert complete or there == permits.seen or parallelism > 1
+            # What is not gone as a whole is said to be withheld.
+            assert all(one.outcome is Outcome.WITHHELD or not there.keys() & owned[name] for name, one in swept.items())
+            times += 1
+        assert times > 1
+        assert there == {place: content for place, content in before.items() if place not in set().union(*owned.values())}
+
+
+class Permits:
+    """A permit that is good so many times and refused ever after. `seen` is what was there when it was first refused."""
+
+    def __init__(self, times: int, look: Callable[[], dict[str, bytes]] = dict) -> None:
+        self.left, self.look, self.lock = times, look, Lock()
+        self.seen: dict[str, bytes] | None = None
+
+    def __call__(self) -> None:
+        with self.lock:
+            self.left -= 1
+            if self.left >= 0:
+                return
+            if self.seen is None:
+                self.seen = self.look()
+        raise Withheld("no more of this")
+
+
+def _sweep(
+    store: Store, dataset: str, transactions: list[str], parallelism: int = 2, permit: Permit = always
+) -> list[SweptTarget]:
     """As the engine does it: what was prepared comes back with the target."""
     notes = {one.transaction: one.note for one in store.prepare(dataset, transactions)}
-    return store.sweep(dataset, [Target(name, notes[name]) for name in transactions], parallelism)
+    return store.sweep(dataset, [Target(name, notes[name]) for name in transactions], parallelism, permit)

@@ -15,7 +15,7 @@ from retention_assets.exchange import datasets_in, read_file
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import LocalPath
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, Withheld, always
 from retention_assets.stores.registry import StoreKind
 from retention_assets.stores.settings import LazyStore, StoreSettings
 
@@ -70,14 +70,23 @@ class ToyStore(LazyStore[ToySettings]):
         found = {name: self._file(dataset, name) for name in transactions}
         return [PreparedTarget(name, file.stat().st_size if file.is_file() else 0) for name, file in found.items()]
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+    def sweep(
+        self,
+        dataset: str,
+        targets: Sequence[Target],
+        parallelism: int,  # noqa: ARG002 - the protocol's
+        permit: Permit = always,
+    ) -> list[SweptTarget]:
         """Delete the file of each."""
-        return [self._sweep(target.transaction, self._file(dataset, target.transaction)) for target in targets]
+        return [self._sweep(target.transaction, self._file(dataset, target.transaction), permit) for target in targets]
 
-    def _sweep(self, transaction: str, file: Path) -> SweptTarget:
+    def _sweep(self, transaction: str, file: Path, permit: Permit) -> SweptTarget:
         try:
+            permit()
             size = file.stat().st_size
             file.unlink()
+        except Withheld as fault:
+            return SweptTarget(transaction, Outcome.WITHHELD, error=str(fault))
         except FileNotFoundError:
             return SweptTarget(transaction, Outcome.ALREADY_GONE)
         except OSError as fault:

@@ -20,7 +20,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, always
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
@@ -55,8 +55,8 @@ class Elsewhere(RecordingStore):
         self._then("prepare", None)
         return self.store.prepare(dataset, transactions)
 
-    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[SweptTarget]:
-        swept = self.store.sweep(dataset, targets, parallelism)
+    def sweep(self, dataset: str, targets: Any, parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        swept = self.store.sweep(dataset, targets, parallelism, permit)
         self._then("sweep", None)
         return swept
 

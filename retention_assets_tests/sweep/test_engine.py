@@ -17,7 +17,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
@@ -35,9 +35,9 @@ class Meddling(RecordingStore):
         super().__init__(store)
         self.happens, self.batch, self.batches = happens, batch, 0
 
-    def sweep(self, dataset: str, targets: Any, parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Any, parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         self.batches += 1
-        swept = self.store.sweep(dataset, targets, parallelism)
+        swept = self.store.sweep(dataset, targets, parallelism, permit)
         if self.batches == self.batch:
             self.happens()
         return swept
@@ -564,7 +564,7 @@ class Forgetful(RecordingStore):
         note = self.left.pop(0)
         return [PreparedTarget(name, 77, note and f"{note} of {name}") for name in transactions]
 
-    def sweep(self, _: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, _: str, targets: Sequence[Target], parallelism: int, __: Permit = always) -> list[SweptTarget]:
         self.notes, self.parallelism = {one.transaction: one.note for one in targets}, parallelism
         return [SweptTarget(one.transaction, Outcome.FAILED, 5, "not today") for one in targets]
 
@@ -593,7 +593,7 @@ def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[
 class Talks(RecordingStore):
     """A store that has something to say of whatever it deletes."""
 
-    def sweep(self, _: str, targets: Sequence[Target], __: int) -> list[SweptTarget]:
+    def sweep(self, _: str, targets: Sequence[Target], __: int, ___: Permit = always) -> list[SweptTarget]:
         return [SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets]
 
 
@@ -618,11 +618,11 @@ class Seen(RecordingStore):
 
     happens: Any = None
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         self.latest = {**getattr(self, "latest", {}), **{one.transaction: one.in_latest_view for one in targets}}
         if self.happens:
             self.happens = self.happens()
-        return super().sweep(dataset, targets, parallelism)
+        return super().sweep(dataset, targets, parallelism, permit)
 
 
 def test_a_store_is_told_what_is_in_a_latest_view_as_it_is_by_then(lake: Lake) -> None:

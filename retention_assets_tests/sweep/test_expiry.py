@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 
@@ -43,7 +43,14 @@ class Expires(RecordingStore):
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:  # noqa: ARG002 - the protocol's
         return [PreparedTarget(name, None, f"note of {name}") for name in transactions]
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
+    def expire(
+        self,
+        dataset: str,  # noqa: ARG002 - the protocol's
+        targets: Sequence[Target],
+        at: datetime | None,
+        parallelism: int,
+        permit: Permit = always,  # noqa: ARG002 - the protocol's
+    ) -> list[SweptTarget]:
         self.asked.append((at is None, {one.transaction: one.note for one in targets}, parallelism))
         if self.away:
             raise OSError("the database is away")
@@ -226,10 +233,10 @@ class Guards(RecordingStore):
         self.reads += 1
         return self.store.read(datasets)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         log = self.lake.folder / "log" / "lake-d.jsonl"
         log.write_text(log.read_text() + "\n")
-        return self.store.sweep(dataset, targets, parallelism)
+        return self.store.sweep(dataset, targets, parallelism, permit)
 
 
 @pytest.mark.parametrize(("guards", "reads"), [(True, 1), (False, 3)])

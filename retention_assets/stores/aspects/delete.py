@@ -37,7 +37,7 @@ from retention_assets.stores.aspects.notes import (
 )
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Permit, PreparedTarget, SweptTarget, Target, Withheld
 
 _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
@@ -69,29 +69,32 @@ class Deletion:
                         notes[urn, version] = RowNote(*found.versions[version], newest)
         return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
 
-    def delete_rows(self, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def delete_rows(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """Delete what still is what it was, in equal parts at once where the database has many writers."""
         swept, wanted = classify(targets, self.entity)
         # One lock order for all who delete here.
         wanted.sort(key=lambda one: one.row)
         parts = equal_parts(wanted, 1 if self.table.dialect == "sqlite" else parallelism)
         if len(parts) < 2:
-            return swept + [one for part in parts for one in self._delete_part(part)]
+            return swept + [one for part in parts for one in self._delete_part(part, permit)]
         with ThreadPoolExecutor(len(parts)) as threads:
-            return swept + [one for part in threads.map(self._delete_part, parts) for one in part]
+            done = threads.map(lambda part: self._delete_part(part, permit), parts)
+            return swept + [one for part in done for one in part]
 
-    def _delete_part(self, wanted: Sequence[WantedRow]) -> list[SweptTarget]:
+    def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit) -> list[SweptTarget]:
         """One transaction; if it can't be done because of one row, the others are done without that row."""
         work: Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
         sent: dict[Row, int] = {}
         try:
-            return self.database.write(lambda connection: work(connection, wanted, sent))
+            return self.database.write(lambda connection: work(connection, wanted, sent), permit)
+        except Withheld as fault:
+            return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in wanted]
         except WriteFailed as fault:
             if fault.is_lost or fault.is_transient or len(wanted) == 1:
                 return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
         half = len(wanted) // 2
-        return self._delete_part(wanted[:half]) + self._delete_part(wanted[half:])
+        return self._delete_part(wanted[:half], permit) + self._delete_part(wanted[half:], permit)
 
     def _delete_at_once(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.

@@ -25,7 +25,7 @@ from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
@@ -119,10 +119,10 @@ class AspectsStore(LazyStore[AspectsSettings]):
         """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
         return self._deletion(dataset).prepare(transactions)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
-            return self._deletion(dataset).delete_rows(targets, parallelism)
+            return self._deletion(dataset).delete_rows(targets, parallelism, permit)
         except Refused as fault:
             # The table itself can't be looked at: one more way in which all of them fail.
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]

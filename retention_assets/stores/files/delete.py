@@ -12,6 +12,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote
 from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.protocol import Permit
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,11 @@ class TransactionFolders:
             return delete_local.measure(self.root, folder)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def remove_folder(self, folder: Folder) -> int | None:
+    def remove_folder(self, folder: Folder, permit: Permit) -> int | None:
         """Remove a folder; the bytes that became free, or None if it was not there."""
         if is_local(self.fs):
-            return delete_local.remove_folder(self.root, folder)
-        return delete_remote.remove_folder(self.fs, self._place(folder))
+            return delete_local.remove_folder(self.root, folder, permit)
+        return delete_remote.remove_folder(self.fs, self._place(folder), permit)
 
     def _place(self, folder: Folder) -> str:
         return "/".join((self.root.rstrip("/"), *folder))

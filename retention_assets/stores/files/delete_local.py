@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from retention_assets.errors import Refused
 from retention_assets.stores.files.mounts import Mount, mount_of
 from retention_assets.stores.files.paths import Folder
+from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -38,10 +39,11 @@ def measure(root: str, folder: Folder) -> int | None:
     return size
 
 
-def remove_folder(root: str, folder: Folder) -> int | None:
+def remove_folder(root: str, folder: Folder, permit: Permit) -> int | None:
     """Remove a folder with all that is in it; the bytes that became free, or None if it was not there.
 
-    Raises OSError or Refused at the first thing that stays. What is gone by then is gone; the next call removes the rest.
+    Raises OSError, Refused or Withheld at the first thing that stays. What is gone by then is gone; the next call
+    removes the rest.
     """
     freed = 0
     with _open_parent(root, folder) as above:
@@ -52,9 +54,12 @@ def remove_folder(root: str, folder: Folder) -> int | None:
             pass
         for _, folders, names, here in _walk(folder[-1], above):
             for name in names:
+                permit()
                 freed += _remove_file(name, here)
             for name in folders:
+                permit()
                 _remove_empty_folder(name, here)
+        permit()
         os.rmdir(folder[-1], dir_fd=above)
     return freed
 

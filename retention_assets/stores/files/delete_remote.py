@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, is_s3
+from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")
 Request = Callable[..., Mapping[str, Any]]
@@ -47,10 +48,10 @@ def is_empty(fs: FileSystem, root: str) -> bool:
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
-def remove_folder(fs: FileSystem, folder: str) -> int | None:
+def remove_folder(fs: FileSystem, folder: str, permit: Permit) -> int | None:
     """Remove everything below a folder; the bytes that were there, or None if nothing was.
 
-    Raises OSError when anything stays. What is gone by then is gone; the next call removes the rest.
+    Raises OSError or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
     """
     places = with_patience(lambda: _list(fs, folder))
     if not places:
@@ -58,11 +59,11 @@ def remove_folder(fs: FileSystem, folder: str) -> int | None:
     if is_s3(fs):
         bucket, keys = fs.split_path(folder)[0], list(places)
         for first in range(0, len(keys), _KEYS_PER_REQUEST):
-            _delete_keys(fs, bucket, keys[first : first + _KEYS_PER_REQUEST])
+            _delete_keys(fs, bucket, keys[first : first + _KEYS_PER_REQUEST], permit)
     else:
         # Files before folders, and the deepest folders first.
         for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
-            with_patience(partial(_delete_one, fs, place))
+            with_patience(partial(_delete_one, fs, place, permit))
     with_patience(lambda: _check_none_left(fs, folder, len(places)))
     return sum(places.values())
 
@@ -124,12 +125,14 @@ def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str
         more = {"ContinuationToken": page["NextContinuationToken"]}
 
 
-def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
+def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str], permit: Permit) -> None:
     """Delete up to a thousand keys in one request, and those that failed once more. Raises OSError when any stays."""
     left = list(keys)
 
     def delete() -> None:
         nonlocal left
+        # Here, so that it is asked again before each request that is made again.
+        permit()
         wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
         errors = fs.call_s3("delete_objects", Bucket=bucket, Delete=wanted).get("Errors", ())
         left = [error["Key"] for error in errors]
@@ -142,8 +145,9 @@ def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str]) -> None:
     with_patience(delete)
 
 
-def _delete_one(fs: FileSystem, place: str) -> None:
+def _delete_one(fs: FileSystem, place: str, permit: Permit) -> None:
     """Delete a file or an empty folder by its very name, which is never taken for a pattern."""
+    permit()
     with suppress(FileNotFoundError):
         if not place.endswith("/"):
             fs.rm_file(place)

@@ -25,7 +25,7 @@ from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, Withheld, always
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class FilesStore:
             for name, size in zip(transactions, found, strict=True)
         ]
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = FolderLayout.of(self.settings)
         [folders] = _try_each(TransactionFolders.of, [layout], 1)
@@ -101,15 +101,17 @@ class FilesStore:
         going, swept = _check_ownership(owners, targets)
         if visible := [target for target in going if target.in_latest_view]:
             try:
+                permit()
                 self._append_tombstones(dataset, [target.transaction for target in visible])
             except (BadInput, OSError, Refused) as fault:
                 swept += [_failed(target, fault) for target in visible]
                 going = {target: folder for target, folder in going.items() if not target.in_latest_view}
 
         def remove(target: Target) -> int | None:
+            permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
-            return folders.remove_folder(going[target])
+            return folders.remove_folder(going[target], permit)
 
         found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
@@ -160,5 +162,7 @@ def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
+    if isinstance(fault, Withheld):
+        return SweptTarget(target.transaction, Outcome.WITHHELD, error=str(fault))
     text = str(fault) if isinstance(fault, BadInput | Refused) else f"{type(fault).__name__}: {fault}"
     return SweptTarget(target.transaction, Outcome.FAILED, error=mask_text(text))

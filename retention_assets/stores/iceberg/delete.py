@@ -16,6 +16,7 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.manifests import File
 from retention_assets.stores.iceberg.reachability import OwnedFiles
+from retention_assets.stores.protocol import Permit, Withheld
 
 _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
     lambda owned: owned.data,
@@ -32,6 +33,13 @@ class RemovedFiles:
     failed: list[str] = field(default_factory=list)
     # Not the table's own to delete.
     left: list[str] = field(default_factory=list)
+    # Why not all of them may go now.
+    withheld: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything so far is gone, so that what names it may go."""
+        return not self.failed and self.withheld is None
 
 
 class _Undeletable(Exception):
@@ -39,23 +47,28 @@ class _Undeletable(Exception):
 
 
 def delete_files_of(
-    io: FileIO, fence: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor
+    io: FileIO, fence: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor, permit: Permit
 ) -> dict[str, RemovedFiles]:
     """Delete what each transaction owns, stage by stage for all of them together."""
     removed = {transaction: RemovedFiles() for transaction in owned}
 
-    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | None]:
+    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | Withheld | None]:
         transaction, file = work
         try:
+            permit()
             return removed[transaction], file, _delete_file(io, fence, file)
+        except Withheld as fault:
+            return removed[transaction], file, fault
         except _Undeletable as fault:
             return removed[transaction], file, str(fault)
 
     for stage in _STAGES:
         work = [(transaction, file) for transaction, files in owned.items() for file in stage(files)]
-        for result, file, freed in map_concurrently(threads, attempt, [one for one in work if not removed[one[0]].failed]):
+        for result, file, freed in map_concurrently(threads, attempt, [one for one in work if removed[one[0]].is_complete]):
             if isinstance(freed, int):
                 result.bytes += freed
+            elif isinstance(freed, Withheld):
+                result.withheld = str(freed)
             elif freed is None:
                 result.left.append(file.location)
             else:

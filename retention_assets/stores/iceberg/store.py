@@ -30,7 +30,7 @@ from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, tabl
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
 _CAPABILITIES = Capabilities(log_is_complete=True)
@@ -90,12 +90,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
             return [PreparedTarget(transaction) for transaction in transactions]
         return prepare_table(table, transactions, _THREADS)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
         if not targets:
             return []
         return sweep_table(
-            lambda: self._load_in_sweep(dataset), lambda table: self._find_alias(dataset, table), targets, parallelism
+            lambda: self._load_in_sweep(dataset), lambda table: self._find_alias(dataset, table), targets, parallelism, permit
         )
 
     def close(self) -> None:

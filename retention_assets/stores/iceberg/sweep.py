@@ -31,7 +31,7 @@ from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, snapshot_id
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, Withheld
 
 GARBAGE_STAYS = "table property gc.enabled is false"
 _COMMITS = 5
@@ -51,7 +51,11 @@ class _Going:
 
 
 def sweep_table(
-    load: Callable[[], Table | None], find_alias: Callable[[Table], str | None], targets: Sequence[Target], parallelism: int
+    load: Callable[[], Table | None],
+    find_alias: Callable[[Table], str | None],
+    targets: Sequence[Target],
+    parallelism: int,
+    permit: Permit,
 ) -> list[SweptTarget]:
     """Expire the targets and delete the files that only they reached.
 
@@ -59,7 +63,7 @@ def sweep_table(
     files.
     """
     with ThreadPoolExecutor(parallelism) as threads:
-        return _TableSweep(load, find_alias, threads).run(targets)
+        return _TableSweep(load, find_alias, threads, permit).run(targets)
 
 
 @dataclass
@@ -69,6 +73,7 @@ class _TableSweep:
     load: Callable[[], Table | None]
     find_alias: Callable[[Table], str | None]
     threads: Executor
+    permit: Permit
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # Manifest lists that are in no metadata and whose files stay.
@@ -92,6 +97,8 @@ class _TableSweep:
                 self._sweep(table, targets)
         except Unloadable as fault:
             self._settle(names, Outcome.FAILED, str(fault))
+        except Withheld as fault:
+            self._settle(names, Outcome.WITHHELD, str(fault))
         except Unreadable as fault:
             why = "nothing was deleted, because what other snapshots need is not known"
             self._settle(names, Outcome.FAILED, f"{why}: {fault}")
@@ -109,7 +116,7 @@ class _TableSweep:
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
         owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata, ()), *self.kept])
-        removed = delete_files_of(table.io, TableFence.of(newest.metadata), owned, self.threads)
+        removed = delete_files_of(table.io, TableFence.of(newest.metadata), owned, self.threads, self.permit)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
 
@@ -154,6 +161,7 @@ class _TableSweep:
                 staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
             )
             loaded = table.metadata_location
+            self.permit()
             try:
                 remove_snapshots(table, ids)
             except CommitConflict as fault:
@@ -200,7 +208,9 @@ class _TableSweep:
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
         left = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
         left += [f"left, as outside of the table's own folders: {_first_of(removed.left)}"] if removed.left else []
-        if removed.failed:
+        if removed.withheld:
+            self._settle([name], Outcome.WITHHELD, removed.withheld)
+        elif removed.failed:
             self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
             self._settle([name], Outcome.DELETED, "; ".join(left) or None, removed.bytes)

@@ -18,7 +18,16 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.protocol import Capabilities, ExpiryCount, PostponementTerms, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import (
+    Capabilities,
+    ExpiryCount,
+    Permit,
+    PostponementTerms,
+    PreparedTarget,
+    SweptTarget,
+    Target,
+    always,
+)
 from retention_assets.stores.records.delete import (
     clear_expiry,
     count_expiring,
@@ -88,13 +97,15 @@ class RecordsStore(LazyStore[RecordsSettings]):
                     found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
         return [PreparedTarget(one, note=found.get(one)) for one in transactions]
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete units of work, their children before their roots."""
-        return self._apply(dataset, targets, delete_rows(self.tables), parallelism)
+        return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit)
 
-    def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:
+    def expire(
+        self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
         """Give all rows of units of work the time at which the database may expire them, or take it back."""
-        return self._apply(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism)
+        return self._apply(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism, permit)
 
     @property
     def postponement_terms(self) -> PostponementTerms:
@@ -115,9 +126,11 @@ class RecordsStore(LazyStore[RecordsSettings]):
             if kept:
                 yield [Target(row.key, note_of(row)) for row in kept]
 
-    def postpone(self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime) -> list[SweptTarget]:
+    def postpone(
+        self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
+    ) -> list[SweptTarget]:
         """Give all rows of units of work a later time."""
-        return self._apply(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE)
+        return self._apply(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE, permit)
 
     def count_expiring(
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
@@ -133,7 +146,9 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """Give back the connections. Asking the store again opens them again."""
         self.database.close()
 
-    def _apply(self, dataset: str, targets: Sequence[Target], action: RowAction, parallelism: int) -> list[SweptTarget]:
+    def _apply(
+        self, dataset: str, targets: Sequence[Target], action: RowAction, parallelism: int, permit: Permit
+    ) -> list[SweptTarget]:
         if dataset != self.dataset:
             return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
-        return apply_action(self.database, self.tables, targets, action, parallelism)
+        return apply_action(self.database, self.tables, targets, action, parallelism, permit)

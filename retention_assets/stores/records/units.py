@@ -28,7 +28,7 @@ from retention_assets.sql.errors import WriteFailed, driver_message, is_lock_tim
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, Withheld
 from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
@@ -94,16 +94,22 @@ class RowAction:
 
 
 def apply_action(
-    database: ForeignDatabase, tables: RecordTables, targets: Sequence[Target], action: RowAction, parallelism: int
+    database: ForeignDatabase,
+    tables: RecordTables,
+    targets: Sequence[Target],
+    action: RowAction,
+    parallelism: int,
+    permit: Permit,
 ) -> list[SweptTarget]:
     """Act on units of work, in so many parts at once; one outcome for each."""
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
     if tables.dialect == "sqlite" or tables.one_by_one:
         with ThreadPoolExecutor(min(len(parts), _CONNECTIONS) or 1) as threads:
-            return [one for done in threads.map(_UnitRunner(database, tables, action, None).part, parts) for one in done]
+            runner = _UnitRunner(database, tables, action, permit, None)
+            return [one for done in threads.map(runner.part, parts) for one in done]
     at_once = max(1, min(len(parts), _CONNECTIONS // (1 + len(tables.children))))
     with ThreadPoolExecutor(at_once * len(tables.children) or 1) as children, ThreadPoolExecutor(at_once) as threads:
-        runner = _UnitRunner(database, tables, action, children)
+        runner = _UnitRunner(database, tables, action, permit, children)
         return [one for done in threads.map(runner.part, parts) for one in done]
 
 
@@ -124,6 +130,7 @@ class _UnitRunner:
     database: ForeignDatabase
     tables: RecordTables
     action: RowAction
+    permit: Permit
     # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
     children: Executor | None
 
@@ -141,7 +148,7 @@ class _UnitRunner:
             nonlocal left, first
             sent, together, first = set[str](), first, False
             try:
-                found = self.database.write(lambda connection: self._run_once(connection, left, sent, together))
+                found = self.database.write(lambda connection: self._run_once(connection, left, sent, together), self.permit)
             except UnitBlocked as fault:
                 # One table after the other, it may succeed.
                 fault.retry |= together
@@ -154,6 +161,8 @@ class _UnitRunner:
 
         try:
             retry(attempt, RETRY_PART)
+        except Withheld as fault:
+            return settled + [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in left]
         except WriteFailed as fault:
             # Halves would not find a database either that is lost.
             return settled + (_failed(left, str(fault)) if fault.is_lost else self._run_halves(left, str(fault)))
@@ -187,6 +196,7 @@ class _UnitRunner:
         if self.action.orphans and gone:
             on_children(self.action.orphans, gone)
         if go:
+            self.permit()
             connection.execute(self.action.statement(self.tables.root, go))
         found = [
             SweptTarget(name, self.action.outcome if why is None else Outcome.SPARED, error=why)
@@ -202,6 +212,7 @@ class _UnitRunner:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
         with _raise_blocked(), self._short_lock_wait(connection):
             for rows in self.tables.children:
+                self.permit()
                 connection.execute(statement(rows, ids))
 
     def _act_at_once(self, statement: Statement, ids: Sequence[str]) -> None:
@@ -217,6 +228,7 @@ class _UnitRunner:
                 # Leaving the stack undoes what the others did. What would fail again says more than what might not.
                 raise min(faults, key=lambda fault: isinstance(fault, UnitBlocked) and fault.retry)
             for child in opened:
+                self.permit()
                 with _raise_blocked():
                     child.commit()
 
@@ -225,6 +237,7 @@ class _UnitRunner:
         with ExitStack() as stack, _raise_blocked():
             connection = stack.enter_context(self.database.engine.connect())
             with self._short_lock_wait(connection):
+                self.permit()
                 connection.execute(statement)
             stack.pop_all()
         return connection

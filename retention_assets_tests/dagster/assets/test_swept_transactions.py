@@ -114,7 +114,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
 def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sweep(_: FilesStore, dataset: str, targets: Sequence[Target], __: int) -> list[SweptTarget]:
+    def sweep(_: FilesStore, dataset: str, targets: Sequence[Target], *__: object) -> list[SweptTarget]:
         outcome = Outcome.FAILED if dataset == "lake/e" else Outcome.DELETED
         return [
             SweptTarget(one.transaction, outcome, 0, f"{one.transaction} is odd" if one.transaction == "S2" else None)

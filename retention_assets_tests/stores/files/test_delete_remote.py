@@ -13,7 +13,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import delete_remote
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import SweptTarget
+from retention_assets.stores.protocol import SweptTarget, always
 from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, line, refusal, swept
 
@@ -43,7 +43,7 @@ def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
     fs.pipe_file("/quiet/T1/a", b"12345")
     try:
         with pytest.raises(fault, match=said):
-            delete_remote.remove_folder(fs, "/quiet/T1")
+            delete_remote.remove_folder(fs, "/quiet/T1", always)
         assert fs.cat_file("/quiet/T1/a") == b"12345"
     finally:
         MemoryFileSystem().rm("/quiet", recursive=True)
