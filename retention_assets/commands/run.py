@@ -30,12 +30,17 @@ _SHOWN = {
     "swept_transactions": {
         "deleted": "deleted",
         "already_gone": "already gone",
+        "hidden": "hidden: versions can still be read",
         "failed": "failed",
         "spared": "spared: needed again",
         "expiring": "left to the store to expire",
         "bytes_freed": "bytes freed",
+        "bytes_hidden": "bytes hidden",
     },
 }
+
+# What is said only where there is something of it.
+_SELDOM = ("hidden", "bytes_hidden")
 
 
 @click.command()
@@ -84,7 +89,9 @@ def _print(ran: "JobResult") -> None:
         for name, words in shown.items():
             if asset in ran.said:
                 number = ran.number(asset, name)
-                rows.append((asset, words, size_of(number) if name == "bytes_freed" else f"{number:,}"))
+                if name in _SELDOM and not number:
+                    continue
+                rows.append((asset, words, size_of(number) if name.startswith("bytes_") else f"{number:,}"))
     print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
 
 

@@ -14,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 
-_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from retention_assets.policy.purge import realm_of
 from retention_assets.sql.transactions import portions
 
 # What report counters a mark of the day's set can end in.
-_ENDS = ("deleted", "already_gone", "spared", "unmarked")
+_ENDS = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,8 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         what = f"the report of {day} was to delete {row.to_delete}; {ended} have ended and {row.open} are open"
         yield Violation(row.dataset, what)
     classes = json.loads(row.classes)
-    numbers = {name: getattr(row, name) for name in (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed")}
+    others = ("to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    numbers = {name: getattr(row, name) for name in (*_ENDS, *others)}
     for name, value in {**numbers, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")

@@ -4,8 +4,8 @@ Belongs here: opening a day's report once, counting in the transaction that wrot
 Does not belong here: showing a report (render).
 
 The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
-already gone, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that day. What
-becomes due later is swept all the same, and counts in the report of the next day, on both sides.
+already gone, hidden, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that
+day. What becomes due later is swept all the same, and counts in the report of the next day, on both sides.
 """
 
 import json
@@ -23,7 +23,10 @@ from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip
 
-COUNTERS = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free", "bytes_freed")
+COUNTERS = (
+    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "bytes_to_free", "bytes_freed",
+    "bytes_hidden",
+)  # fmt: skip
 _DAY = timedelta(days=1)
 
 
@@ -62,6 +65,7 @@ class ReportCounts(NamedTuple):
     counter: str
     bytes: int | None
     freed: int = 0
+    hidden: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[Report
     for one in counted:
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
+        sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
         added = {name: REPORTS.c[name] + amount for name, amount in sums.items()}

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0003"
+REVISION = "0009"
 
 METADATA = MetaData(
     naming_convention={
@@ -102,11 +102,10 @@ MARKS = Table(
 )
 # At most one open mark per transaction; also the way to the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
-# A transaction is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
+# A transaction is swept once, unless that only hid it, which the statement that marks holds. Apart from the open ones, so that
+# marking a million keeps one index and not two.
 SWEPT = "status = 'SWEPT'"
-Index(
-    "uq_marks_swept", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT)
-)
+Index("ix_marks_swept", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT))
 
 # The rest, so that every mark is found by its transaction through one of the three.
 OVER = "status IN ('UNMARKED', 'SPARED')"
@@ -134,7 +133,7 @@ STEPS = Table(
     Column("why", Text),
     Column("seal", Text, nullable=False),
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
-    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'FAILED')", name="outcome"),
+    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'FAILED')", name="outcome"),
 )
 
 LEASES = Table(
@@ -208,7 +207,8 @@ REPORTS = Table(
     Column("archived_types", Text, nullable=False),
     Column("to_delete", BigInteger, nullable=False),
     Column("bytes_to_free", BigInteger, nullable=False),
-    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "bytes_freed")),
+    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "hidden")),
+    *(_counter(name) for name in ("bytes_freed", "bytes_hidden")),
     Column("classes", Text, nullable=False),
     Column("started_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),

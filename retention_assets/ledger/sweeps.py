@@ -46,12 +46,13 @@ PLANNED_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class Settlement:
-    """The outcome for one mark, the bytes that became free, and the error if it failed."""
+    """The outcome for one mark, the bytes that became free, the error if it failed, and the bytes that are only hidden."""
 
     mark: int
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
+    bytes_hidden: int = 0
 
 
 class Planned(NamedTuple):
@@ -203,7 +204,8 @@ def _settle(
                 one = settlements[row.id]
                 steps.append(MarkStep(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
-                counted.append(ReportCounts(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
+                name = one.outcome.value.lower()
+                counted.append(ReportCounts(row.id, row.due_at, name, row.bytes, freed, one.bytes_hidden))
     if any(step.status == "SPARED" for step in steps):
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:

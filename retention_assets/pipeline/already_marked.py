@@ -4,7 +4,7 @@ Belongs here: writing it beside a run's output, and reading the part that a task
 Does not belong here: the ledger's own way of keeping it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,8 +34,10 @@ class AlreadyMarked:
         return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(datasets["dataset"].to_pylist()))
 
 
-def write_already_marked(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str) -> AlreadyMarked:
-    """Write down what is known of the datasets that a policy with limits is about."""
+def write_already_marked(
+    ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str, hidden_again: Collection[str] = ()
+) -> AlreadyMarked:
+    """Write down what is known of the datasets that a policy with limits is about; what is to be marked again is not."""
     limited = [policy for policy in policies if policy.limits]
     about = [
         row["dataset"]
@@ -49,6 +51,6 @@ def write_already_marked(ledger: Ledger, policies: Sequence[Policy], datasets: p
     files.create_dir(place.rpartition("/")[0], recursive=True)
     schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
     with pq.ParquetWriter(place, schema, filesystem=files) as writer:
-        for batch in ledger.marks.read(about, _STATUSES):
+        for batch in ledger.marks.read(about, _STATUSES, hidden_again=hidden_again):
             writer.write_batch(batch.select(list(_COLUMNS)))
     return AlreadyMarked(path)

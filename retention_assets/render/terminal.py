@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 _COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 # What became of the marks of a report, and how the counters are called.
 _OUTCOMES = {
-    "deleted": "deleted", "already_gone": "already gone", "failed": "failed attempts", "spared": "spared",
+    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
     "unmarked": "unmarked",
 }  # fmt: skip
 # What loading the files would do with an entry, and whether the book has none of it yet.
@@ -317,11 +317,16 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
     return table(f"Report of {report.when}", ("", ""), rows)
 
 
+def _outcomes_of(total: "ReportLine") -> Mapping[str, str]:
+    """The outcomes as they are called; where nothing is hidden nobody has to ask what that is."""
+    return {name: words for name, words in _OUTCOMES.items() if name != "hidden" or total.counters["hidden"]}
+
+
 def _outcome_table(total: "ReportLine") -> Table:
     counts = total.counters
     rows = [("to delete", f"{counts['to_delete']:,}", size_of(counts["bytes_to_free"]))]
-    for name, words in _OUTCOMES.items():
-        rows.append((words, f"{counts[name]:,}", size_of(counts["bytes_freed"]) if name == "deleted" else ""))
+    sizes = {"deleted": size_of(counts["bytes_freed"]), "hidden": size_of(counts["bytes_hidden"])}
+    rows += [(words, f"{counts[name]:,}", sizes.get(name, "")) for name, words in _outcomes_of(total).items()]
     rows.append(("left", f"{total.left:,}", ""))
     return table("What became of it", ("", "transactions", "bytes"), rows, ("transactions", "bytes"))
 
@@ -341,10 +346,13 @@ def _rules_table(total: "ReportLine") -> Table:
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
-    columns = ("dataset", "to delete", *_OUTCOMES.values(), "to free", "freed", "finished")
+    from retention_assets.report import sum_lines
+
+    outcomes = _outcomes_of(sum_lines("all", lines))
+    columns = ("dataset", "to delete", *outcomes.values(), "to free", "freed", "finished")
     rows = [
         (
-            line.dataset, *(f"{line.counters[name]:,}" for name in ("to_delete", *_OUTCOMES)),
+            line.dataset, *(f"{line.counters[name]:,}" for name in ("to_delete", *outcomes)),
             size_of(line.counters["bytes_to_free"]), size_of(line.counters["bytes_freed"]), "yes" if line.finished_at else "no",
         )
         for line in lines[:most]

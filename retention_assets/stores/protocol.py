@@ -72,12 +72,14 @@ class Target:
 
 @dataclass(frozen=True)
 class SweptTarget:
-    """What became of one target. `error` says why it failed, or why it was spared."""
+    """What became of one target, and the bytes that became free. `error` says why it failed, or why it was spared."""
 
     transaction: str
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
+    # Of a HIDDEN one: the bytes that can still be read.
+    bytes_hidden: int = 0
 
 
 @runtime_checkable
@@ -118,7 +120,8 @@ class Store(Protocol):
         """Delete what the targets own and nothing else; one outcome for each, in any order.
 
         Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
-        keeps no other from being deleted; what turns out to be needed is SPARED and untouched.
+        keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is not listed any more,
+        though its place keeps versions of it that can be read, is HIDDEN: nothing of it became free.
 
         `permit` is asked before each target, and again before each act in it that can't be undone: a file, a request, a
         statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is

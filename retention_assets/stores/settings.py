@@ -60,6 +60,11 @@ class StoreSettings(SettingsPart):
         """The local folder or the URI below which the store deletes; none if it deletes no files below one folder."""
         return None
 
+    @property
+    def deletes_versions(self) -> bool:
+        """Whether every version goes of what a place keeps versions of: what sweeps only hid before is marked again."""
+        return False
+
 
 OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
 

@@ -46,6 +46,8 @@ class SweepResult:
     planned: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     bytes_freed: int = 0
+    # What is not listed any more and can still be read.
+    bytes_hidden: int = 0
     # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
     refused: str | None = None
     errors: list[str] = field(default_factory=list)
@@ -286,6 +288,7 @@ class DatasetSweep:
             return
         self.result.outcomes.update(self.context.ledger.sweeps.settle(self.lease, over, self.context.as_of.date()))
         self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
+        self.result.bytes_hidden += sum(one.bytes_hidden for one in over if one.outcome is Outcome.HIDDEN)
         for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.warnings, Outcome.DELETED)):
             words = [one.error for one in over if one.outcome is outcome and one.error]
             said += words[: max(0, _MOST_ERRORS - len(said))]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.datasets import by_store
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import SUMMED
@@ -73,7 +74,8 @@ def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> 
     rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
     verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
     selected = rows.filter(pc.equal(policy, purge_named(realm)))
-    swept = ledger.marks.table(datasets, ["SWEPT"])
+    # What is only hidden can still be read.
+    swept = ledger.marks.table(datasets, ["SWEPT"], hidden_again=by_store(datasets))
     gone = pc.sum(pc.is_in(keys_of(selected), value_set=keys_of(swept))).as_py() or 0
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
@@ -94,7 +96,8 @@ def candidate_marks(run: Step) -> Metadata:
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         rules = rulebook.rules(names, run.as_of)
-        known = write_already_marked(ledger, rules.policies, datasets, run.folder)
+        again = [store.name for store in run.retention.settings.stores if store.deletes_versions]
+        known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
         run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
@@ -103,7 +106,7 @@ def candidate_marks(run: Step) -> Metadata:
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, evaluations=looks)
+        marked = ledger.marks.mark(candidates, run.as_of, run.actor, None, publications, looks, again)
         _close_purged_realms(ledger, run, datasets)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)

@@ -22,7 +22,7 @@ from retention_assets.sweep.signals import stop_on_signals
 _MOST_SHOWN = 1000
 # How far back an evaluation of a check is looked for, past executions that ended before it.
 _EXECUTIONS = 100
-_NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_freed")
+_NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "bytes_freed", "bytes_hidden")
 
 
 def _refuse_after_a_failed_check(run: Step) -> None:
@@ -104,4 +104,5 @@ def swept_transactions(run: Step) -> Metadata:
 
 
 def _numbers(one: SweepResult) -> dict[str, int]:
-    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, "bytes_freed": one.bytes_freed}
+    sizes = {"bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, **sizes}

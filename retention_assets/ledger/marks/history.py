@@ -198,4 +198,6 @@ def _deleted(mark: MarkHistory) -> str:
     last = mark.events[-1] if mark.events else None
     if last is not None and last.outcome == "ALREADY_GONE":
         return "found to be gone already"
+    if last is not None and last.outcome == "HIDDEN":
+        return "hidden: its place keeps versions of it, and nothing became free,"
     return f"deleted ({last.bytes:,} bytes)" if last is not None and last.bytes is not None else "deleted"

@@ -4,7 +4,7 @@ Belongs here: marking, a million at a time, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,11 +15,13 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Exists,
+    FromClause,
     Integer,
     MetaData,
     Select,
     Table,
     Text,
+    and_,
     case,
     exists,
     func,
@@ -38,7 +40,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
@@ -121,8 +123,11 @@ class Marks:
         reason: str | None = None,
         published: Sequence[Publication] = (),
         evaluations: pa.Table | None = None,
+        hidden_again: Collection[str] = (),
     ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
+
+        What a sweep only hid counts as swept, but not in the stores `hidden_again`: these delete every version now.
 
         `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
         Marking the same again changes nothing: not the time, not the policy.
@@ -131,7 +136,7 @@ class Marks:
 
         def attempt() -> MarkResult:
             prepared = prepare_marks(candidates, first, self._marked_at(as_of))
-            work = _Marking(prepared, actor, reason, published, evaluations)
+            work = _Marking(prepared, actor, reason, published, evaluations, hidden_again)
             return self.database.write(work, prepared.rows if len(candidates) else None)
 
         done = retry(attempt, _RETRY_OVERTAKEN)
@@ -151,13 +156,21 @@ class Marks:
         return max(as_of, newest) if newest else as_of
 
     def read(
-        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+        self,
+        datasets: Iterable[str] | None = None,
+        statuses: Iterable[str] | None = None,
+        due_by: datetime | None = None,
+        hidden_again: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition."""
+        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition.
+
+        Without those that a sweep only hid in the stores `hidden_again`.
+        """
         with self.database.reading() as connection:
             # One query per index: together they would have neither database use any.
             for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
                 query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
+                query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
                 if datasets is None:
                     yield from stream(connection, query, MARK_ROWS)
                     continue
@@ -166,10 +179,14 @@ class Marks:
                     yield from stream(connection, mine, MARK_ROWS)
 
     def table(
-        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+        self,
+        datasets: Iterable[str] | None = None,
+        statuses: Iterable[str] | None = None,
+        due_by: datetime | None = None,
+        hidden_again: Collection[str] = (),
     ) -> pa.Table:
         """The same as one table."""
-        return pa.Table.from_batches(self.read(datasets, statuses, due_by), MARK_ROWS)
+        return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
 
     def due(self, dataset: str, as_of: datetime) -> pa.Table:
         """The marks of a dataset whose grace is over."""
@@ -218,6 +235,7 @@ class _Marking:
     reason: str | None
     published: Sequence[Publication]
     evaluations: pa.Table | None
+    hidden_again: Collection[str] = ()
 
     def __call__(self, tx: WriteTransaction) -> MarkResult:
         """What was done. Raises _Overtaken where somebody marked as of a later time while this was prepared."""
@@ -248,7 +266,7 @@ class _Marking:
             "status": literal("MARKED"),
         }
         # An open mark and a swept one each have their index, so there is one condition for each.
-        fresh = [~_known(condition) for condition in (OPEN, SWEPT)]
+        fresh = [~_known(OPEN), ~_known(SWEPT, self.hidden_again)]
         # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
         joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
@@ -271,7 +289,15 @@ class _Marking:
         return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 
 
-def _known(condition: str) -> Exists:
+def _known(condition: str, hidden_again: Collection[str] = ()) -> Exists:
     known = MARKS.alias()
     same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
-    return exists().where(same, text(condition))
+    found = exists().where(same, text(condition))
+    return found.where(~_only_hidden(known, hidden_again)) if hidden_again else found
+
+
+def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
+    """Whether marks of some stores were swept, and their transactions only hidden."""
+    begins = (f"{store}/" for store in sorted(stores))
+    in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
+    return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))

@@ -49,10 +49,7 @@ def remove_folder(root: str, folder: Folder, permit: Permit) -> int | None:
     with _open_parent(root, folder) as above:
         if above is None:
             return None
-        # All of it once before anything goes: what is mounted somewhere in it keeps the whole folder.
-        for _ in _walk(folder[-1], above):
-            pass
-        for _, folders, names, here in _walk(folder[-1], above):
+        for _, folders, names, here in _walk(folder[-1], above, ahead=True):
             for name in names:
                 permit()
                 freed += _remove_file(name, here)
@@ -128,10 +125,13 @@ def _is_folder(name: str, above: int) -> bool:
     raise Refused(f"{name} is {what}. Put the folder itself there, or remove it by hand.")
 
 
-def _walk(name: str, above: int, home: Mount | None = None) -> Iterator[tuple[str, list[str], list[str], int]]:
+def _walk(
+    name: str, above: int, home: Mount | None = None, ahead: bool = False
+) -> Iterator[tuple[str, list[str], list[str], int]]:
     """What is in a folder and below it, the deepest first, each with a descriptor of where it is.
 
-    Raises Refused at the first folder that lies on another mount than the one above all of them.
+    Raises Refused at the first folder that lies on another mount than the one above all of them; `ahead` of everything,
+    so that what is mounted somewhere in a folder keeps all of it.
     """
     home = home or mount_of(above)
     here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
@@ -143,6 +143,9 @@ def _walk(name: str, above: int, home: Mount | None = None) -> Iterator[tuple[st
         with os.scandir(here) as entries:
             for entry in entries:
                 (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        for below in folders if ahead else ():
+            for _ in _walk(below, here, home):
+                pass
         for below in folders:
             yield from _walk(below, here, home)
         yield name, folders, names, here

@@ -12,10 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Of <linux/stat.h>: ask about the descriptor itself, for the number of its mount, which stands at this place of the answer.
+# Of <linux/stat.h>: ask about the descriptor itself, for the number of its mount. Of the answer what is known, the two numbers
+# of the device, and that of the mount.
 _AT_EMPTY_PATH = 0x1000
 _MOUNT_NUMBER = 0x1000
-_SIZE, _MASK_AT, _NUMBER_AT = 256, 0, 144
+_SIZE = 256
+_ANSWER = struct.Struct("=I132xIIQ")
 
 
 class Mount(NamedTuple):
@@ -27,8 +29,8 @@ class Mount(NamedTuple):
 
 def mount_of(descriptor: int) -> Mount:
     """The mount on which an open folder lies."""
-    number = _ask_statx(descriptor)
-    return Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor) if number is None else number)
+    found = _ask_statx(descriptor)
+    return found or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
 
 
 @lru_cache(maxsize=1)
@@ -37,15 +39,15 @@ def _statx() -> Any:
     return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
-def _ask_statx(descriptor: int) -> int | None:
+def _ask_statx(descriptor: int) -> Mount | None:
     if (statx := _statx()) is None:
         return None
     answer = ctypes.create_string_buffer(_SIZE)
     if statx(descriptor, b"", _AT_EMPTY_PATH, _MOUNT_NUMBER, answer) != 0:
         return None
-    (mask,) = struct.unpack_from("=I", answer, _MASK_AT)
+    mask, major, minor, number = _ANSWER.unpack_from(answer)
     # A kernel that does not know the question leaves it out of its answer.
-    return int(struct.unpack_from("=Q", answer, _NUMBER_AT)[0]) if mask & _MOUNT_NUMBER else None
+    return Mount(os.makedev(major, minor), number) if mask & _MOUNT_NUMBER else None
 
 
 def _ask_proc(descriptor: int) -> int | None:

@@ -62,3 +62,8 @@ class FilesSettings(StoreSettings):
     def data_root(self) -> str:
         """The folder above the first placeholder."""
         return self.data.partition("{")[0].rpartition("/")[0]
+
+    @property
+    def deletes_versions(self) -> bool:
+        """As `versions` says."""
+        return self.versions == "delete"

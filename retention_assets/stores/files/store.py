@@ -20,6 +20,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_text
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
+from retention_assets.stores.files.delete_remote import Removed
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -69,8 +70,9 @@ class FilesStore:
         return self.log.lines(datasets)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """A hash of the files that speak of each."""
-        return self.log.tokens(datasets)
+        """A hash of the files that speak of each; another one once versions are deleted, so that what was hidden is marked."""
+        found = self.log.tokens(datasets)
+        return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
 
     def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""
@@ -79,7 +81,7 @@ class FilesStore:
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
             return [PreparedTarget(name) for name in transactions]
         found = _try_each(lambda name: folders.measure(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
@@ -91,7 +93,7 @@ class FilesStore:
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
             return [_failed(target, folders) for target in targets]
         try:
@@ -107,7 +109,7 @@ class FilesStore:
                 swept += [_failed(target, fault) for target in visible]
                 going = {target: folder for target, folder in going.items() if not target.in_latest_view}
 
-        def remove(target: Target) -> int | None:
+        def remove(target: Target) -> Removed | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
@@ -115,6 +117,9 @@ class FilesStore:
 
         found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
+
+    def _open_folders(self, layout: FolderLayout) -> TransactionFolders:
+        return TransactionFolders.of(layout, self.settings.deletes_versions)
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
@@ -153,12 +158,14 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
         pool.shutdown(cancel_futures=True)
 
 
-def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
+def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
     if isinstance(found, Exception):
         return _failed(target, found)
     if found is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
-    return SweptTarget(target.transaction, Outcome.DELETED, found)
+    if found.hidden is not None:
+        return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=found.hidden)
+    return SweptTarget(target.transaction, Outcome.DELETED, found.freed)
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
