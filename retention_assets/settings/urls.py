@@ -34,6 +34,8 @@ _CONNECTION_PASSWORD = re.compile(
     r"\b(\w*(?:password|passwd|pwd|secret|token|signature|accesskey|accountkey)\w*=)[^;&\s]+", re.IGNORECASE
 )
 _WORD = re.compile(r"\S+")
+# Drivers make different places of it.
+_FILE_OF_HOST = re.compile(r"(file|local)://(?!/)", re.IGNORECASE)
 
 # Each dialect and the drivers that the ledger and the stores are tested with; what follows is for stores alone.
 _DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
@@ -103,6 +105,8 @@ def locate(text: str, folder: Path) -> str:
         raise InvalidValue("is not a path", "a path or a URI")
     if text.startswith("~"):
         raise InvalidValue("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
+    if _FILE_OF_HOST.match(text):
+        raise InvalidValue("names a host, or is a relative path", "file:///folder", "Three slashes begin an absolute path.")
     if has_scheme(text) and ".." in text.split("/"):
         raise InvalidValue("leads out of its folder by ..", "a URI without ..")
     return text if has_scheme(text) else os.path.abspath(folder / text)

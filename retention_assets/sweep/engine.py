@@ -68,6 +68,9 @@ class Sweeper:
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
+            if fault := self._place_fault(store.name):
+                yield from (SweepResult(one, refused=fault) for one in share)
+                continue
             try:
                 reading = read_fresh(store, share)
                 self._check_clock(reading)
@@ -78,6 +81,12 @@ class Sweeper:
                 if self.stop.is_set():
                     return
                 yield self._sweep_dataset(store, one)
+
+    def _place_fault(self, store: str) -> str | None:
+        """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read."""
+        found = (one for one in self.rulebook.settings.place_conflicts() if store in one.stores or not one.stores)
+        conflict = next(found, None)
+        return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
 
     def _check_clock(self, reading: StoreReading) -> None:
         """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""

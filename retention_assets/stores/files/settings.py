@@ -4,6 +4,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a tem
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -62,6 +63,11 @@ class FilesSettings(StoreSettings):
     def data_root(self) -> str:
         """The folder above the first placeholder."""
         return self.data.partition("{")[0].rpartition("/")[0]
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Its log as well, which may lie in its own data."""
+        return {**super().places, "log": self.log}
 
     @property
     def deletes_versions(self) -> bool:

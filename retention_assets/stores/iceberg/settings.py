@@ -3,12 +3,13 @@
 Belongs here: its keys under `stores:` in `retention.yaml`. PyIceberg is not imported: a mistake is found without it.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import database_url, folder_of, locate
+from retention_assets.settings.urls import database_url, folder_of, has_scheme, locate
 from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 
@@ -39,3 +40,19 @@ class IcebergSettings(StoreSettings):
     model: Annotated[
         Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
     ] = "states"
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The file of the catalog, and the warehouse where that is a place and not a name."""
+        uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
+        found = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
+        return found | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
+
+    @property
+    def reach(self) -> str | None:
+        """The warehouse. What lies in it is told apart by the catalog, and by the catalog alone."""
+        return "catalog.warehouse" if "catalog.warehouse" in self.places else None
+
+    def may_hold(self, other: StoreSettings) -> bool:
+        """Stores of one catalog share its warehouse, each with namespaces of its own."""
+        return isinstance(other, IcebergSettings)
