@@ -145,6 +145,11 @@ class Settings(SettingsPart):
             ]
         return conflicts_of(claims)
 
+    @property
+    def hidden_again(self) -> list[str]:
+        """The stores that delete every version: what sweeps of before only hid there is marked again."""
+        return [store.name for store in self.stores if store.deletes_versions]
+
     def store(self, name: str) -> StoreSettings | None:
         """The settings of a store, if there is one of that name."""
         return next((store for store in self.stores if store.name == name), None)

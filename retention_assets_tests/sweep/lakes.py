@@ -117,10 +117,11 @@ class Lake:
         with self.opened() as ledger:
             log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in self.stores.values()]))
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
-            known = write_already_marked(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
+            again, folder = self.settings.hidden_again, str(self.folder / "warehouse")
+            known = write_already_marked(ledger, rules.policies, log.datasets, folder, again).of(log.datasets)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
             marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
-            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
 
     def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""

@@ -96,7 +96,7 @@ def candidate_marks(run: Step) -> Metadata:
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         rules = rulebook.rules(names, run.as_of)
-        again = [store.name for store in run.retention.settings.stores if store.deletes_versions]
+        again = run.retention.settings.hidden_again
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
