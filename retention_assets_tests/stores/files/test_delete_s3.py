@@ -1,7 +1,10 @@
 """Deleting on S3: versions that a deletion only hides, and keys that a bulk deletion cannot name."""
 
 import itertools
+import json
 import xml.etree.ElementTree as xml
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -13,6 +16,7 @@ from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.files.environments import S3, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, swept
+from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SIZE = len("lake/a T1")
 NUMBERS = itertools.count()
@@ -250,3 +254,43 @@ def test_where_nobody_may_ask_the_answer_for_each_kind_of_key_tells(s3: S3, key:
     bucket.put(f"data/a/T1/{key}", b"xyz")
     s3.faults.append(deny("versioning", "versions"))
     assert swept(bucket.store(), "lake/a", "T1") == [SweptTarget("T1", Outcome.HIDDEN, bytes_hidden=3)]
+
+
+LIMITED = (
+    "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, limits: {transactions: 2},"
+    " sweep: {every: 0s, batch: 2}}"
+)
+AGAIN = DUE + timedelta(days=1)
+
+
+def says(lake: Lake, **store: Any) -> None:
+    """Settings of the store from now on."""
+    file = lake.folder / "retention.yaml"
+    settings = json.loads(file.read_text())
+    settings["stores"][0].update(store)
+    file.write_text(json.dumps(settings))
+
+
+def test_what_a_bucket_only_hid_is_marked_again_and_deleted_once_versions_are(tmp_path: Path, bucket: Bucket) -> None:
+    lake = Lake(tmp_path, policies=LIMITED).has("main: T1:SNAPSHOT@90d - T2:SNAPSHOT@80d - T3:SNAPSHOT@1d")
+    for name in ("T1", "T2", "T3"):
+        bucket.put(f"cycle/d/{name}/part", name.encode() * 5)
+    says(lake, data=f"s3://{bucket.name}/cycle/{{dataset}}/{{transaction}}")
+
+    assert lake.marks() == 2
+    [first] = lake.sweeps().values()
+    assert (first.outcomes, first.bytes_freed, first.bytes_hidden) == ({Outcome.HIDDEN: 2}, 0, 20)
+    assert lake.statuses() == {"T1": "SWEPT", "T2": "SWEPT"}
+    report = lake.report()
+    assert [report[name] for name in ("to_delete", "deleted", "hidden", "bytes_freed", "bytes_hidden")] == [2, 0, 2, 0, 20]
+    assert bucket.versions("cycle/") == [10] * 3
+    # As long as its store hides, it is over.
+    assert lake.marks(DUE) == 0
+    says(lake, versions="delete")
+    assert lake.marks(AGAIN) == 2
+    assert lake.marks(AGAIN) == 0
+    [second] = lake.sweeps(AGAIN + timedelta(days=7)).values()
+    assert (second.outcomes, second.bytes_freed, second.bytes_hidden) == ({Outcome.DELETED: 2}, 20, 0)
+    assert bucket.versions("cycle/") == bucket.versions("cycle/d/T3/") == [10]
+    assert lake.marks(AGAIN + timedelta(days=8)) == 0
+    assert lake.verified() == ()
