@@ -47,9 +47,12 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
 
 
 def _line(result: SweepResult) -> str:
-    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in _GOES)
+    hides = result.outcomes[Outcome.HIDDEN]
+    goes = (outcome for outcome in _GOES if hides or outcome is not Outcome.HIDDEN)
+    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in goes)
     words = f" {result.refused}" if result.refused else ""
-    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed.{words}"
+    hidden = f", {result.bytes_hidden} bytes hidden" if hides else ""
+    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{words}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:

@@ -26,7 +26,7 @@ def check_scheme(place: str) -> None:
         if "/" in scheme:
             continue
         if scheme not in known_implementations and scheme not in registry:
-            guess = nearest(scheme, sorted(known_implementations))
+            guess = nearest(scheme.lower(), sorted(known_implementations))
             remedy = f"Did you mean {guess}:// ?" if guess else "A path of this machine needs no scheme."
             raise InvalidValue(
                 f"begins with {scheme}:, which no file system is known by", "a path, or a URI such as s3://…", remedy

@@ -5,6 +5,7 @@ Belongs here: the step, and the small resources by which it talks to people. Wha
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -256,6 +257,14 @@ def test_a_log_is_told_each_number_and_why_nothing_more_was_done() -> None:
         tell(replace(RESULT, refused="Somebody has it."))
     told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
     assert lines == [told, f"{told} Somebody has it."]
+
+
+def test_a_log_is_told_what_was_only_hidden() -> None:
+    lines: list[str] = []
+    with report_progress(lines.append) as tell:
+        tell(replace(RESULT, outcomes=Counter({Outcome.HIDDEN: 2, Outcome.DELETED: 1}), bytes_hidden=50))
+    told = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 bytes freed, 50 bytes hidden."
+    assert lines == [told]
 
 
 def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:

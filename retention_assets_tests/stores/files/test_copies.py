@@ -102,10 +102,10 @@ LAKE = 'stores: [{{name: lake, kind: files, log: "{}", data: "{}/{{dataset}}/{{t
 @pytest.mark.parametrize(
     ("place", "what", "remedy"),
     [
-        ("s4://bucket/log", "begins with s4:, which no file system is known by", "Did you mean"),
+        ("gcss://bucket/log", "begins with gcss:, which no file system is known by", "Did you mean gcs:// ?"),
         ("qqqqqqqqqq://bucket/log", "which no file system is known by", "A path of this machine needs no scheme."),
         ("S3://bucket/log", "begins with S3:, which no file system is known by", "Did you mean s3:// ?"),
-        ("simplecache::s4://bucket/log", "begins with s4:", "Did you mean"),
+        ("simplecache::s4://bucket/log", "begins with s4:", "A path of this machine needs no scheme."),
         ("sftp://user:hush@host/log", 'requires "paramiko"', "Install that package where retention runs."),
         ("gs://bucket/log", "gcsfs", "Install that package where retention runs."),
     ],
