@@ -6,7 +6,9 @@ for its two folders.
 
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +64,7 @@ class Interrupted(RecordingStore):
 def pulse(monkeypatch: pytest.MonkeyPatch) -> Pulse:
     """What the heart of the lease waits with, so that it beats when the test says so."""
     one = Pulse()
-    monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=lease_module.threading.Thread))
+    monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=threading.Thread))
     return one
 
 
@@ -165,7 +167,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_it_there(marked: Lak
     assert marked.statuses() == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEEPING")
 
 
-LOST = {
+LOST: dict[str, Callable[[Path], object]] = {
     "removed": lambda file: file.unlink(),
     "moved": lambda file: file.rename(file.with_name("moved.db")),
     "replaced by a copy": lambda file: shutil.copy(file, file.with_name("copy.db")) and file.with_name("copy.db").replace(file),
