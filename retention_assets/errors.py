@@ -49,6 +49,10 @@ class Refused(Exception):
     """The request was understood and is not done; exit code 1. Nothing was changed."""
 
 
+class Withheld(Refused):
+    """An act that can't be undone must not begin any more. What was not done stays as it is."""
+
+
 class BadInput(Exception):
     """Something that a person wrote cannot be accepted; exit code 2. Carries every problem found, not just the first."""
 

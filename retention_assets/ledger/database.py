@@ -11,15 +11,23 @@ from typing import TypeVar
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine, Table
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retention_assets.ledger.audit.chain import Act, append_acts
-from retention_assets.sql.errors import RETRY_CONFLICTS
+from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.staging import stage
 from retention_assets.sql.transactions import reading, writing
 
 T = TypeVar("T")
+
+
+def unwritable(fault: OperationalError) -> str:
+    """What a ledger that can't be written means for a sweep, and what can be done."""
+    return (
+        f"The ledger can't be written: {driver_message(fault)}. What was begun stays begun, and the next run finishes it. Make"
+        " room on the ledger's disk, or mend what else keeps it from being written, and run again."
+    )
 
 
 @dataclass

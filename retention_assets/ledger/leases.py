@@ -5,20 +5,25 @@ A lease that expired is lost, whether or not somebody else took it: its holder c
 Does not belong here: what a sweeper writes (sweeps.py).
 """
 
-from dataclasses import dataclass, replace
+import hashlib
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import LEASES
+from retention_assets.ledger.schema import HOLDS, LEASES, REALMS
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.identity import identity_of
 from retention_assets.sql.upserts import insert_or_skip
 
 SECONDS = 120.0
+# The share of a lease after which who could not extend it begins nothing more. The rest is for what was begun by then: no
+# statement in a store's database takes longer (sql/foreign.py).
+PERMITTED = 0.5
 
 
 class LeaseLost(Refused):
@@ -33,6 +38,9 @@ class Lease:
     holder: str
     token: int
     expires_at: datetime
+    # When it was taken, or extended last: what then protected anything, as a digest, and in which database that was.
+    protections: str = field(default="", compare=False)
+    database: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -46,13 +54,16 @@ class Leases:
         return self.database.write(lambda tx: _take(tx, dataset, holder, seconds))
 
     def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
-        """Extend the lease: it runs for so long from now. To be called several times in that while."""
+        """Extend the lease: it runs for so long from now. To be called several times in that while.
+
+        The answer also says what protects anything by now, so that a sweep learns of a hold without asking for it.
+        """
         values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
         extended = update(LEASES).where(LEASES.c.dataset == lease.dataset).values(**values).returning(LEASES.c.expires_at)
 
         def work(tx: WriteTransaction) -> Lease:
             fence(tx, lease)
-            return replace(lease, expires_at=tx.connection.execute(extended).scalar_one())
+            return _seen(tx.connection, replace(lease, expires_at=tx.connection.execute(extended).scalar_one()))
 
         return self.database.write(work)
 
@@ -64,10 +75,30 @@ class Leases:
 
     def holder_of(self, dataset: str) -> Lease | None:
         """Who sweeps a dataset at the moment, if anybody."""
-        query = select(LEASES).where(LEASES.c.dataset == dataset, ~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime())
+        return next((lease for lease in self.held() if lease.dataset == dataset), None)
+
+    def held(self) -> list[Lease]:
+        """The leases that are held at the moment: the datasets that are being swept, by name, and who sweeps them."""
+        query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime()).order_by(LEASES.c.dataset)
         with self.database.reading() as connection:
-            found = connection.execute(query).one_or_none()
-        return Lease(found.dataset, found.holder, found.token, found.expires_at) if found else None
+            return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in connection.execute(query)]
+
+    def protections(self) -> str:
+        """What protects anything now, as a lease says it: another text after any change of a hold or a realm."""
+        with self.database.reading() as connection:
+            return _protections(connection)
+
+
+def _seen(connection: Connection, lease: Lease) -> Lease:
+    return replace(lease, protections=_protections(connection), database=identity_of(connection))
+
+
+def _protections(connection: Connection) -> str:
+    """A digest of the holds that nobody has released and of the realms, rows as they are: whoever wrote them, it changes."""
+    holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
+    realms = select(REALMS.c.name, REALMS.c.status, REALMS.c.act).order_by(REALMS.c.name)
+    rows = [tuple(row) for query in (holds, realms) for row in connection.execute(query)]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 def _take(tx: WriteTransaction, dataset: str, holder: str, seconds: float) -> Lease:
@@ -95,7 +126,7 @@ def _take(tx: WriteTransaction, dataset: str, holder: str, seconds: float) -> Le
     if not before.given_up:
         detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
         tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", dataset, detail=detail))
-    return Lease(dataset, holder, before.token + 1, row.expires_at)
+    return _seen(tx.connection, Lease(dataset, holder, before.token + 1, row.expires_at))
 
 
 def fence(tx: WriteTransaction, lease: Lease) -> None:

@@ -34,6 +34,7 @@ from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import ledger_engine, sqlite_file
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
+from retention_assets.sql.identity import OpenedFile
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import reading, writing
 
@@ -43,6 +44,7 @@ class Ledger:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
+        self.file = OpenedFile.of(database.engine)
         self.marks = Marks(database)
         self.unmark = Unmarking(database)
         self.sweeps = Sweeps(database)

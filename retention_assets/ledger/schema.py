@@ -72,6 +72,8 @@ PLANS = Table(
     Column("planned_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
+    # Where the data was, in the words of the store; null if it has none.
+    Column("place", Text),
 )
 
 MARKS = Table(

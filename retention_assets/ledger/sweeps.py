@@ -79,11 +79,12 @@ class Sweeps:
     database: LedgerDatabase
 
     def left(self, dataset: str) -> pa.Table:
-        """What an earlier sweep began and did not settle, with the notes of its plan: its bytes may be gone."""
+        """What an earlier sweep began and did not settle, with the note and the place of its plan: its bytes may be gone."""
         left = Marks(self.database).table([dataset], ["SWEEPING"])
         ids = left["id"].to_pylist()
-        notes = self.notes(ids)
-        return left.append_column("note", pa.array([notes.get(mark) for mark in ids], pa.string()))
+        notes, places = self.notes(ids), self._places(ids)
+        left = left.append_column("note", pa.array([notes.get(mark) for mark in ids], pa.string()))
+        return left.append_column("place", pa.array([places.get(mark) for mark in ids], pa.string()))
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
         """The newest note of each mark in any plan: by what the store finds it again is never forgotten."""
@@ -95,14 +96,26 @@ class Sweeps:
                 found |= {row.mark: row.note for row in connection.execute(query.where(where))}
         return found
 
+    def _places(self, marks: Sequence[int]) -> dict[int, str | None]:
+        """The place in the newest plan that has a mark, which is the one by which it was begun."""
+        query = select(PLANNED.c.mark, PLANS.c.place).join(PLANS, PLANS.c.id == PLANNED.c.plan)
+        query = query.order_by(PLANS.c.planned_at)
+        found: dict[int, str | None] = {}
+        with self.database.reading() as connection:
+            for where in by_id(connection, marks, column=PLANNED.c.mark):
+                found |= {row.mark: row.place for row in connection.execute(query.where(where))}
+        return found
+
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
         """Spare marks that are not justified any more, each for its reason, unless they were unmarked; which were spared."""
         return self.database.write(lambda tx: _spare(tx, lease, reasons, execution_date))
 
-    def plan(self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime) -> Plan:
-        """Write down what is about to be deleted: of these marks those that are MARKED and due."""
+    def plan(
+        self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime, place: str | None = None
+    ) -> Plan:
+        """Write down what is about to be deleted, and where it is: of these marks those that are MARKED and due."""
         wanted = dict(marks) if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
-        return self.database.write(lambda tx: _plan(tx, lease, wanted, as_of))
+        return self.database.write(lambda tx: _plan(tx, lease, wanted, as_of, place))
 
     def planned(self, plan: Plan) -> pa.Table:
         """The marks of a plan that have not begun yet, in the order of their ids."""
@@ -154,11 +167,11 @@ def _spare(tx: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execu
     return sorted(step.mark for step in steps)
 
 
-def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_of: datetime) -> Plan:
+def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_of: datetime, place: str | None) -> Plan:
     fence(tx, lease)
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
-    tx.connection.execute(insert(PLANS).values(**row, planned_at=DatabaseTime()))
+    tx.connection.execute(insert(PLANS).values(**row, place=place, planned_at=DatabaseTime()))
     due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
     for where in by_id(tx.connection, marks, due):
@@ -168,7 +181,7 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
     append_rows(tx.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
     amount, size = len(rows), sum(row[2] or 0 for row in rows)
     tx.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
-    detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size}
+    detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size, "place": place}
     tx.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
     return Plan(plan, lease.dataset, amount, size)
 

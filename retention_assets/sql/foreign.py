@@ -5,7 +5,7 @@ Does not belong here: which tables there are (reflection.py), and what one of th
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,51 @@ from retention_assets.sql.streams import copy_rows, stream
 from retention_assets.sql.transactions import reading
 
 T = TypeVar("T")
+
+
+# What is begun under a permit ends before the lease does (ledger/leases.py): so long one statement takes at most, and so long a
+# server waits for a program that was stopped in the middle of a transaction, before it undoes it.
+STATEMENT_SECONDS, IDLE_SECONDS = 40, 55
+_LIMITS = {
+    "postgresql": f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s';"
+    f" SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
+    "mariadb": f"SET SESSION max_statement_time = {STATEMENT_SECONDS}, idle_transaction_timeout = {IDLE_SECONDS}",
+    # It knows no limit of a statement that writes.
+    "mysql": f"SET SESSION wait_timeout = {IDLE_SECONDS}",
+}
+# PostgreSQL forgets them with the transaction. SQLite has one writer, who is in the same program.
+_NO_LIMITS = {
+    "mariadb": "SET SESSION max_statement_time = DEFAULT, idle_transaction_timeout = DEFAULT",
+    "mysql": "SET SESSION wait_timeout = DEFAULT",
+}
+
+
+@contextmanager
+def limits(connection: Connection) -> Iterator[None]:
+    """While open, neither a statement of a transaction nor the time between two takes longer than a sweep may count on."""
+    set_limits(connection)
+    try:
+        yield
+    finally:
+        clear_limits(connection)
+
+
+def set_limits(connection: Connection) -> None:
+    """From now on, in the transaction of a connection."""
+    if (dialect := _kind_of(connection)) in _LIMITS:
+        connection.exec_driver_sql(_LIMITS[dialect])
+
+
+def clear_limits(connection: Connection) -> None:
+    """Not any more, so that whoever has the connection next may read as long as it takes."""
+    if (dialect := _kind_of(connection)) in _NO_LIMITS:
+        # A connection that was lost has none any more.
+        with suppress(SQLAlchemyError):
+            connection.exec_driver_sql(_NO_LIMITS[dialect])
+
+
+def _kind_of(connection: Connection) -> str:
+    return "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
 
 
 @dataclass(frozen=True)
@@ -70,7 +115,7 @@ class ForeignDatabase:
             except Refused as error:
                 raise WriteFailed(str(error), is_lost=True, is_transient=False) from error
             connected = True
-            with connection, connection.begin():
+            with connection, connection.begin(), limits(connection):
                 permit()
                 done = work(connection)
                 # Until here nothing of it is gone.

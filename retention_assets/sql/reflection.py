@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, Table, inspect
+from sqlalchemy import Column, Connection, MetaData, Table, inspect, literal, select
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.identity import identity_of
 
 # The schema and the name of a table, as the database itself has them.
 Place = tuple[str, str]
@@ -87,6 +88,24 @@ def place_of(database: ForeignDatabase, table: Table) -> Place:
     """Which table is meant: one that is written in two ways, as with its schema and without it, has one place."""
     with database.reading() as connection:
         return _place(connection, table.schema, table.name)
+
+
+def location_of(database: ForeignDatabase, table: Table) -> str:
+    """Where a table is, in words that are other ones for every other table of any database."""
+    with database.reading() as connection:
+        schema, name = _place(connection, table.schema, table.name)
+        number = ""
+        if database.dialect == "postgresql":
+            # A table that was made anew has another one.
+            query = "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            query += " WHERE n.nspname = %s AND c.relname = %s"
+            number = f", oid {connection.exec_driver_sql(query, (schema, name)).scalar()},"
+        return f"table {'.'.join(part for part in (schema, name) if part)}{number} in {identity_of(connection)}"
+
+
+def has_rows(connection: Connection, table: Table) -> bool:
+    """Whether a table has any row."""
+    return connection.execute(select(literal(1)).select_from(table).limit(1)).first() is not None
 
 
 def writes_ahead(database: ForeignDatabase) -> bool:

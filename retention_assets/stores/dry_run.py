@@ -10,7 +10,17 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.stores.protocol import (
+    Capabilities,
+    LocatedStore,
+    Permit,
+    PreparedTarget,
+    Remains,
+    Store,
+    SweptTarget,
+    Target,
+    always,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,14 @@ class RecordingStore:
         prepared = self.store.prepare(dataset, transactions)
         self._sizes |= {(dataset, one.transaction): one.bytes for one in prepared}
         return prepared
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
+        """Where the store's data is. Nothing is left there."""
+        return self.store.place(dataset) if isinstance(self.store, LocatedStore) else None
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What the store says."""
+        return self.store.remains(dataset, targets) if isinstance(self.store, LocatedStore) else {}
 
     def sweep(
         self,

@@ -11,6 +11,7 @@ with one target.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
@@ -25,10 +26,6 @@ Answer = TypeVar("Answer")
 # Asked before each irreversible act: comes back if the act may begin now, and raises Withheld if it may not. It costs
 # microseconds and no round trip, so that it can stand before each file, each request and each commit.
 Permit = Callable[[], None]
-
-
-class Withheld(Refused):
-    """An act that must not begin any more. Nothing further of its sweep is done; what was not done stays as it is."""
 
 
 def always() -> None:
@@ -68,6 +65,8 @@ class Target:
     note: str | None = None
     # A policy may select it inside a latest view, and did.
     in_latest_view: bool = False
+    # Its plan noted where the data is, and that is where the store looks now: what is not there is gone.
+    place_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,30 @@ class Store(Protocol):
         statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is
         WITHHELD. Many threads may ask at once.
         """
+
+
+class Remains(StrEnum):
+    """What is left of a target on which a sweep had begun."""
+
+    ALL = "ALL"
+    SOME = "SOME"
+    NOTHING = "NOTHING"
+    UNKNOWN = "UNKNOWN"
+
+
+@runtime_checkable
+class LocatedStore(Store, Protocol):
+    """A store that can say where its data is, and what of a target is still there. Others are trusted to be where they were."""
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:
+        """Where the data of a dataset is, in words that are other ones for every other place; None if that can't be said.
+
+        Changes nothing, unless it is to `claim` the place: then it may leave something there by which it is known again, if
+        there is any sign of the dataset's data.
+        """
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What is left of each target, by its transaction. Changes nothing."""
 
 
 @runtime_checkable
@@ -189,6 +212,15 @@ class PostponingStore(Store, Protocol):
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
     ) -> list[ExpiryCount]:
         """What expires in an interval, by type."""
+
+
+# What follows in the words for a place by which it is known again, if anything could be left there.
+KNOWN_BY = ", known by "
+
+
+def is_same_place(planned: str, present: str) -> bool:
+    """Whether a store is where it was. By what a place is known may have been left there since."""
+    return present == planned or present.startswith(f"{planned}{KNOWN_BY}")
 
 
 class StoreFailed(Refused):

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, Withheld
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -25,15 +25,27 @@ from retention_assets.ledger.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import Store, Target, always, call_store
+from retention_assets.stores.protocol import Remains, Store, Target, call_store
 from retention_assets.sweep.execute import Batch, cut_batches, execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
+from retention_assets.sweep.permit import ProtectionsChanged, SweepPermit
+from retention_assets.sweep.places import check_places, find_place, remains_of
 from retention_assets.sweep.read import DatasetReading, is_current, read_fresh
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets.sweep.report_classes import opening_of
 
-_BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
+# What is said first of what is needed again after a sweep had begun on it.
+_BEGUN = {
+    Remains.ALL: "A sweep had begun on it, and it has deleted nothing of it. ",
+    Remains.SOME: "A sweep had begun on it, and some of it is gone. ",
+    Remains.NOTHING: "It was deleted before it was needed again. ",
+    Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
+}
+# How often holds and realms may change while one dataset is swept.
+_ROUNDS = 20
 _MOST_ERRORS = 5
+# What has not come to its end by these is not settled.
+_BEGUN_STILL = (Outcome.EXPIRING, Outcome.WITHHELD)
 # How many pieces a batch is cut into that no policy says how to sweep.
 _PARALLELISM = 8
 
@@ -78,23 +90,38 @@ class DatasetSweep:
     context: SweepContext
     store: Store
     lease: Lease
+    permit: SweepPermit
     reading: DatasetReading
     result: SweepResult
     # What the re-check found of the marks at hand, and which holds and realms it knew.
     checked: RecheckResult = field(default_factory=RecheckResult)
     protections: tuple[object, ...] = ()
     _done: set[int] = field(default_factory=set)
+    # Where the plan at hand has its data, if the store can say that.
+    _place: str | None = None
     # What an earlier sweep had begun.
     _begun_earlier: frozenset[int] = frozenset()
 
     def run(self) -> None:
-        """What an earlier sweep left, then everything that is due."""
+        """What an earlier sweep left, then everything that is due; and what is left of it whenever holds or realms change."""
+        for _ in range(_ROUNDS):
+            try:
+                return self._sweep()
+            except ProtectionsChanged:
+                # What was planned and not done is counted when it is planned again.
+                self.result.planned = len(self._done)
+        raise Refused(f"the sweep of {self.lease.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile")
+
+    def _sweep(self) -> None:
         dataset = self.lease.dataset
+        self.permit.check_against(self.context.ledger.leases.protections())
+        self.permit()
         if not is_current(self.store, self.reading):
             self._read_again()
         if self.reading.fault:
             raise Refused(f"nothing of {dataset} is swept: {self.reading.fault}")
-        left, due = self._sweepable(self.context.ledger.sweeps.left(dataset)), self._due()
+        left = self._without_done(self._sweepable(self.context.ledger.sweeps.left(dataset)))
+        due = self._without_done(self._due())
         if not len(left) and not len(due):
             return
         self._open_report()
@@ -110,17 +137,20 @@ class DatasetSweep:
         spare = partial(self._spare_begun, left)
         self._recheck(left, spare)
         rows = left.filter(_among(left, self.checked.go))
+        places = set(rows["place"].to_pylist())
+        check_places(self.store, self.lease.dataset, places)
+        self._place = None if None in places else min(places, default=None)
         self.result.planned += len(rows)
         expired = self._settle_expired(rows)
         self._settle(expired)
         self._done |= {one.mark for one in expired}
-        for batch in self._batches(rows.filter(pc.invert(_among(rows, self._done))), left):
+        for batch in self._batches(self._without_done(rows), left):
             if self.context.stop.is_set():
                 return
             self._recheck_if_changed(left, spare, self.store.capabilities.guards)
+            check_places(self.store, self.lease.dataset, places)
             # What waits to expire is given its time once more: whoever began it may not have come to it.
-            self._settle(self._execute(self._justified_targets(batch), batch.sweep))
-            self._done |= batch.targets.keys()
+            self._finish_batch(batch, self._execute(self._justified_targets(batch), batch.sweep))
 
     def _settle_expired(self, rows: pa.Table) -> list[Settlement]:
         """What the store was to expire, and no longer has."""
@@ -136,6 +166,14 @@ class DatasetSweep:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
         self._recheck(due, self._spare)
         plan = self._plan(due)
+        try:
+            self._sweep_plan(plan, due)
+        except ProtectionsChanged:
+            # What has not begun is checked again, and belongs into another plan.
+            self.context.ledger.sweeps.finish(self.lease, plan)
+            raise
+
+    def _sweep_plan(self, plan: Plan, due: pa.Table) -> None:
         # The notes are younger than the reading: what changed in between, they have as it is now.
         guarded = False
         for batch in self._batches(self.context.ledger.sweeps.planned(plan), due):
@@ -143,12 +181,31 @@ class DatasetSweep:
                 return
             self._recheck_if_changed(due, self._spare, guarded)
             guarded = self.store.capabilities.guards
+            check_places(self.store, self.lease.dataset, {self._place})
             targets = self._justified_targets(batch)
+            self.permit()
             begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
-            self._settle(self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
-            self._done |= batch.targets.keys()
+            self._finish_batch(batch, self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
             self.context.on_progress(self.result)
         self.context.ledger.sweeps.finish(self.lease, plan)
+
+    def _finish_batch(self, batch: Batch, answers: Sequence[Settlement]) -> None:
+        """Write down what became of a batch. If its permit was refused meanwhile, the sweep ends, or is checked again."""
+        self._settle(answers)
+        withheld = {one.mark for one in answers if one.outcome is Outcome.WITHHELD}
+        self._done |= batch.targets.keys() - withheld
+        if not withheld:
+            return
+        try:
+            self.permit()
+        except Withheld as fault:
+            if not isinstance(fault, ProtectionsChanged):
+                self.result.outcomes[Outcome.WITHHELD] += len(withheld)
+                raise
+        raise ProtectionsChanged
+
+    def _without_done(self, marks: pa.Table) -> pa.Table:
+        return marks.filter(pc.invert(_among(marks, self._done)))
 
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
         """The rows in batches, at the pace of their policies."""
@@ -160,13 +217,19 @@ class DatasetSweep:
 
     def _recheck(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
-        self.protections = self.context.recheck.protections()
+        self._check_protections()
         self.checked = self.context.recheck.check(self.reading.log, marks, self.store.capabilities.log_is_complete)
         if self.checked.spared:
             spare(self.checked.spared)
         goes = marks.filter(_among(marks, self.checked.go))
         if fault := self.context.independent_check.fault(self.reading.log, goes, self.store.capabilities.log_is_complete):
             raise Refused(fault)
+
+    def _check_protections(self) -> None:
+        """From now on the sweep goes by the holds and realms of this moment."""
+        # Before they are read: what comes in between is read, and refuses the permit all the same.
+        self.permit.check_against(self.context.ledger.leases.protections())
+        self.protections = self.context.recheck.protections()
 
     def _recheck_if_changed(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None], guarded: bool) -> None:
         """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
@@ -177,7 +240,7 @@ class DatasetSweep:
         if self.reading.fault:
             raise Refused(f"the sweep of {self.lease.dataset} ends here: {self.reading.fault}")
         # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
-        self._recheck(marks.filter(pc.invert(_among(marks, self._done))), spare)
+        self._recheck(self._without_done(marks), spare)
 
     def _spare(self, needed: Mapping[int, str]) -> None:
         spared = self.context.ledger.sweeps.spare(self.lease, needed, self.context.as_of.date())
@@ -187,7 +250,13 @@ class DatasetSweep:
         """What of the marks on which a sweep had begun somebody needs. A time that the store was given is taken back first."""
         mine = left.filter(_among(left, needed))
         expires = self._expiring_marks(mine)
-        spared = [Settlement(mark, Outcome.SPARED, error=_BEGUN + why) for mark, why in needed.items() if mark not in expires]
+        remains = remains_of(self.store, self.lease.dataset, mine.filter(pc.invert(_among(mine, expires))))
+        spared = [
+            Settlement(
+                mark, Outcome.ALREADY_GONE if found is Remains.NOTHING else Outcome.SPARED, error=_BEGUN[found] + needed[mark]
+            )
+            for mark, found in remains.items()
+        ]
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
         self._settle([*spared, *self._clear_expiry(targets, then)])
@@ -196,7 +265,7 @@ class DatasetSweep:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
         from a sweep before this one: that is taken back before anybody hears of it.
         """
-        answers = execute_expiry(self.store, self.lease.dataset, targets, self.context.as_of, parallelism, always)
+        answers = execute_expiry(self.store, self.lease.dataset, targets, self.context.as_of, parallelism, self.permit)
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
         back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
@@ -211,20 +280,22 @@ class DatasetSweep:
         Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
         """
         said: list[Settlement] = []
-        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _PARALLELISM, always) if targets else ():
+        for one in execute_expiry(self.store, self.lease.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
                 if len(self.result.errors) < _MOST_ERRORS:
                     self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
             else:
-                said.append(one if one.outcome is Outcome.ALREADY_GONE else then[one.mark])
+                said.append(one if one.outcome in (Outcome.ALREADY_GONE, Outcome.WITHHELD) else then[one.mark])
         return said
 
     def _justified_targets(self, batch: Batch) -> dict[int, Target]:
         """The targets of a batch that may go by what is known now."""
         latest = self.checked.in_latest_view
         return {
-            mark: replace(one, in_latest_view=mark in latest) for mark, one in batch.targets.items() if mark in self.checked.go
+            mark: replace(one, in_latest_view=mark in latest, place_known=self._place is not None)
+            for mark, one in batch.targets.items()
+            if mark in self.checked.go
         }
 
     def _due(self) -> pa.Table:
@@ -269,7 +340,9 @@ class DatasetSweep:
         notes = {
             marks[one.transaction]: Planned(one.bytes, one.note or earlier.get(marks[one.transaction])) for one in prepared
         }
-        plan = self.context.ledger.sweeps.plan(self.lease, notes, self.context.as_of)
+        self.permit()
+        self._place = find_place(self.store, self.lease.dataset, claim=True) if marks else None
+        plan = self.context.ledger.sweeps.plan(self.lease, notes, self.context.as_of, self._place)
         self.result.planned += plan.marks
         return plan
 
@@ -277,16 +350,22 @@ class DatasetSweep:
         """The store's word on each target, as the policy has it swept."""
         if sweep.mode == "ttl" and targets:
             return self._set_expiry(targets, sweep.parallelism)
-        return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism, always)
+        return execute_deletion(self.store, self.lease.dataset, targets, sweep.parallelism, self.permit)
 
     def _settle(self, settlements: Sequence[Settlement]) -> None:
         """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""
-        over = [one for one in settlements if one.outcome is not Outcome.EXPIRING]
-        if waiting := len(settlements) - len(over):
+        over = [one for one in settlements if one.outcome not in _BEGUN_STILL]
+        if waiting := sum(one.outcome is Outcome.EXPIRING for one in settlements):
             self.result.outcomes[Outcome.EXPIRING] += waiting
         if not over:
             return
         self.result.outcomes.update(self.context.ledger.sweeps.settle(self.lease, over, self.context.as_of.date()))
+        if (fault := self.permit.ledger_fault()) is not None:
+            gone = [one.mark for one in over if one.outcome is Outcome.DELETED]
+            raise Withheld(
+                f"the sweep of {self.lease.dataset} ends here: {fault}. It has just deleted {len(gone)} transactions, of which"
+                " there may be no record. Put the ledger back in its place, whole, and run again: what was begun is finished."
+            )
         self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
         self.result.bytes_hidden += sum(one.bytes_hidden for one in over if one.outcome is Outcome.HIDDEN)
         for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.warnings, Outcome.DELETED)):

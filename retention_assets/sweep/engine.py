@@ -14,12 +14,14 @@ from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.leases import SECONDS
 from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.lease import hold_lease
+from retention_assets.sweep.lease import LedgerFailed, hold_lease
+from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
 
@@ -36,6 +38,7 @@ class Sweeper:
     on_progress: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[Duration, threading.Event], None] = pause
+    lease_seconds: float = SECONDS
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -98,8 +101,12 @@ class Sweeper:
     def _sweep_dataset(self, store: Store, reading: DatasetReading) -> SweepResult:
         result = SweepResult(reading.dataset)
         try:
-            with hold_lease(self.ledger, reading.dataset, self.holder) as lease:
-                DatasetSweep(self._context, store, lease, reading, result).run()
+            permit = SweepPermit()
+            with hold_lease(self.ledger, reading.dataset, self.holder, self.lease_seconds, permit) as lease:
+                DatasetSweep(self._context, store, lease, permit, reading, result).run()
+        except LedgerFailed:
+            # Other datasets could not be recorded either.
+            raise
         except Refused as fault:
             result.refused = str(fault)
         self.on_progress(result)

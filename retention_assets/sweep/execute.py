@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
@@ -23,7 +23,6 @@ from retention_assets.stores.protocol import (
     StoreFailed,
     SweptTarget,
     Target,
-    Withheld,
     call_store,
 )
 

@@ -9,7 +9,7 @@ lease is held meanwhile, so that no sweep begins on what is just being postponed
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
@@ -20,11 +20,23 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.stores.protocol import ExpiryCount, PostponingStore, Store, StoreFailed, Target, call_store, error_text
+from retention_assets.stores.protocol import (
+    ExpiryCount,
+    Permit,
+    PostponingStore,
+    Store,
+    StoreFailed,
+    Target,
+    always,
+    call_store,
+    error_text,
+)
 from retention_assets.sweep.lease import hold_lease
+from retention_assets.sweep.permit import SweepPermit
 
 _DAY = timedelta(days=1)
 _MOST_ERRORS = 5
+_NOT_DONE = (Outcome.FAILED, Outcome.WITHHELD)
 
 
 @dataclass(frozen=True)
@@ -58,17 +70,23 @@ class _Postponing:
     ledger: Ledger
     actor: str
 
-    def lease(self, dataset: str) -> AbstractContextManager[object]:
+    @contextmanager
+    def lease(self, dataset: str) -> Iterator[Permit]:
         """Nobody else may have the dataset meanwhile."""
-        return hold_lease(self.ledger, dataset, self.actor)
+        permit = SweepPermit()
+        with hold_lease(self.ledger, dataset, self.actor, permit=permit):
+            yield permit
 
-    def postpone(self, store: PostponingStore, found: PostponementResult, targets: list[Target]) -> PostponementResult:
+    def postpone(
+        self, store: PostponingStore, found: PostponementResult, targets: list[Target], permit: Permit
+    ) -> PostponementResult:
         """The result so far, with what was done to these."""
         names = [one.transaction for one in targets]
+        permit()
         self.ledger.postponements.record(found.dataset, names, found.within, found.until, self.actor)
-        swept = store.postpone(found.dataset, targets, found.within, found.until)
+        swept = store.postpone(found.dataset, targets, found.within, found.until, permit)
         done = sum(one.outcome is Outcome.EXPIRING for one in swept)
-        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome is Outcome.FAILED]
+        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome in _NOT_DONE]
         return replace(
             found,
             postponed=found.postponed + done,
@@ -80,11 +98,11 @@ class _Postponing:
 class _Counting:
     """The same for a dry run: it is counted. Takes no lease and writes nothing."""
 
-    def lease(self, _: str) -> AbstractContextManager[object]:
+    def lease(self, _: str) -> AbstractContextManager[Permit]:
         """None."""
-        return nullcontext()
+        return nullcontext(always)
 
-    def postpone(self, _: PostponingStore, found: PostponementResult, targets: list[Target]) -> PostponementResult:
+    def postpone(self, _: PostponingStore, found: PostponementResult, targets: list[Target], __: Permit) -> PostponementResult:
         """The result so far, as if these had been postponed."""
         return replace(found, postponed=found.postponed + len(targets))
 
@@ -147,9 +165,9 @@ def _of_dataset(
         archived_types = _to_be_archived(ledger, dataset)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
         is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, as_of)
-        with action.lease(dataset):
+        with action.lease(dataset) as permit:
             for targets in _targets(ledger, store, found, archived_types, is_held):
-                found = action.postpone(store, found, targets)
+                found = action.postpone(store, found, targets, permit)
         return replace(found, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, archived_types)))
     except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
         return replace(found, refused=error_text(fault))

@@ -39,6 +39,12 @@ FIRST_REPORT = """
     SELECT '2026-01-08', 'lake/d', '{"p": 1}', '{}', '[]', 3, 30, 2, '{}', marked_at, 1 FROM marks
 """
 
+# As it stood before plans knew where the data was.
+FIRST_PLAN = """
+    INSERT INTO plans (id, dataset, token, as_of, marks, bytes, planned_at, act)
+    SELECT 7, 'lake/d', 1, marked_at, 2, 60, marked_at, 1 FROM marks WHERE "transaction" = 'T1'
+"""
+
 
 @pytest.fixture
 def later(tmp_path: Path) -> Path:
@@ -81,6 +87,21 @@ def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path
         assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
         assert report["due_by"] == report["started_at"]
         assert not ledger.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
+
+
+def test_a_plan_of_before_places_were_noted_keeps_its_numbers_and_has_none(url: str, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "before")
+    (tmp_path / "before" / "versions" / "v0004_places.py").unlink()
+    with open_ledger(url, tmp_path / "before") as before:
+        before.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+        write_past_ledger(before, FIRST_PLAN)
+        write_past_ledger(before, "INSERT INTO planned (plan, mark, bytes, note) SELECT 7, id, 30, 'a note' FROM marks")
+        write_past_ledger(before, "UPDATE marks SET status = 'SWEEPING'")
+    with open_ledger(url) as ledger:
+        left = ledger.sweeps.left("lake/d").select(["transaction", "note", "place"]).to_pylist()
+        assert left == [{"transaction": name, "note": "a note", "place": None} for name in ("T1", "T2")]
+        with ledger.database.reading() as connection:
+            assert connection.exec_driver_sql("SELECT id, marks, bytes, place FROM plans").one() == (7, 2, 60, None)
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:

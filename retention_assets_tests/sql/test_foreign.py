@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, Withheld
 from retention_assets.settings.urls import Url
 from retention_assets.sql import engines, foreign
 from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed
@@ -197,3 +197,49 @@ def test_a_server_that_is_not_there_is_said_without_the_password(scheme: str) ->
     assert failed.value.is_lost
     assert "secret" not in f"{refused.value} {failed.value}"
     database.close()
+
+
+LIMITS = {
+    "postgresql": "SELECT current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')",
+    "mysql": "SELECT @@max_statement_time, @@idle_transaction_timeout",
+}
+
+
+def test_a_transaction_that_writes_ends_before_a_lease_does_and_whoever_comes_next_reads_as_long_as_it_takes(
+    database: ForeignDatabase,
+) -> None:
+    """A program that was stopped in the middle of it holds no lock for longer, and what it sent is not done later."""
+    query = LIMITS.get(database.dialect)
+    if query is None:
+        pytest.skip("SQLite has one writer, in the same program")
+
+    def limits(connection: Connection) -> tuple[str, ...]:
+        return tuple(str(one).removesuffix("s").partition(".")[0] for one in connection.exec_driver_sql(query).one())
+
+    with database.reading() as connection:
+        usual = limits(connection)
+    assert database.write(limits) == ("40", "55") != usual
+    with database.reading() as connection:
+        assert limits(connection) == usual
+
+
+@pytest.mark.parametrize("refused", [1, 2, None])
+def test_a_permit_is_asked_before_a_transaction_begins_and_before_it_commits(
+    database: ForeignDatabase, refused: int | None
+) -> None:
+    before, seen = _rows(database), list[object]()
+
+    def permit() -> None:
+        seen.append(_rows(database))
+        if len(seen) == refused:
+            raise Withheld("not any more")
+
+    if refused is None:
+        assert database.write(_set("new"), permit) == 1
+        assert _rows(database)[0] == (1, "new")
+    else:
+        with pytest.raises(Withheld, match="not any more"):
+            database.write(_set("new"), permit)
+        assert _rows(database) == before
+    # Whenever it is asked, nothing of it is done yet.
+    assert seen == [before] * (refused or 2)

@@ -19,10 +19,11 @@ from threading import Lock
 
 import pytest
 
+from retention_assets.errors import Withheld
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target, Withheld, always
+from retention_assets.stores.protocol import LocatedStore, Permit, Remains, Store, SweptTarget, Target, always, is_same_place
 
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
@@ -201,6 +202,34 @@ class Contract:
         assert environment.data().keys() >= before.keys() - goes - stays
         assert not environment.data().keys() & goes
 
+    def test_a_place_is_said_alike_by_whoever_asks_and_is_changed_by_nobody_who_does_not_claim_it(
+        self, environment: Environment
+    ) -> None:
+        before, dataset = environment.everything(), environment.datasets[0]
+        found = _place(environment, dataset)
+        assert found == _place(environment, dataset)
+        assert environment.everything() == before
+        if found is not None:
+            claimed = _place(environment, dataset, claim=True)
+            assert claimed is not None
+            assert is_same_place(found, claimed)
+            assert _place(environment, dataset) == claimed == _place(environment, dataset, claim=True)
+            assert environment.everything().items() >= before.items()
+
+    def test_what_is_left_is_said_as_it_is_or_not_at_all(self, environment: Environment, ids: dict[str, str]) -> None:
+        store, dataset, names = environment.store(), environment.datasets[0], [ids["T1"], ids["T2"]]
+        notes = {one.transaction: one.note for one in store.prepare(dataset, names)}
+        if not isinstance(store, LocatedStore):
+            return
+        targets = [Target(name, notes[name]) for name in names]
+        assert set(store.remains(dataset, targets).values()) <= {Remains.ALL, Remains.UNKNOWN}
+        store.sweep(dataset, targets[:1], 1)
+        before = environment.everything()
+        found = store.remains(dataset, targets)
+        assert found[names[0]] is Remains.NOTHING
+        assert found[names[1]] in (Remains.ALL, Remains.UNKNOWN)
+        assert environment.everything() == before
+
     def test_what_failed_can_be_swept_once_it_is_mended(self, environment: Environment, ids: dict[str, str]) -> None:
         dataset = environment.datasets[0]
         owned = environment.owned(dataset, ids["T2"])
@@ -240,6 +269,11 @@ class Contract:
             times += 1
         assert times > 1
         assert there == {place: content for place, content in before.items() if place not in set().union(*owned.values())}
+
+
+def _place(environment: Environment, dataset: str, claim: bool = False) -> str | None:
+    store = environment.store()
+    return store.place(dataset, claim) if isinstance(store, LocatedStore) else None
 
 
 class Permits:

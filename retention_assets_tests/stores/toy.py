@@ -11,11 +11,12 @@ from typing import Literal
 
 import pyarrow as pa
 
+from retention_assets.errors import Withheld
 from retention_assets.exchange import datasets_in, read_file
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import LocalPath
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, Withheld, always
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
 from retention_assets.stores.registry import StoreKind
 from retention_assets.stores.settings import LazyStore, StoreSettings
 

@@ -98,6 +98,7 @@ class Files(SweptDataset):
     """Five old views of a lake, two files in each."""
 
     name = "lake/d"
+    bookkeeping = (".retention-store",)
 
     def build(self) -> dict[str, object]:
         names = [f"S{number}" for number in range(1, 7)]

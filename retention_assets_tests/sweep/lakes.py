@@ -89,9 +89,10 @@ class Lake:
         return self.folder / "data" / dataset.removeprefix("lake/") / transaction
 
     def left(self) -> dict[str, str]:
-        """Every file below the data, with what is in it."""
+        """Every file below the data, with what is in it; not the one by which the root is known."""
         root = self.folder / "data"
-        return {str(file.relative_to(root)): file.read_text() for file in sorted(root.rglob("*")) if file.is_file()}
+        files = [file for file in sorted(root.rglob("*")) if file.is_file() and file != root / ".retention-store"]
+        return {str(file.relative_to(root)): file.read_text() for file in files}
 
     def there(self, dataset: str = "lake/d") -> set[str]:
         """The transactions of a dataset that have bytes."""

@@ -20,9 +20,11 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, Connection, Text, and_, bindparam, cast, delete, exists, func, or_, select
 from sqlalchemy.sql.dml import ReturningDelete
 
+from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import has_rows
 from retention_assets.stores.aspects.names import row_of
 from retention_assets.stores.aspects.notes import (
     RACED,
@@ -37,8 +39,9 @@ from retention_assets.stores.aspects.notes import (
 )
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import Permit, PreparedTarget, SweptTarget, Target, Withheld
+from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target, always
 
+_EMPTY = "The table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
 _ROWS = 250
@@ -81,13 +84,26 @@ class Deletion:
             done = threads.map(lambda part: self._delete_part(part, permit), parts)
             return swept + [one for part in done for one in part]
 
-    def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit) -> list[SweptTarget]:
+    def remains(self, targets: Sequence[Target]) -> dict[str, Remains]:
+        """Whether the row of each target is there. In a table without any row that is not known."""
+        rows = {one.transaction: row for one in targets if (row := row_of(one.transaction, self.entity)) is not None}
+        with self.database.reading() as connection:
+            if not has_rows(connection, self.table.table):
+                return {}
+            urns = sorted({urn for urn, _ in rows.values()})
+            found: dict[str, UrnRows] = {}
+            for first in range(0, len(urns), _URNS):
+                found |= self._read_versions(connection, urns[first : first + _URNS])
+        there = {(urn, version) for urn, one in found.items() for version in one.versions}
+        return {name: Remains.ALL if row in there else Remains.NOTHING for name, row in rows.items()}
+
+    def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit = always) -> list[SweptTarget]:
         """One transaction; if it can't be done because of one row, the others are done without that row."""
         work: Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
         sent: dict[Row, int] = {}
         try:
-            return self.database.write(lambda connection: work(connection, wanted, sent), permit)
+            return self.database.write(lambda connection: self._sure_of(connection, work(connection, wanted, sent)), permit)
         except Withheld as fault:
             return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in wanted]
         except WriteFailed as fault:
@@ -95,6 +111,12 @@ class Deletion:
                 return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
         half = len(wanted) // 2
         return self._delete_part(wanted[:half], permit) + self._delete_part(wanted[half:], permit)
+
+    def _sure_of(self, connection: Connection, swept: list[SweptTarget]) -> list[SweptTarget]:
+        """The same, unless the table is empty: then it may be another one, in which nothing can be taken for gone."""
+        if all(one.outcome is Outcome.ALREADY_GONE for one in swept) and not has_rows(connection, self.table.table):
+            return [SweptTarget(one.transaction, Outcome.FAILED, error=_EMPTY) for one in swept]
+        return swept
 
     def _delete_at_once(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.

@@ -19,13 +19,13 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import indexes_of, writes_ahead
+from retention_assets.sql.reflection import indexes_of, location_of, writes_ahead
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
@@ -126,6 +126,14 @@ class AspectsStore(LazyStore[AspectsSettings]):
         except Refused as fault:
             # The table itself can't be looked at: one more way in which all of them fail.
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
+
+    def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
+        """The table and its database."""
+        return location_of(self._database, self._table().table)
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """A row is there or it is not."""
+        return self._deletion(dataset).remains(targets)
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens it again."""

@@ -4,6 +4,7 @@ Belongs here: opening that file system once for all targets of a sweep, and the 
 Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py), and which folder may go (ownership.py).
 """
 
+import os
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +13,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote, delete_s3
 from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.files.paths import Folder, FolderLayout
-from retention_assets.stores.protocol import Permit
+from retention_assets.stores.protocol import Permit, always
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,15 @@ class TransactionFolders:
             )
         return cls(fs, root, rules)
 
+    def has(self, folder: Folder) -> bool:
+        """Whether a folder is there."""
+        place = self._place(folder)
+        if is_local(self.fs):
+            return os.path.isdir(place) and not os.path.islink(place)
+        if self.versions:
+            return not delete_s3.is_empty(self.fs, place, self.versions)
+        return not delete_remote.is_empty(self.fs, place)
+
     def measure(self, folder: Folder) -> int | None:
         """The bytes in a folder, or None if it is not there."""
         if is_local(self.fs):
@@ -49,7 +59,7 @@ class TransactionFolders:
             return delete_s3.measure(self.fs, self._place(folder), self.versions)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def remove_folder(self, folder: Folder, permit: Permit) -> delete_remote.Removed | None:
+    def remove_folder(self, folder: Folder, permit: Permit = always) -> delete_remote.Removed | None:
         """Remove a folder; the bytes that became free or are only hidden, or None if it was not there."""
         if self.versions:
             return delete_s3.remove_folder(self.fs, self._place(folder), permit, self.versions)

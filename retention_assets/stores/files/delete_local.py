@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from retention_assets.errors import Refused
 from retention_assets.stores.files.mounts import Mount, mount_of
-from retention_assets.stores.files.paths import Folder
+from retention_assets.stores.files.paths import IDENTITY, Folder
 from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."
@@ -105,7 +105,7 @@ def _open_root(root: str) -> int:
         raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
     try:
         with os.scandir(found) as entries:
-            if next(entries, None) is None:
+            if all(entry.name == IDENTITY for entry in entries):
                 raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
     except BaseException:
         os.close(found)

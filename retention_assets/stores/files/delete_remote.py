@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")
@@ -47,7 +48,7 @@ def measure(fs: FileSystem, folder: str) -> int | None:
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
-    """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
+    """Whether nothing is below a root; what stands for the root itself, and by what it is known, is nothing."""
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
@@ -99,7 +100,8 @@ def _check_none_left(fs: FileSystem, folder: str, there: int) -> None:
 def _any_below(fs: FileSystem, root: str) -> bool:
     fs.invalidate_cache()
     try:
-        return any(str(info["name"]).rstrip("/") != root for info in fs.ls(root, detail=True))
+        nothing = (root, f"{root}/{IDENTITY}")
+        return any(str(info["name"]).rstrip("/") not in nothing for info in fs.ls(root, detail=True))
     except FileNotFoundError:
         return False
 

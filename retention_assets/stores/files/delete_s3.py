@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from retention_assets.errors import quote
 from retention_assets.stores.files.delete_remote import Removed, with_patience
 from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
 Request = Callable[..., Mapping[str, Any]]
@@ -66,13 +67,14 @@ def measure(fs: FileSystem, folder: str, rules: VersionRules) -> int | None:
 
 
 def is_empty(fs: FileSystem, root: str, rules: VersionRules) -> bool:
-    """Whether nothing at all is below a root; an object that stands for the root itself is nothing."""
+    """Whether nothing at all is below a root; what stands for the root itself, or says which one it is, is nothing."""
     bucket, key, _ = fs.split_path(root)
     prefix = f"{key}/" if key else ""
     # Where every version goes, what is left of a root may be versions alone.
     request, kind = ("list_object_versions", "Versions") if rules.delete else ("list_objects_v2", "Contents")
     found = with_patience(lambda: fs.call_s3(request, Bucket=bucket, Prefix=prefix, MaxKeys=_SOME))
-    return not any(one["Key"] != prefix for one in found.get(kind, ())) and not found.get("IsTruncated")
+    nothing = (prefix, prefix + IDENTITY)
+    return not any(one["Key"] not in nothing for one in found.get(kind, ())) and not found.get("IsTruncated")
 
 
 def remove_folder(fs: FileSystem, folder: str, permit: Permit, rules: VersionRules) -> Removed | None:

@@ -17,6 +17,8 @@ from retention_assets.stores.files.settings import FilesSettings
 Folder = tuple[str, ...]
 
 TRANSACTION = "{transaction}"
+# The file in a root that says which root it is. It is no data.
+IDENTITY = ".retention-store"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
 
@@ -50,6 +52,8 @@ class FolderLayout:
         if "/" in transaction:
             raise Refused(f"The transaction {quote(transaction)} holds a /, so its folder would be another's. {_REMEDY}")
         found = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
+        if found[0] == IDENTITY:
+            raise Refused(f"The folder {quote('/'.join(found))} has the name of the file by which the root is known. {_REMEDY}")
         if not {"", ".", ".."}.isdisjoint(found):
             raise Refused(f"The folder {quote('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
         return found

@@ -8,16 +8,18 @@ Does not belong here: any of those answers (paths.py, ownership.py, tombstones.p
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import pyarrow as pa
 
 from retention_assets.clock import now
-from retention_assets.errors import BadInput, Refused, quote
+from retention_assets.errors import BadInput, Refused, Withheld, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.delete_remote import Removed
@@ -26,7 +28,8 @@ from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, Withheld, always
+from retention_assets.stores.files.witness import RootSigns, leave_identity, place_of
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,10 +88,32 @@ class FilesStore:
         if isinstance(folders, Exception):
             return [PreparedTarget(name) for name in transactions]
         found = _try_each(lambda name: folders.measure(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
+        # The note is what there was to delete: by it a sweep that is resumed tells whether anything of it is gone.
         return [
-            PreparedTarget(name, size if isinstance(size, int) else None)
+            PreparedTarget(name, size, str(size)) if isinstance(size, int) else PreparedTarget(name)
             for name, size in zip(transactions, found, strict=True)
         ]
+
+    def place(self, dataset: str, claim: bool = False) -> str:
+        """The root, and by what it is known. Claimed: that is left in it, where data of the dataset is."""
+        layout = FolderLayout.of(self.settings)
+        if claim:
+            # Where the root or the log is not as it should be the sweep will say it.
+            with suppress(BadInput, OSError, Refused):
+                if RootSigns(self._open_folders(layout), layout, self.log.index(), dataset).holds_data():
+                    leave_identity(layout)
+        return place_of(layout)
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What is left of folders, by the bytes that were in them when they were planned."""
+        layout = FolderLayout.of(self.settings)
+        try:
+            folders = self._open_folders(layout)
+            is_known = RootSigns(folders, layout, self.log.index(), dataset).is_known()
+        except (BadInput, OSError, Refused):
+            return {}
+        found = _try_each(lambda one: folders.measure(layout.folder(dataset, one.transaction)), targets, _LISTINGS_AT_ONCE)
+        return {one.transaction: _remains(one, size, is_known) for one, size in zip(targets, found, strict=True)}
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
@@ -109,11 +134,19 @@ class FilesStore:
                 swept += [_failed(target, fault) for target in visible]
                 going = {target: folder for target, folder in going.items() if not target.in_latest_view}
 
+        is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
+
         def remove(target: Target) -> Removed | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
-            return folders.remove_folder(going[target], permit)
+            freed = folders.remove_folder(going[target], permit)
+            if freed is None and not is_known():
+                raise Refused(
+                    f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in {mask_secrets(layout.root)}. Is"
+                    " it the right disk, the right bucket? Nothing is taken for gone without a sign of the data."
+                )
+            return freed
 
         found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
@@ -156,6 +189,14 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
     finally:
         # Whoever interrupts a sweep does not wait for what has not begun.
         pool.shutdown(cancel_futures=True)
+
+
+def _remains(target: Target, size: int | Exception | None, is_known: bool) -> Remains:
+    if size is None:
+        return Remains.NOTHING if is_known else Remains.UNKNOWN
+    if isinstance(size, Exception) or target.note is None:
+        return Remains.UNKNOWN
+    return Remains.ALL if target.note == str(size) else Remains.SOME
 
 
 def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:

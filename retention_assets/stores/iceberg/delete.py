@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 
+from retention_assets.errors import Withheld
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.manifests import File
 from retention_assets.stores.iceberg.reachability import OwnedFiles
-from retention_assets.stores.protocol import Permit, Withheld
+from retention_assets.stores.protocol import Permit
 
 _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
     lambda owned: owned.data,

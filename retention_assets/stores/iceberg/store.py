@@ -27,10 +27,11 @@ from retention_assets.policy.globs import matching
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
+from retention_assets.stores.iceberg.place import catalog_place, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
 _CAPABILITIES = Capabilities(log_is_complete=True)
@@ -98,6 +99,16 @@ class IcebergStore(LazyStore[IcebergSettings]):
             lambda: self._load_in_sweep(dataset), lambda table: self._find_alias(dataset, table), targets, parallelism, permit
         )
 
+    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
+        """The uuid of the table, and its catalog. None where the table is not: that is for the sweep to say."""
+        table = self._load_or_refuse(dataset)
+        return f"table {table.metadata.table_uuid} in {catalog_place(self._catalog())}" if table else None
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What is left of snapshots: they are in the metadata until they are expired, and their manifest list goes last."""
+        table = self._load_or_refuse(dataset)
+        return {one.transaction: remains_of(table, one) for one in targets} if table else {}
+
     def close(self) -> None:
         """Give back the connections of the catalog. Asking the store again opens it again."""
         with self._opening:
@@ -152,6 +163,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
             raise
         self._aliases.remember(dataset, table)
         return table
+
+    def _load_or_refuse(self, dataset: str) -> Table | None:
+        try:
+            return self._load(dataset)
+        except Unloadable as fault:
+            raise Refused(str(fault)) from fault
 
     def _load_in_sweep(self, dataset: str) -> Table | None:
         """The same in the middle of a sweep, where a catalog that is away is one more way in which a target can fail."""

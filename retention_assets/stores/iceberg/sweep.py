@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.commit import (
@@ -31,9 +32,13 @@ from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, snapshot_id
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
-from retention_assets.stores.protocol import Permit, SweptTarget, Target, Withheld
+from retention_assets.stores.protocol import Permit, SweptTarget, Target
 
 GARBAGE_STAYS = "table property gc.enabled is false"
+TABLE_MISSING = (
+    "the table is not in the catalog: it was dropped, or this is another catalog. Nothing is taken for gone, and its files, if"
+    " any, are left"
+)
 _COMMITS = 5
 
 
@@ -86,9 +91,7 @@ class _TableSweep:
         try:
             table = self.load()
             if table is None:
-                self._settle(
-                    names, Outcome.ALREADY_GONE, "the table is not in the catalog any more; its files, if any, are left"
-                )
+                self._settle(names, Outcome.FAILED, TABLE_MISSING)
             elif not collects_garbage(table.metadata):
                 self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
             elif (why := self.find_alias(table)) is not None:

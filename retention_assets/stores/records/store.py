@@ -18,12 +18,14 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import location_of
 from retention_assets.stores.protocol import (
     Capabilities,
     ExpiryCount,
     Permit,
     PostponementTerms,
     PreparedTarget,
+    Remains,
     SweptTarget,
     Target,
     always,
@@ -39,7 +41,7 @@ from retention_assets.stores.records.delete import (
 from retention_assets.stores.records.log import lines_of, read_pages, token_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
-from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of
+from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
 from retention_assets.stores.settings import LazyStore
 
 _PIECE = 1_000
@@ -141,6 +143,22 @@ class RecordsStore(LazyStore[RecordsSettings]):
         with self.database.reading() as connection:
             rows = connection.execute(count_expiring(self.tables, begin, end, archived_types)).all()
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
+
+    def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
+        """The root table and its database."""
+        return location_of(self.database, self.tables.root.table)
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What is left of units of work: the root goes last."""
+        if dataset != self.dataset:
+            return {}
+        names = [one.transaction for one in targets]
+        known = all(one.place_known for one in targets)
+        found: dict[str, Remains] = {}
+        for at in range(0, len(names), _PIECE):
+            with self.database.reading() as connection:
+                found |= remains_of(connection, self.tables, names[at : at + _PIECE], known)
+        return found
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""

@@ -22,13 +22,15 @@ from typing import Any
 from sqlalchemy import Connection, Executable, Row, select
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.sql.errors import WriteFailed, driver_message, is_lock_timeout, is_transient
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, clear_limits, set_limits
+from retention_assets.sql.reflection import has_rows
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import Permit, SweptTarget, Target, Withheld
+from retention_assets.stores.protocol import Permit, Remains, SweptTarget, Target
 from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
@@ -40,6 +42,7 @@ _SHORT_LOCK_WAIT["mariadb"] = _SHORT_LOCK_WAIT["mysql"]
 _USUAL_LOCK_WAIT = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
 
 _HELD = "A writer holds its root row at this moment."
+_EMPTY = "The root table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
 
 Statement = Callable[[TableRows, Sequence[str]], Executable]
@@ -123,6 +126,15 @@ def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str],
     return {row[0]: note_of(row) for row in connection.execute(query) if row[0] in wanted}
 
 
+def remains_of(connection: Connection, tables: RecordTables, ids: Sequence[str], place_known: bool) -> dict[str, Remains]:
+    """What is left of units of work. Where the rows of children go in transactions of their own, only the root tells."""
+    there = present_of(connection, tables, ids)
+    if not (there or place_known or has_rows(connection, tables.root.table)):
+        return {}
+    at_once = tables.dialect == "sqlite" or tables.one_by_one or not tables.children
+    return {one: Remains.NOTHING if one not in there else Remains.ALL if at_once else Remains.UNKNOWN for one in ids}
+
+
 @dataclass(frozen=True)
 class _UnitRunner:
     """One action on many parts."""
@@ -153,7 +165,7 @@ class _UnitRunner:
                 # One table after the other, it may succeed.
                 fault.retry |= together
                 raise
-            held = {one.transaction for one in found if one.outcome is Outcome.FAILED}
+            held = {one.transaction for one in found if one.error == _HELD}
             settled.extend(one for one in found if one.transaction not in held)
             left = [one for one in left if one.transaction in held]
             if left:
@@ -189,7 +201,11 @@ class _UnitRunner:
             if one.transaction in present
         }
         go = [name for name, why in reasons.items() if why is None]
-        gone = [name for name in absent if name not in held]
+        missing = [name for name in absent if name not in held]
+        known = {one.transaction for one in targets if one.place_known} | sent
+        is_right = bool(present) or not missing or known.issuperset(missing) or has_rows(connection, self.tables.root.table)
+        # In an empty table, which may be another one, nothing is taken for gone, and no row of a child for an orphan.
+        gone = missing if is_right else [name for name in missing if name in known]
         on_children = self._act_at_once if at_once else partial(self._act_one_by_one, connection)
         if go:
             on_children(self.action.statement, go)
@@ -204,6 +220,7 @@ class _UnitRunner:
         ]
         found += [SweptTarget(name, Outcome.FAILED, error=_HELD) for name in held]
         found += [SweptTarget(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
+        found += [SweptTarget(name, Outcome.FAILED, error=_EMPTY) for name in missing if name not in gone]
         if self.action.outcome is Outcome.DELETED:
             sent.update(go)
         return found
@@ -224,6 +241,8 @@ class _UnitRunner:
         with ExitStack() as stack:
             faults = [fault for one in futures if (fault := one.exception())]
             opened = [stack.enter_context(one.result()) for one in futures if not one.exception()]
+            for child in opened:
+                stack.callback(clear_limits, child)
             if faults:
                 # Leaving the stack undoes what the others did. What would fail again says more than what might not.
                 raise min(faults, key=lambda fault: isinstance(fault, UnitBlocked) and fault.retry)
@@ -236,6 +255,8 @@ class _UnitRunner:
         """A transaction in which it is done, and that is still open."""
         with ExitStack() as stack, _raise_blocked():
             connection = stack.enter_context(self.database.engine.connect())
+            stack.callback(clear_limits, connection)
+            set_limits(connection)
             with self._short_lock_wait(connection):
                 self.permit()
                 connection.execute(statement)

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.urls import Url
@@ -97,12 +97,10 @@ class Table:
 
     def rows(self) -> dict[tuple[str, str, int], tuple[Any, ...]]:
         """Everything that is there, by its key."""
-
-        def asked(connection: Connection) -> dict[tuple[str, str, int], tuple[Any, ...]]:
+        # Not as a writer, who would wait for a sweep that is in the middle of a transaction.
+        with self.database.reading() as connection:
             found = connection.execute(text(f"SELECT urn, aspect, version, metadata, createdon, createdby FROM {self.name}"))
             return {(row.urn, row.aspect, row.version): tuple(row) for row in found}
-
-        return self.database.write(asked)
 
     def ingest(self, urn: str, aspect: str, at: datetime, metadata: str) -> None:
         """What DataHub does with a new value: the current row becomes the newest of the history, and is overwritten."""

@@ -159,7 +159,7 @@ def test_a_file_of_many_datasets_is_read_once_and_again_when_it_changed(tmp_path
     lake = LocalFiles(tmp_path)
     text = "".join(line(name, "T1") for name in MANY) + "".join(line(name, "T2") for name in MANY)
     lake.put_log("all.jsonl", text)
-    lake.put("lake/999", "T", "other", b"x")
+    lake.put(MANY[0], "T", "other", b"x")
     store = lake.store()
     assert [used(store, name) for name in MANY] == [["ALREADY_GONE"] * 2] * len(MANY)
     assert len(read) == 1
@@ -174,7 +174,7 @@ def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
     monkeypatch.setattr(content, "WHOLE_BYTES", 10)
     lake = LocalFiles(tmp_path)
     lake.put_log("all.jsonl", "".join(line(name, id_) for name in MANY[:3] for id_ in ("T1", "T2")))
-    lake.put("lake/999", "T", "other", b"x")
+    lake.put(MANY[0], "T", "other", b"x")
     assert [used(lake.store(), name) for name in MANY[:3]] == [["ALREADY_GONE"] * 2] * 3
     # Once for the lines of each, and once for the ids of all.
     assert len(read) == 3 + 1
@@ -198,7 +198,7 @@ def test_what_concerns_other_datasets_is_worked_out_once(
     lake, asked, real = LocalFiles(tmp_path), list[str](), FolderLayout.pattern
     for name in (*MANY, "lake/000/a", "lake/001/b/c"):
         lake.put_log(f"{name.replace('/', '-')}.jsonl", line(name) + line(name, "T2"))
-    lake.put("lake/999", "T", "other", b"x")
+    lake.put(MANY[0], "T", "other", b"x")
 
     def pattern(self: FolderLayout, dataset: str) -> Folder:
         asked.append(dataset)

@@ -1,0 +1,85 @@
+"""The permit of a sweep: whether its next act that can't be undone may begin at this moment.
+
+Belongs here: what has to hold for that, and saying why it does not. Stores ask it before each file, request and commit, by many
+threads, and it answers from what it knows already: clocks, and the ledger's file. It never asks a database.
+Does not belong here: keeping the lease alive, by which it learns more (lease.py), and what follows when it is refused
+(dataset_sweep.py).
+
+A program may be stopped at any instant, and for hours: its machine sleeps, its container is paused. It goes on in the middle of
+a batch, while somebody else has taken the lease long ago. So a permit counts from before the last confirmed beat was sent: from
+then on the ledger has kept the dataset for this sweep, for longer than the permit is good.
+"""
+
+from collections.abc import Callable
+
+from retention_assets.clock import Moment, moment
+from retention_assets.errors import Withheld
+from retention_assets.ledger.leases import PERMITTED, Lease
+
+# A clock that is set is often set back a little.
+_SLACK = 1.0
+
+
+class ProtectionsChanged(Withheld):
+    """Holds or realms changed after the re-check. What is left of the batch is checked again."""
+
+
+class SweepPermit:
+    """Refused until a lease is confirmed, and again as soon as it may be lost, or what was checked may not hold any more."""
+
+    def __init__(self, clocks: Callable[[], Moment] = moment) -> None:
+        self.clocks = clocks
+        self._lease: Lease | None = None
+        self._sent = Moment(0, 0)
+        self._good_for = 0.0
+        self._ended: str | None = None
+        self._protections: str | None = None
+        self._changed = False
+        self._ledger_fault: Callable[[], str | None] = lambda: None
+
+    def confirm(self, lease: Lease, sent: Moment, seconds: float) -> None:
+        """The ledger has given or extended the lease, and was asked for it at a moment."""
+        if self._lease is not None and lease.database != self._lease.database:
+            self.end(f"the ledger is another database than before: {lease.database}, and it was {self._lease.database}")
+        self._good_for = seconds * PERMITTED
+        self._sent, self._lease = sent, lease
+        self._changed |= self._protections not in (None, lease.protections)
+
+    def watch(self, ledger_fault: Callable[[], str | None]) -> None:
+        """Ask this as well: why what is written into the ledger would be lost."""
+        self._ledger_fault = ledger_fault
+
+    def check_against(self, protections: str) -> None:
+        """From now on the sweep goes by these holds and realms: a beat that brings others refuses it."""
+        self._protections, self._changed = protections, False
+
+    def end(self, why: str) -> None:
+        """Refuse for ever."""
+        self._ended = self._ended or why
+
+    def __call__(self) -> None:
+        """Come back if the next act may begin. Raises Withheld."""
+        if (why := self.ledger_fault() or self._ended or self._late()) is not None:
+            raise Withheld(f"Nothing further is deleted: {why}.")
+        if self._changed:
+            raise ProtectionsChanged("Holds or realms have changed since it was checked whether this may go.")
+
+    def ledger_fault(self) -> str | None:
+        """Why what is written into the ledger would be lost."""
+        fault = self._ledger_fault()
+        return f"the ledger's file {fault}, so that nothing could be recorded" if fault else None
+
+    def _late(self) -> str | None:
+        """Why the lease may be lost by now, by either clock. One that went back could hide how late it is."""
+        if self._lease is None:
+            return "no lease is held"
+        present = self.clocks()
+        wall, running = present.wall - self._sent.wall, present.running - self._sent.running
+        if -_SLACK <= wall <= self._good_for and 0 <= running <= self._good_for:
+            return None
+        if wall < -_SLACK:
+            return f"the clock of this machine went back by {-wall:.0f} s, so that the lease may be over"
+        return (
+            f"the lease of {self._lease.dataset} was last confirmed {max(wall, running):.0f} s ago, and is good for"
+            f" {self._good_for:.0f} s without that. This program was stopped, the machine slept, or the ledger did not answer"
+        )

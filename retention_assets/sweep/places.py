@@ -1,0 +1,46 @@
+"""Where the data of a dataset is, and what is left of what a sweep began there.
+
+Belongs here: asking the stores that can say it, and refusing a store that is somewhere else than its plan says. Settings may
+change between a sweep that is killed and the one that finishes it: deleted would be in one place what is recorded for another.
+Does not belong here: how a store knows its place (stores), and what is done about marks (dataset_sweep.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+from retention_assets.stores.protocol import LocatedStore, Remains, Store, Target, call_store, is_same_place
+
+
+def find_place(store: Store, dataset: str, claim: bool = False) -> str | None:
+    """Where a store has a dataset's data now, if it can say that. Claimed: so that it is known again."""
+    return call_store(store, lambda: store.place(dataset, claim) if isinstance(store, LocatedStore) else None)
+
+
+def check_places(store: Store, dataset: str, planned: set[str | None]) -> None:
+    """Refuse to go on with what was planned in other places than the one where the store is now."""
+    noted = sorted(place for place in planned if place is not None)
+    present = find_place(store, dataset) if noted else None
+    other = next((place for place in noted if present is not None and not is_same_place(place, present)), None)
+    if other is None:
+        return
+    raise Refused(
+        f"what was planned of {dataset} is in another place than the one to which the settings lead. Then: {other}. Now:"
+        f" {present}. Nothing is deleted there. Point the settings of the store back to the first and run again. If that is"
+        f" gone for good, place a hold on {dataset} (`retention hold`) and run once more: it spares what was begun."
+    )
+
+
+def remains_of(store: Store, dataset: str, begun: pa.Table) -> dict[int, Remains]:
+    """What is left of each mark on which a sweep had begun (rows with the note and the place of their plan)."""
+    rows: list[Mapping[str, Any]] = begun.to_pylist()
+    present = find_place(store, dataset) if rows else None
+    here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]
+    targets = [Target(row["transaction"], row["note"], place_known=row["place"] is not None) for row in here]
+    found: Mapping[str, Remains] = {}
+    if targets and isinstance(store, LocatedStore):
+        found = call_store(store, lambda: store.remains(dataset, targets))
+    known = {row["id"]: found.get(row["transaction"], Remains.UNKNOWN) for row in here}
+    return {row["id"]: known.get(row["id"], Remains.UNKNOWN) for row in rows}
