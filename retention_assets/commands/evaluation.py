@@ -11,7 +11,7 @@ import click
 
 from retention_assets.commands.logs import read_all, read_one, refuse_unsound
 from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput
 
@@ -46,9 +46,9 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
         )
         return
     for name, words in rules + holds:
-        click.echo(f"{name}\n  {words}\n")
+        echo(f"{name}\n  {words}\n")
     if not rules:
-        click.echo("No policy is in force: nothing will be marked and nothing deleted.")
+        echo("No policy is in force: nothing will be marked and nothing deleted.")
     policy, hold = "policy" if len(rules) == 1 else "policies", "hold" if len(holds) == 1 else "holds"
     say(f"{len(rules)} {policy} and {len(holds)} {hold} are valid.")
 
@@ -58,7 +58,7 @@ def schema() -> None:
     """Print the JSON Schema of policy files, for editors."""
     from retention_assets.policy.schema import policy_schema
 
-    click.echo(policy_schema(), nl=False)
+    echo(policy_schema(), nl=False)
 
 
 @click.command()
@@ -78,7 +78,7 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
         result = preview(log, rules_of(policies, log, environment.settings), instant(as_of))
     if format_ == "json":
         for piece in as_json(result):
-            click.echo(piece, nl=False)
+            echo_json(piece, nl=False)
     else:
         from retention_assets.render.terminal import preview_tables
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 
 
@@ -55,7 +55,7 @@ def hold(
     if format_ == "json":
         print_json(placed.as_dict())
     else:
-        click.echo(f"{placed.hold.name}\n  {hold_sentence(placed.hold)}")
+        echo(f"{placed.hold.name}\n  {hold_sentence(placed.hold)}")
 
 
 def _list(format_: str) -> None:
@@ -87,4 +87,4 @@ def release(name: str, reason: str, actor: str, format_: str) -> None:
     if format_ == "json":
         print_json(released.as_dict())
     else:
-        click.echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")
+        echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")

@@ -1,6 +1,7 @@
 """What commands print: results to stdout, notes about the work to stderr.
 
-Belongs here: the few ways to print. How a table looks is said in render/.
+Belongs here: the few ways to print. Nothing else in the commands writes to a terminal, so that no text of others reaches it as
+it came: names may hold orders to a terminal. How a table looks is said in render/.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from retention_assets.render.text import visible, visible_json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -19,9 +22,19 @@ if TYPE_CHECKING:
 _AT_ONCE = 1_000
 
 
+def echo(words: str, *, err: bool = False, nl: bool = True) -> None:
+    """A text for people, on stdout if it is the result."""
+    click.echo(visible(words), err=err, nl=nl)
+
+
+def echo_json(text: str, *, nl: bool = True) -> None:
+    """A piece of a result that is JSON already."""
+    click.echo(visible_json(text), nl=nl)
+
+
 def print_json(value: object) -> None:
     """A result as one JSON value."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+    echo_json(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
 
 
 def print_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, key: str = "rows") -> None:
@@ -30,12 +43,12 @@ def print_rows(rows: Iterable[object], head: Mapping[str, object] | None = None,
     With a `head` the array stands in that object, under a key of its own.
     """
     left, opening = iter(rows), f"{_compact(head)[:-1]}, {_compact(key)}: [" if head else "["
-    click.echo(opening, nl=False)
+    echo_json(opening, nl=False)
     separator = "\n"
     while some := [_compact(row) for row in islice(left, _AT_ONCE)]:
-        click.echo(separator + ",\n".join(some), nl=False)
+        echo_json(separator + ",\n".join(some), nl=False)
         separator = ",\n"
-    click.echo(("]" if separator == "\n" else "\n]") + ("}" if head else ""))
+    echo_json(("]" if separator == "\n" else "\n]") + ("}" if head else ""))
 
 
 def print_tables(tables: Iterable["Table"]) -> None:
@@ -48,7 +61,7 @@ def print_tables(tables: Iterable["Table"]) -> None:
 
 def say(words: str) -> None:
     """A note about the work."""
-    click.echo(words, err=True)
+    echo(words, err=True)
 
 
 @contextmanager
@@ -57,9 +70,9 @@ def progress(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
+    from retention_assets.render.terminal import console, status_text
 
-    with Console(stderr=True).status(what):
+    with console(sys.stderr).status(status_text(what)):
         yield
 
 

@@ -8,7 +8,7 @@ import sys
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, DurationParam
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
@@ -52,7 +52,7 @@ def realm(
     if format_ == "json":
         print_json(changed.as_dict())
     else:
-        click.echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
+        echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
 
 
 def _show(name: str | None, format_: str) -> None:
