@@ -1,13 +1,14 @@
 """What commands print: results to stdout, notes about the work to stderr.
 
-Belongs here: the few ways to print. Nothing else in the commands writes to a terminal, so that no text of others reaches it as
-it came: names may hold orders to a terminal. How a table looks is said in render/.
+Belongs here: the few ways to print, and the exit codes. Nothing else in the commands writes to a terminal, so that no text of
+others reaches it as it came: names may hold orders to a terminal. How a table looks is said in render/.
 """
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,40 @@ if TYPE_CHECKING:
 
 # Each write flushes, so a row is not a write of its own.
 _AT_ONCE = 1_000
+
+
+class ExitCode(IntEnum):
+    """What a program learns of a command."""
+
+    DONE = 0
+    # Refused, or failed: a store that is away, a scan or a target that failed.
+    FAILED = 1
+    # Also no settings where a command needs them.
+    BAD_INPUT = 2
+    # Only of what looks ahead: there is something to do.
+    TO_DO = 3
+    # Done, but for datasets that were refused.
+    REFUSED = 4
+
+
+def finish(
+    *,
+    bad_input: Sequence[str] = (),
+    failed: Sequence[str] = (),
+    refused: Sequence[str] = (),
+    strict: bool = False,
+    to_do: bool = False,
+) -> ExitCode:
+    """Say what went wrong, and what that makes of the command: of several codes the first of 2, 1, 4 and 3."""
+    for words in (*bad_input, *failed, *refused):
+        say(words)
+    if bad_input:
+        return ExitCode.BAD_INPUT
+    if failed or (strict and refused):
+        return ExitCode.FAILED
+    if refused:
+        return ExitCode.REFUSED
+    return ExitCode.TO_DO if to_do else ExitCode.DONE
 
 
 def echo(words: str, *, err: bool = False, nl: bool = True) -> None:

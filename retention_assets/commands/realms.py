@@ -12,6 +12,7 @@ from retention_assets.commands.output import echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
+from retention_assets.render.text import visible
 
 
 @click.command()
@@ -44,7 +45,7 @@ def realm(
     environment = find_environment()
     if status == "PURGING" and (yes or sys.stdin.isatty()):
         say(purge_warning(name, grace, environment))
-        if not yes and not click.confirm(f"Purge {name}?", err=True):
+        if not yes and not click.confirm(visible(f"Purge {name}?"), err=True):
             raise Refused("Nothing was changed.")
         yes = True
     request = RealmRequest(actor=actor, reason=reason, name=name, status=status, grace=grace, confirmed=yes)

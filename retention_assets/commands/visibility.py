@@ -65,7 +65,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     """
     from retention_assets.evaluation.reader_view import views_at
 
-    environment = find_environment()
+    environment = find_environment(needed=log_path is None)
     rows = read_one(log_path, environment, dataset).transactions
     seen = views_at(rows, at, branch)
     if branch is not None and not seen:

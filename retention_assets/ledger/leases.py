@@ -69,6 +69,12 @@ class Leases:
             found = connection.execute(query).one_or_none()
         return Lease(found.dataset, found.holder, found.token, found.expires_at) if found else None
 
+    def held(self) -> list[Lease]:
+        """The leases that are held right now, by dataset."""
+        query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime()).order_by(LEASES.c.dataset)
+        with self.database.reading() as connection:
+            return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in connection.execute(query)]
+
 
 def _take(tx: WriteTransaction, dataset: str, holder: str, seconds: float) -> Lease:
     # So that the first holder of a dataset, too, finds a lease that somebody gave up.

@@ -253,8 +253,9 @@ def hold_table(holds: Sequence[Row]) -> Table:
     columns = ("name", "where", "datasets", "transactions", "reason", "owner", "until")
     rows = [
         (
-            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["datasets"]),
-            ", ".join(hold["transactions"] or ("all",)), hold["reason"], hold["owner"], _instant(hold["until"]) or "released",
+            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["holds"]["datasets"]),
+            ", ".join(hold["holds"]["transactions"] or ("all",)), hold["reason"], hold["owner"],
+            _instant(hold["until"]) or "released",
         )
         for hold in holds
     ]  # fmt: skip

@@ -58,6 +58,8 @@ def visible_line(text: str) -> str:
 
 def visible_json(text: str) -> str:
     """JSON that says the same, and shows nothing that nobody would see."""
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _UNSEEN.sub(lambda found: _json_escape(found[0]), text)
 
 

@@ -32,8 +32,9 @@ Json = Callable[..., Any]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """In an empty folder, as a person whom the machine calls ann."""
+    """In a folder with settings that say nothing, as a person whom the machine calls ann."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "retention.yaml").write_text("{}\n")
     monkeypatch.delenv("RETENTION_CONFIG", raising=False)
     monkeypatch.delenv("RETENTION_ACTOR", raising=False)
     monkeypatch.setenv("LOGNAME", "ann")

@@ -14,27 +14,28 @@ from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.states import LATER, T0
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
+NOTHING_JUDGED = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.\n"
 FILES = "policies: []\nholds: [{name: kept, datasets: lake/legal, reason: law}, {name: over, datasets: lake/x, until: 2020-01-01}]\n"
 
 
 def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) -> None:
-    said = found(
+    assert found(
         *PLACE, "--dataset", "ice/*", "--transaction", "T*", "--owner", "legal team", "--until", "9000-01-01T00:00:00Z"
-    )  # fmt: skip
-    assert said == {
-        "name": "h", "source": "ledger", "datasets": {"include": ["lake/raw.*", "ice/*"]}, "transactions": ["T*"],
+    ) == {
+        "name": "h", "source": "ledger", "holds": {"datasets": {"include": ["lake/raw.*", "ice/*"]}, "transactions": ["T*"]},
         "reason": "lawsuit", "owner": "legal team", "until": "9000-01-01T00:00:00Z",
+        "datasets": None, "transactions": None, "sweeping": [],
     }  # fmt: skip
     [held] = ledger.holds.in_force(LATER)
     assert (held.datasets.include, held.transactions, held.owner) == (("lake/raw.*", "ice/*"), ("T*",), "legal team")
-    assert text_of(held.until or T0) == said["until"]
+    assert text_of(held.until or T0) == "9000-01-01T00:00:00Z"
     # Who answers for it is not who placed it.
     assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["ann"]
 
 
 def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:
-    code, out, _ = run(*PLACE)
-    assert code == 0
+    code, out, err = run(*PLACE)
+    assert (code, err) == (0, NOTHING_JUDGED)
     assert out == (
         "h\n  Holds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is released, because:"
         " lawsuit (owner ann).\n"
@@ -45,8 +46,8 @@ def test_a_hold_on_a_store_that_the_settings_do_not_know_says_so(run: Run) -> No
     Path("retention.yaml").write_text("stores: [{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}]\n")
     code, _, err = run("hold", "--name", "h", "--dataset", "lak/raw", "--reason", "r")
     assert code == 0
-    assert err == "store 'lak' of 'lak/raw' is not in the settings. Did you mean lake?\n"
-    assert run("hold", "--name", "i", "--dataset", "lake/raw", "--reason", "r")[2] == ""
+    assert err == f"store 'lak' of 'lak/raw' is not in the settings. Did you mean lake?\n{NOTHING_JUDGED}"
+    assert run("hold", "--name", "i", "--dataset", "lake/raw", "--reason", "r")[2] == NOTHING_JUDGED
 
 
 def test_a_second_hold_of_a_name_is_refused(run: Run) -> None:
@@ -65,13 +66,12 @@ def test_a_second_hold_of_a_name_is_refused(run: Run) -> None:
         ((*PLACE[:5], "--reason", " "), "is empty"),
         ((*PLACE[:2], "::h", *PLACE[3:]), "belongs to the system"),
         ((*PLACE, "--dataset", "raw"), "datasets.include[1]"),
-        ((*PLACE, "--dataset", "lake/[z-a]"), "datasets.include[1]"),
         ((*PLACE, "--until", "2020-01-01"), "until: is past (found 2020-01-01T00:00:00Z); expected an instant to come"),
         ((*PLACE, "--until", "soon"), "is not an instant"),
         (("hold", "--list", "--name", "h"), "give it alone"),
     ],
     ids=[
-        "nothing", "no dataset", "no reason", "a blank reason", "a system's name", "no store", "an empty glob", "past", "no instant",
+        "nothing", "no dataset", "no reason", "a blank reason", "a system's name", "no store", "past", "no instant",
         "a list that places",
     ],
 )  # fmt: skip
