@@ -26,7 +26,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "errors": set(),
     "outcomes": set(),
     # Codes of databases are told apart where statements are; loaded only once something has failed.
-    "failures": {"errors", "sql"},
+    "failures": {"errors", "settings.urls", "sql"},
     "settings.yaml": {"errors"},
     "settings.urls": {"errors"},
     "policy": {"errors", "settings.yaml"},

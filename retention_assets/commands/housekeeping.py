@@ -11,6 +11,7 @@ import click
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
 from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress
 from retention_assets.commands.sources import find_environment, holds_of_files, instant
+from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
     from retention_assets.operations.housekeeping import HousekeepingResult
@@ -40,7 +41,9 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
         print_json(found.as_dict())
     else:
         _print(found)
-    return finish(failed=found.troubles, to_do=dry_run and any(one.postponed for one in found.datasets))
+    if found.troubles:
+        raise Refused("\n".join(found.troubles))
+    return finish(to_do=dry_run and any(one.postponed for one in found.datasets))
 
 
 def _print(found: "HousekeepingResult") -> None:

@@ -47,15 +47,9 @@ def read_all(path: Path | None, environment: "Environment") -> tuple["Log", tupl
 
 
 def _lines_of(store: "Store") -> "pa.Table":
-    from retention_assets.stores.protocol import StoreFailed, call_store
+    from retention_assets.stores.protocol import call_store
 
-    try:
-        return call_store(store, lambda: store.read(store.datasets()))
-    except StoreFailed as fault:
-        # A log that somebody wrote wrongly is to be mended, not waited for.
-        if isinstance(fault.__cause__, BadInput):
-            raise fault.__cause__ from None
-        raise
+    return call_store(store, lambda: store.read(store.datasets()))
 
 
 def read_one(path: Path | None, environment: "Environment", dataset: str) -> "Log":

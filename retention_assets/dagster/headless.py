@@ -24,6 +24,8 @@ from retention_assets.policy.durations import text_of
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
 
+# What Dagster says of each step that follows one that failed.
+_NOT_BEGUN = "Dependencies for step "
 _LEVELS = logging.getLevelNamesMapping()
 
 
@@ -71,10 +73,10 @@ def run_job(
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
-    """A line of the run's log on stderr. The trace of a failure is for those who ask for everything."""
+    """A line of the run's log on stderr. What Dagster itself has to say, and traces, are for those who ask for everything."""
     event = entry.dagster_event
     level = entry.level if isinstance(entry.level, int) else _LEVELS[entry.level.upper()]
-    if level < least or (event is not None and event.is_failure and least > logging.DEBUG):
+    if level < least or (least > logging.DEBUG and (event is not None or entry.user_message.startswith(_NOT_BEGUN))):
         return
     at = datetime.fromtimestamp(entry.timestamp, UTC)
     words = visible(entry.user_message or entry.message)
