@@ -140,12 +140,12 @@ class HoldResult:
 
 
 def hold_row(hold: Hold, source: str) -> dict[str, Any]:
-    """A hold and where it was found, as `--format json` prints it. `holds` is what it is about, in globs."""
+    """A hold and where it was found, as `--format json` prints it. `scope` is what it is about, in globs."""
     datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {
         "name": hold.name,
         "source": source,
-        "holds": {"datasets": datasets, "transactions": hold.transactions},
+        "scope": {"datasets": datasets, "transactions": hold.transactions},
         "reason": hold.reason,
         "owner": hold.owner,
         "until": hold.until,

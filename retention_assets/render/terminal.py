@@ -253,8 +253,8 @@ def hold_table(holds: Sequence[Row]) -> Table:
     columns = ("name", "where", "datasets", "transactions", "reason", "owner", "until")
     rows = [
         (
-            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["holds"]["datasets"]),
-            ", ".join(hold["holds"]["transactions"] or ("all",)), hold["reason"], hold["owner"],
+            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["scope"]["datasets"]),
+            ", ".join(hold["scope"]["transactions"] or ("all",)), hold["reason"], hold["owner"],
             _instant(hold["until"]) or "released",
         )
         for hold in holds

@@ -27,7 +27,7 @@ def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) ->
     assert found(
         *PLACE, "--dataset", "ice/*", "--transaction", "T*", "--owner", "legal team", "--until", "9000-01-01T00:00:00Z"
     ) == {
-        "name": "h", "source": "ledger", "holds": {"datasets": {"include": ["lake/raw.*", "ice/*"]}, "transactions": ["T*"]},
+        "name": "h", "source": "ledger", "scope": {"datasets": {"include": ["lake/raw.*", "ice/*"]}, "transactions": ["T*"]},
         "reason": "lawsuit", "owner": "legal team", "until": "9000-01-01T00:00:00Z",
         "datasets": None, "transactions": None, "sweeping": [],
     }  # fmt: skip

@@ -143,12 +143,12 @@ def test_an_explanation_is_text_without_markup() -> None:
 def test_a_hold_says_where_it_is_and_of_what() -> None:
     hold = {
         "name": "audit", "source": "file", "reason": "checked", "owner": "ann", "until": None,
-        "holds": {
+        "scope": {
             "datasets": {"include": ["lake/*", "ods/a"], "exclude": ["lake/x"], "with": {"realm": "r"}}, "transactions": None,
         },
     }  # fmt: skip
     about = {"transactions": ["T1"], "datasets": {"include": ["ods/a"]}}
-    ended = {**hold, "source": "ledger", "holds": about, "until": AS_OF}
+    ended = {**hold, "source": "ledger", "scope": about, "until": AS_OF}
     assert cells(hold_table([hold, ended])) == [
         ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "checked", "ann", "released"],
         ["audit", "ledger", "ods/a", "T1", "checked", "ann", "2026-03-31T12:00:00Z"],
