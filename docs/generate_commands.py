@@ -30,7 +30,8 @@ Results go to stdout, words about the work to stderr. With `--format json` a res
 | 130 | stopped with Ctrl-C |
 
 Of several codes the first of 2, 1, 4 and 3 is the command's. What names of others hold that nobody would see (control
-characters, marks of the direction of text) is shown as an escape, `\\x1b` or `\\u202e`; JSON escapes it as JSON does, and stays exact.
+characters, marks of the direction of text) is shown as an escape, `\\x1b` or `\\u202e`; JSON escapes it as JSON does,
+and stays exact.
 
 What a command needs, and what it leaves alone, is told in [Operations](operations.md#what-commands-work-on).
 """
