@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
@@ -69,10 +69,10 @@ def _without_ledger(known: "ChainHead | None") -> "AuditResult":
 
 def _print_audit(result: "AuditResult") -> None:
     for fault in result.faults:
-        click.echo(fault)
+        echo(fault)
     if not result.faults:
-        click.echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
-    click.echo(f"head: {result.head.position} {result.head.hash}")
+        echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
+    echo(f"head: {result.head.position} {result.head.hash}")
 
 
 def _head_of(file: Path) -> "ChainHead":
@@ -105,7 +105,7 @@ def export(after: int) -> None:
     """Print the record as JSON lines, from which anybody can compute its hashes again."""
     with ledger_to_read(find_environment()) as ledger:
         for line in ledger.audit_lines(after) if ledger else ():
-            click.echo(line)
+            echo_json(line)
 
 
 @click.group(invoke_without_command=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
-from retention_assets.commands.output import print_json, print_rows, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_rows, print_tables, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
     if format_ == "json":
         print_json(done.as_dict())
         return
-    click.echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
+    echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
     if done.sweeping or done.swept:
-        click.echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
+        echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
     say(done.note)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import AS_OF, FORMAT
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.options import AS_OF, FORMAT, STRICT
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant
-from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
@@ -49,20 +48,30 @@ _SELDOM = ("hidden", "bytes_hidden")
 @FORMAT
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what a sweep would delete and spare; mark and delete nothing.")
+@STRICT
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
     help="How much Dagster prints on stderr.",
 )  # fmt: skip
 def run(
-    datasets: tuple[str, ...], as_of: datetime | None, format_: str, mark_only: bool, dry_run: bool, log_level: str
-) -> None:
+    datasets: tuple[str, ...],
+    as_of: datetime | None,
+    format_: str,
+    mark_only: bool,
+    dry_run: bool,
+    strict: bool,
+    log_level: str,
+) -> ExitCode:
     """Read the stores, judge, mark what may go, sweep what is due, and report."""
     if mark_only and dry_run:
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
     environment, at, globs = find_environment(), instant(as_of), datasets or ("*",)
     if dry_run:
-        _dry_run(environment, at, globs, format_)
-        return
+        return _dry_run(environment, at, globs, format_, strict)
+    from retention_assets.evaluation.rules_in_force import read_policies
+
+    # Before anything is started: policies that cannot be accepted are input.
+    read_policies(environment.settings)
     from retention_assets.dagster.headless import run_job
 
     ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", at, globs, log_level)
@@ -70,8 +79,7 @@ def run(
         print_json(_as_dict(ran))
     else:
         _print(ran)
-    if ran.troubles:
-        raise Refused("\n".join(ran.troubles))
+    return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)
 
 
 def _as_dict(ran: "JobResult") -> dict[str, Any]:
@@ -95,7 +103,7 @@ def _print(ran: "JobResult") -> None:
     print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
 
 
-def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...], format_: str) -> None:
+def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...], format_: str, strict: bool) -> ExitCode:
     from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
 
     with progress("sweeping a copy"):
@@ -106,8 +114,10 @@ def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...]
         print_json(found.as_dict())
     else:
         _print_dry_run(found)
-    if found.warnings:
-        raise Refused("\n".join(found.warnings))
+    to_do = bool(found.deleted or found.spared)
+    if found.store_failed:
+        return finish(failed=found.warnings, to_do=to_do)
+    return finish(refused=found.warnings, strict=strict, to_do=to_do)
 
 
 def _print_dry_run(found: "DryRun", most: int = 50) -> None:

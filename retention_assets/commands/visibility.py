@@ -13,7 +13,7 @@ import click
 
 from retention_assets.commands.logs import read_one
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.policy.durations import Duration, text_of
@@ -46,9 +46,9 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     if format_ == "json":
         print_json(found.as_dict())
         return
-    click.echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
+    echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
     if not found.raised:
-        click.echo("Nothing was changed: a visibility mark is never lowered.")
+        echo("Nothing was changed: a visibility mark is never lowered.")
 
 
 @click.command("as-of")
@@ -65,7 +65,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     """
     from retention_assets.evaluation.reader_view import views_at
 
-    environment = find_environment()
+    environment = find_environment(needed=log_path is None)
     rows = read_one(log_path, environment, dataset).transactions
     seen = views_at(rows, at, branch)
     if branch is not None and not seen:

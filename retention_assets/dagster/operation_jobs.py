@@ -18,10 +18,11 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.run_config import JudgingConfig
-from retention_assets.dagster.step import Metadata, resources_in
+from retention_assets.dagster.step import Metadata, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.failures import failure_text
 from retention_assets.operations import holds, marks, policy_book, realms, sweep_preview, visibility
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
 from retention_assets.operations.request import NamedRequest
@@ -96,13 +97,18 @@ class OperationJob(Generic[F]):
         )
         def op(context: dg.OpExecutionContext) -> None:
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
+            context.log.addFilter(show_unseen)
             typed = form.actor if isinstance(form, OperationForm) else ""
             actor = typed.strip() or f"run {context.run_id}"
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
                 context.add_output_metadata(dict(self.run(works_on, form)))
-            except (Refused, BadInput) as fault:
-                raise dg.Failure(str(fault), allow_retries=False) from None
+            except Exception as fault:
+                words = failure_text(fault)
+                if words is None:
+                    raise
+                # Of a refusal the sentence is all there is to know.
+                raise dg.Failure(words, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
 
         return op
 
@@ -162,7 +168,7 @@ def hold(context: OperationContext, form: HoldForm) -> Metadata:
     placed = holds.place_hold(request, context.environment)
     for warning in placed.warnings:
         context.log.warning(warning)
-    return {"name": placed.hold.name, "holds": hold_sentence(placed.hold)}
+    return {"holds": hold_sentence(placed.hold), **placed.reach.as_dict()}
 
 
 class NameForm(ReasonForm):

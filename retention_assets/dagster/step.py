@@ -4,6 +4,7 @@ Belongs here: the value that a step takes, and how it is made from either kind o
 Does not belong here: what a step does (assets).
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.render.text import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +132,7 @@ class Resources:
         datasets: DatasetFilter,
     ) -> Step:
         as_of = config.instant() if isinstance(config, AsOfConfig) else AsOfConfig().instant()
+        context.log.addFilter(show_unseen)
         return Step(
             key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, datasets, as_of
         )
@@ -139,6 +142,13 @@ def resources_in(resources: object, names: Names) -> Resources:
     """What a context holds for the definitions of some names."""
     found: Resources = getattr(resources, names.resources)
     return found
+
+
+def show_unseen(record: logging.LogRecord) -> bool:
+    """A filter of a log that lets everything pass, and lets names of others give no orders to whoever reads it."""
+    if isinstance(record.msg, str):
+        record.msg = visible(record.msg)
+    return True
 
 
 def _globs(config: AsOfConfig | DatasetsConfig | None) -> Sequence[str]:

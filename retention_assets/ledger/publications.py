@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, or_, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
@@ -48,6 +48,13 @@ class Publications:
         query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset).order_by(PUBLISHED.c.dataset)
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def named(self, name: str) -> dict[str, str]:
+        """By dataset the newest folder of an asset of that name, whatever prefix its key has."""
+        last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
+        query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
+        with self.database.reading() as connection:
+            return {row.dataset: row.folder for row in connection.execute(query)}
 
     def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
         """What some runs published of an asset, as far as nobody has published it anew since."""

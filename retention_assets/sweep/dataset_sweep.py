@@ -62,6 +62,8 @@ class SweepResult:
     bytes_hidden: int = 0
     # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
     refused: str | None = None
+    # It was the store that could not do what it was asked.
+    store_failed: bool = False
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

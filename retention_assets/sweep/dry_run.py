@@ -51,6 +51,11 @@ class DryRun:
         """The same as sentences."""
         return tuple(f"{dataset} would not be swept: {why}" for dataset, why in self.refused.items())
 
+    @property
+    def store_failed(self) -> bool:
+        """Whether one of them would not be, because its store can't do what it is asked."""
+        return any(one.store_failed for one in self.results)
+
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
         rows = {"deleted": [vars(one) for one in self.deleted], "spared": [vars(one) for one in self.spared]}

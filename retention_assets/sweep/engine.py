@@ -65,7 +65,7 @@ class Sweeper:
             try:
                 yield from self._sweep_store(store, mine)
             except StoreFailed as fault:
-                yield from (SweepResult(one, refused=str(fault)) for one in mine)
+                yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str]) -> Iterator[SweepResult]:
         for share in call_store(store, lambda: store.shares(datasets)):
@@ -78,7 +78,8 @@ class Sweeper:
                 reading = read_fresh(store, share)
                 self._check_clock(reading)
             except Refused as fault:
-                yield from (SweepResult(one, refused=str(fault)) for one in share)
+                failed = isinstance(fault, StoreFailed)
+                yield from (SweepResult(one, refused=str(fault), store_failed=failed) for one in share)
                 continue
             for one in reading.datasets:
                 if self.stop.is_set():
@@ -108,6 +109,6 @@ class Sweeper:
             # Other datasets could not be recorded either.
             raise
         except Refused as fault:
-            result.refused = str(fault)
+            result.refused, result.store_failed = str(fault), isinstance(fault, StoreFailed)
         self.on_progress(result)
         return result

@@ -50,7 +50,7 @@ def test_a_saved_head_is_known_again_while_the_record_grows(written: Ledger, run
     written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
     assert run("audit", "verify", "--known", "head.json", "--save-head", "head.json")[0] == 0
     assert json.loads(Path("head.json").read_text())["position"] == 3
-    assert sorted(path.name for path in Path().iterdir()) == [".retention", "head.json"]
+    assert sorted(path.name for path in Path().iterdir()) == [".retention", "head.json", "retention.yaml"]
 
 
 def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: Ledger, run: Run) -> None:

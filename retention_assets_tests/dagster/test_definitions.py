@@ -214,6 +214,31 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
 
 
 @pytest.mark.spark
+def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_was_looked_at(
+    tmp_path: Path, spark: object
+) -> None:
+    """While a store is away, what was found of a realm is not all there is."""
+    lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
+    file = lake.folder / "retention.yaml"
+    whole = file.read_text()
+    gone = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
+    file.write_text(json.dumps({**json.loads(whole), "stores": [*json.loads(whole)["stores"], gone]}))
+    with lake.opened() as ledger:
+        ledger.realms.change("nobody", "PURGING", "ann", "contract over")
+    statuses = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for datasets in (["*"], ["lake/d"], ["*"]):
+            job = build_defs(lake.settings).resolve_job_def("evaluate")
+            config = {"as_of": text_of(MARKED), "datasets": datasets, "log_level": "CRITICAL"}
+            assert job.execute_in_process(run_config=config, instance=instance).success
+            file.write_text(whole)
+            with lake.opened() as ledger:
+                statuses.append(ledger.realms.of("nobody").status)
+    assert statuses == ["PURGING", "PURGING", "PURGED"]
+    assert marked(lake) == set()
+
+
+@pytest.mark.spark
 def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.DagsterInstance.ephemeral() as instance:

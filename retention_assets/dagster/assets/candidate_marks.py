@@ -11,6 +11,7 @@ from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
+from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import SUMMED
@@ -55,10 +56,13 @@ class Verdicts:
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
+def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table, policies: Sequence[Policy]) -> None:
     """A realm that is being purged is over once an evaluation of everything finds nothing of it that is not swept."""
-    realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
-    if not realms or not run.datasets.selects_all or datasets["fault"].null_count < len(datasets):
+    # One that became PURGING while this evaluation was at work was not looked for.
+    purged = {policy.name for policy in policies}
+    purging = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
+    realms = [name for name in purging if purge_named(name) in purged]
+    if not realms or not run.datasets.selects_all or not _is_everything(run, datasets):
         return
     attributes = {
         row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()
@@ -69,8 +73,18 @@ def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
             run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
 
 
+def _is_everything(run: Step, datasets: pa.Table) -> bool:
+    """Whether these are all datasets that there are, each of them sound: what was not read may be of any realm."""
+    if datasets["fault"].null_count < len(datasets):
+        return False
+    present = list_datasets(run.retention)
+    return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())
+
+
 def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> int:
     """How many transactions of a realm are still open or not swept."""
+    if not datasets:
+        return 0
     rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
     verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
     selected = rows.filter(pc.equal(policy, purge_named(realm)))
@@ -107,7 +121,7 @@ def candidate_marks(run: Step) -> Metadata:
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
         marked = ledger.marks.mark(candidates, run.as_of, run.actor, None, publications, looks, again)
-        _close_purged_realms(ledger, run, datasets)
+        _close_purged_realms(ledger, run, datasets, rules.policies)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     shown = verdict_metadata(sums)

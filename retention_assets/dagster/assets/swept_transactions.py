@@ -10,7 +10,7 @@ from retention_assets.dagster.check_queries import CHECKS, before_a_sweep
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.datasets import by_store
+from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
@@ -95,6 +95,7 @@ def swept_transactions(run: Step) -> Metadata:
         "as_of": run.as_of.isoformat(),
         "datasets": len(results),
         "refused": sum(one.refused is not None for one in results),
+        "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
         "stopped": stop.is_set(),
         **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
         **pending_metadata(waiting, run.as_of),

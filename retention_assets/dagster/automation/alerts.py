@@ -14,6 +14,7 @@ import dagster as dg
 
 from retention_assets.dagster.automation.sensors import status_if
 from retention_assets.dagster.naming import Names
+from retention_assets.render.text import visible
 from retention_assets.settings.urls import mask_text
 
 _LOG = logging.getLogger("retention_assets.dagster.automation.alerts")
@@ -86,7 +87,7 @@ def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
     more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
     # What a store or a database raised may quote the address that it was given.
     text = mask_text("\n".join([*troubles[:_MOST], *more]))
-    return Notice(title, text, run_id)
+    return Notice(title, visible(text), run_id)
 
 
 def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
