@@ -28,6 +28,9 @@ from retention_assets.sql.retry import retry
 
 # A million marks take seconds to write; who waits for such a writer must not give up before it is done.
 BUSY_SECONDS = 60
+# How long a writer of the ledger may be silent in the middle of a transaction: one that is suspended keeps a row that every
+# hold and every other sweep needs.
+LEDGER_IDLE_SECONDS = 120
 # How long one statement waits for the lock of somebody else before the whole transaction is tried again.
 LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
@@ -111,6 +114,8 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     else:
         arguments = {} if "charset" in url.query else {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'"]
+    if postgresql and not lock_seconds:
+        prepared.append(f"SET idle_in_transaction_session_timeout = '{LEDGER_IDLE_SECONDS}s'")
     if lock_seconds:
         prepared.append(
             f"SET lock_timeout = '{lock_seconds}s'" if postgresql else f"SET innodb_lock_wait_timeout = {lock_seconds}"

@@ -187,6 +187,8 @@ class DatasetSweep:
             targets = self._justified_targets(batch)
             self.permit()
             begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
+            # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
+            self.permit.notice(self.context.ledger.leases.protections())
             self._finish_batch(batch, self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
             self.context.on_progress(self.result)
         self.context.ledger.sweeps.finish(self.lease, plan)
