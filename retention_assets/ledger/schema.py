@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0003"
+REVISION = "0007"
 
 METADATA = MetaData(
     naming_convention={
@@ -84,6 +84,9 @@ MARKS = Table(
     Column("policy_version", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("bytes", BigInteger),
+    # Of the transaction that was marked: one of other times under its id is another one. Both null: nobody knows.
+    Column("opened_at", InstantColumn),
+    Column("closed_at", InstantColumn),
     Column("grace", Text, nullable=False),
     Column("marked_at", InstantColumn, nullable=False),
     Column("due_at", InstantColumn, nullable=False),
@@ -102,10 +105,17 @@ MARKS = Table(
 )
 # At most one open mark per transaction; also the way to the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
-# A transaction is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
+# Each life of an id is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
 SWEPT = "status = 'SWEPT'"
 Index(
-    "uq_marks_swept", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT)
+    "uq_marks_swept",
+    MARKS.c.dataset,
+    MARKS.c.transaction,
+    MARKS.c.opened_at,
+    MARKS.c.closed_at,
+    unique=True,
+    sqlite_where=text(SWEPT),
+    postgresql_where=text(SWEPT),
 )
 
 # The rest, so that every mark is found by its transaction through one of the three.

@@ -37,6 +37,24 @@ class InstantColumn(TypeDecorator[datetime]):
         return from_micros(value) if isinstance(value, int) else value
 
 
+class EvenIfNone(FunctionElement[datetime]):
+    """An instant by which rows are held against each other with plain `=`, so that databases hash it: none is equal to none."""
+
+    type = InstantColumn()
+    inherit_cache = True
+    name = "even_if_none"
+
+
+@compiles(EvenIfNone, "postgresql")
+def _none_on_postgresql(element: EvenIfNone, compiler: Any, **options: Any) -> str:
+    return f"COALESCE({compiler.process(element.clauses, **options)}, '-infinity'::timestamptz)"
+
+
+@compiles(EvenIfNone, "sqlite")
+def _none_on_sqlite(element: EvenIfNone, compiler: Any, **options: Any) -> str:
+    return f"COALESCE({compiler.process(element.clauses, **options)}, -9223372036854775808)"
+
+
 class DatabaseTime(FunctionElement[datetime]):
     """The database's clock, so many seconds from now. Leases expire by it: the clocks of two sweepers need not agree."""
 

@@ -119,7 +119,7 @@ class Lake:
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
             known = write_already_marked(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
     def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:

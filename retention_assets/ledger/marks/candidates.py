@@ -10,6 +10,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
+from retention_assets.frames.log import INSTANT
 from retention_assets.ledger.audit.seals import groups_of, seals_of
 from retention_assets.policy.durations import parse_duration
 
@@ -24,6 +25,9 @@ CANDIDATES = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("grace", pa.string(), nullable=False),
         pa.field("bytes", pa.int64()),
+        # Of the transaction as it is when it is marked: one of other times under its id is another one.
+        pa.field("opened_at", INSTANT),
+        pa.field("closed_at", INSTANT),
     ]
 )
 _COMMON = ("policy", "policy_version", "reason", "grace")
@@ -65,6 +69,8 @@ def prepare_marks(candidates: pa.Table, first: int, marked_at: datetime) -> Prep
             "dataset": table["dataset"],
             "transaction": table["transaction"],
             "bytes": table["bytes"],
+            "opened_at": table["opened_at"],
+            "closed_at": table["closed_at"],
             "group_number": pa.array(group.astype(np.int64)),
         }
     )

@@ -4,7 +4,7 @@ Belongs here: marking, a million at a time, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,11 +15,13 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Exists,
+    FromClause,
     Integer,
     MetaData,
     Select,
     Table,
     Text,
+    and_,
     case,
     exists,
     func,
@@ -28,10 +30,12 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
     update,
     values,
 )
 
+from retention_assets.frames.lives import TIMES
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
@@ -40,7 +44,7 @@ from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_mark
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.columns import EvenIfNone, InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.sql.staging import STAGED
 from retention_assets.sql.streams import stream
@@ -59,6 +63,8 @@ MARK_ROWS = pa.schema(
         pa.field("policy_version", pa.int32()),
         pa.field("reason", pa.string()),
         pa.field("bytes", pa.int64()),
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
         pa.field("grace", pa.string()),
         pa.field("marked_at", _INSTANT),
         pa.field("due_at", _INSTANT),
@@ -81,6 +87,7 @@ _STAGED = Table(
     MetaData(),
     *(Column(name, BigInteger) for name in ("id", "bytes", "group_number")),
     *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
+    *(Column(name, InstantColumn) for name in TIMES),
 )
 _GROUPS: tuple[Column[Any], ...] = (
     Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
@@ -123,6 +130,8 @@ class Marks:
         evaluations: pa.Table | None = None,
     ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
+
+        What comes again under the id of something swept, opened or closed at another time, is not swept yet.
 
         `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
         Marking the same again changes nothing: not the time, not the policy.
@@ -241,14 +250,17 @@ class _Marking:
         fields = [field.name for field in _GROUPS]
         groups = values(*_GROUPS, name="mark_groups").data([astuple(group) for group in self.prepared.groups]).cte()
         columns = {
-            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
+            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", *TIMES, "seal")},
             **{name: groups.c[name] for name in fields if name != "number"},
             "marked_at": literal(self.prepared.marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
             "status": literal("MARKED"),
         }
-        # An open mark and a swept one each have their index, so there is one condition for each.
-        fresh = [~_known(condition) for condition in (OPEN, SWEPT)]
+        # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
+        # itself, whatever it is of; when it is over, what came meanwhile is marked.
+        # Of swept ones those count that are of the same transaction, as frames/lives.py has it, or may be: in two conditions,
+        # because with an OR between them a server looks at the rows in another order, and more slowly.
+        fresh = [~_known(OPEN), ~_known(SWEPT, _knows_no_times), ~_known(SWEPT, _has_same_times)]
         # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
         joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
@@ -271,7 +283,15 @@ class _Marking:
         return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 
 
-def _known(condition: str) -> Exists:
+def _known(condition: str, also: Callable[[FromClause], ColumnElement[bool]] | None = None) -> Exists:
     known = MARKS.alias()
     same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
-    return exists().where(same, text(condition))
+    return exists().where(same, text(condition), true() if also is None else also(known))
+
+
+def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(known.c[name].is_(None) for name in TIMES))
+
+
+def _has_same_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(EvenIfNone(known.c[name]) == EvenIfNone(_STAGED.c[name]) for name in TIMES))
