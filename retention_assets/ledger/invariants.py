@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
 
-from retention_assets.frames.lives import TIMES
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
     AUDIT,
@@ -29,6 +28,7 @@ from retention_assets.ledger.schema import (
     REPORTS,
     STEPS,
     SWEPT,
+    TIMES,
     VISIBILITY,
 )
 from retention_assets.policy.book import item_of

@@ -37,22 +37,20 @@ class InstantColumn(TypeDecorator[datetime]):
         return from_micros(value) if isinstance(value, int) else value
 
 
-class EvenIfNone(FunctionElement[datetime]):
-    """An instant by which rows are held against each other with plain `=`, so that databases hash it: none is equal to none."""
+class MicrosColumn(TypeDecorator[datetime]):
+    """An instant that is microseconds since the epoch on both databases: what a million rows carry, and nobody computes with.
 
-    type = InstantColumn()
-    inherit_cache = True
-    name = "even_if_none"
+    As timestamps PostgreSQL takes three times as long to copy and to read them.
+    """
 
+    impl = BigInteger
+    cache_ok = True
 
-@compiles(EvenIfNone, "postgresql")
-def _none_on_postgresql(element: EvenIfNone, compiler: Any, **options: Any) -> str:
-    return f"COALESCE({compiler.process(element.clauses, **options)}, '-infinity'::timestamptz)"
+    def process_bind_param(self, value: datetime | None, _: Dialect) -> int | None:
+        return None if value is None else micros(value)
 
-
-@compiles(EvenIfNone, "sqlite")
-def _none_on_sqlite(element: EvenIfNone, compiler: Any, **options: Any) -> str:
-    return f"COALESCE({compiler.process(element.clauses, **options)}, -9223372036854775808)"
+    def process_result_value(self, value: int | None, _: Dialect) -> datetime | None:
+        return None if value is None else from_micros(value)
 
 
 class DatabaseTime(FunctionElement[datetime]):

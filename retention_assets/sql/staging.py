@@ -23,11 +23,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from sqlalchemy import Column, Connection, Engine, Table, insert
 
-from retention_assets.frames.log import INSTANT
-
 STAGED = "staged_rows"
 _BATCH = 50_000
-_TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", INSTANT: "TIMESTAMPTZ"}
+_TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
 
 Load = Callable[[Connection], None]
 
@@ -47,19 +45,13 @@ def stage(engine: Engine, table: pa.Table | None) -> Iterator[tuple[Path | None,
             file = Path(folder) / "staged.db"
             with adbc_sqlite.connect(str(file)) as connection:
                 with connection.cursor() as cursor:
-                    cursor.adbc_ingest(STAGED, _in_micros(table), mode="create")
+                    cursor.adbc_ingest(STAGED, table, mode="create")
                 connection.commit()
             yield file, _loaded_already
 
 
 def _loaded_already(_: Connection) -> None:
     """There is no table to load, or it is in the file that was attached."""
-
-
-def _in_micros(table: pa.Table) -> pa.Table:
-    """Instants as the ledger has them in SQLite, to which the driver would give texts."""
-    fields = [pa.field(field.name, pa.int64()) if field.type == INSTANT else field for field in table.schema]
-    return table.cast(pa.schema(fields))
 
 
 def _copy(connection: Connection, table: pa.Table) -> None:

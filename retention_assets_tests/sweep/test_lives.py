@@ -185,7 +185,7 @@ Life = tuple[str, datetime]
 class Model:
     """What is true of the lake, in as few words as there can be. Times are all that tells the lives of an id apart."""
 
-    now: datetime = MARKED
+    at: datetime = MARKED
     closed: dict[str, datetime] = field(default_factory=dict)
     there: set[str] = field(default_factory=lambda: set(NAMES))
     # By id: what is marked, and since when.
@@ -195,11 +195,11 @@ class Model:
     def evaluate(self) -> None:
         for name, closed in self.closed.items():
             if name not in self.marks and (name, closed) not in self.swept:
-                self.marks[name] = closed, self.now
+                self.marks[name] = closed, self.at
 
     def sweep(self) -> None:
         for name, (closed, since) in list(self.marks.items()):
-            if self.now >= since + WEEK:
+            if self.at >= since + WEEK:
                 del self.marks[name]
                 if closed == self.closed[name]:
                     self.there.discard(name)
@@ -224,11 +224,11 @@ class Days:
     def evaluate(self) -> None:
         before = len(self.model.marks)
         self.model.evaluate()
-        assert self.lake.marks(self.model.now) == len(self.model.marks) - before
+        assert self.lake.marks(self.model.at) == len(self.model.marks) - before
 
     def sweep(self) -> None:
         self.model.sweep()
-        assert [one for one in self.lake.sweeps(self.model.now).values() if one.refused or one.errors] == []
+        assert [one for one in self.lake.sweeps(self.model.at).values() if one.refused or one.errors] == []
 
     def unmark(self) -> None:
         name, model = self.rng.choice(NAMES), self.model
@@ -276,9 +276,9 @@ def test_no_life_goes_without_its_own_mark_and_grace_and_none_stays_unmarked(tmp
     rare = (days.unmark, days.come_as_they_were, days.evaluate, days.sweep)
     did: list[str] = []
     for number in range(24):
-        model.now += rng.choice((timedelta(), 3 * DAY, WEEK - TICK, WEEK))
+        model.at += rng.choice((timedelta(), 3 * DAY, WEEK - TICK, WEEK))
         act = rng.choice(rare) if rng.random() < 0.3 else acts[number % 3]
-        did.append(f"{model.now:%m-%d %X} {act.__name__}")
+        did.append(f"{model.at:%m-%d %X} {act.__name__}")
         act()
         days.compare()
     assert lake.verified() == ()

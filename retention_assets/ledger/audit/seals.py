@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.lives import TIMES
+from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import text_of
 
 # The first 128 bits: to forge a member, somebody has to hit a seal that is there, and a million rows stay a third smaller.
@@ -62,33 +62,28 @@ def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.N
     """The same, given what the marks have in common (the columns of _COMMON) and which of it each mark has."""
     # What is common goes into each line as a hash: short lines are what makes a million of them fast.
     texts = pa.array([_hashed(json.dumps(values, default=_as_text, ensure_ascii=False)) for values in groups], pa.string())
-    times = _times(table)
     # In parts, because the texts of very many marks together don't fit one Arrow array.
     parts = range(0, len(table), _PART)
-    lines = (
-        _lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART])), times.slice(at, _PART))
-        for at in parts
-    )
+    lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART]))) for at in parts)
     return [hashlib.sha256(line).hexdigest()[:_SEAL] for part in lines for line in part]
 
 
-def _times(table: pa.Table) -> pa.ChunkedArray:
-    """What ends the line of a mark that knows when its transaction was opened and closed; nothing for those of before."""
-    opened, closed = (pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES)
-    known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
-    return pc.if_else(known, pc.binary_join_element_wise("", opened, closed, "|"), "")
-
-
-def _lines(table: pa.Table, common: pa.Array, times: pa.ChunkedArray) -> list[bytes]:
-    lines = pc.binary_join_element_wise(
+def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
+    parts = [
         _text(table["id"]),
         pc.fill_null(_text(table["bytes"]), "?"),
         # With its length before it no name can be cut in another place and read as two others.
         _text(pc.binary_length(table["dataset"])), table["dataset"],
         _text(pc.binary_length(table["transaction"])), table["transaction"],
-        pa.chunked_array([common]), "|",
-    )  # fmt: skip
-    return list(pc.binary_join_element_wise(lines, times, "").cast(pa.binary()).to_pylist())
+        pa.chunked_array([common]),
+    ]  # fmt: skip
+    # A mark of an earlier release knows no times, and its seal is what it was.
+    known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
+    times = [pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES]
+    lines = pc.binary_join_element_wise(*parts, *times, "|")
+    if not pc.all(known).as_py():
+        lines = pc.if_else(known, lines, pc.binary_join_element_wise(*parts, "|"))
+    return list(lines.cast(pa.binary()).to_pylist())
 
 
 def _hashed(text: str) -> str:

@@ -10,9 +10,11 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.frames.log import INSTANT
 from retention_assets.ledger.audit.seals import groups_of, seals_of
+from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import parse_duration
+
+_INSTANT = pa.timestamp("us", tz="UTC")
 
 # What is to be marked: transactions that policies select and nothing spares. `grace` is a duration as policies have it;
 # `reason` is the code of the reason why the policy may (SELECTED, or LATEST_VIEW_ALLOWED).
@@ -26,8 +28,8 @@ CANDIDATES = pa.schema(
         pa.field("grace", pa.string(), nullable=False),
         pa.field("bytes", pa.int64()),
         # Of the transaction as it is when it is marked: one of other times under its id is another one.
-        pa.field("opened_at", INSTANT),
-        pa.field("closed_at", INSTANT),
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
     ]
 )
 _COMMON = ("policy", "policy_version", "reason", "grace")
@@ -69,8 +71,7 @@ def prepare_marks(candidates: pa.Table, first: int, marked_at: datetime) -> Prep
             "dataset": table["dataset"],
             "transaction": table["transaction"],
             "bytes": table["bytes"],
-            "opened_at": table["opened_at"],
-            "closed_at": table["closed_at"],
+            **{name: table[name].cast(pa.int64()) for name in TIMES},
             "group_number": pa.array(group.astype(np.int64)),
         }
     )

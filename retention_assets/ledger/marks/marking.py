@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     Exists,
     FromClause,
     Integer,
@@ -27,24 +28,25 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     or_,
     select,
     text,
     true,
+    type_coerce,
     update,
     values,
 )
 
-from retention_assets.frames.lives import TIMES
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import EvenIfNone, InstantColumn
+from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.sql.staging import STAGED
 from retention_assets.sql.streams import stream
@@ -85,9 +87,8 @@ _MANY = 10_000
 _STAGED = Table(
     STAGED,
     MetaData(),
-    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number")),
+    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number", *TIMES)),
     *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
-    *(Column(name, InstantColumn) for name in TIMES),
 )
 _GROUPS: tuple[Column[Any], ...] = (
     Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
@@ -258,9 +259,7 @@ class _Marking:
         }
         # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
         # itself, whatever it is of; when it is over, what came meanwhile is marked.
-        # Of swept ones those count that are of the same transaction, as frames/lives.py has it, or may be: in two conditions,
-        # because with an OR between them a server looks at the rows in another order, and more slowly.
-        fresh = [~_known(OPEN), ~_known(SWEPT, _knows_no_times), ~_known(SWEPT, _has_same_times)]
+        fresh = [~_known(OPEN), *(~_known(SWEPT, also) for also in _is_same_life(tx.connection))]
         # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
         joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
@@ -289,9 +288,22 @@ def _known(condition: str, also: Callable[[FromClause], ColumnElement[bool]] | N
     return exists().where(same, text(condition), true() if also is None else also(known))
 
 
+def _is_same_life(connection: Connection) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
+    """Of which swept marks one has to be there for a row to be of the same transaction (frames/lives.py)."""
+    if connection.dialect.name == "postgresql":
+        # One after the other: it hashes equal values, and nothing with an OR.
+        return _knows_no_times, _has_same_times
+    return (lambda known: or_(_knows_no_times(known), _has_same_times(known)),)
+
+
 def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
     return and_(*(known.c[name].is_(None) for name in TIMES))
 
 
 def _has_same_times(known: FromClause) -> ColumnElement[bool]:
-    return and_(*(EvenIfNone(known.c[name]) == EvenIfNone(_STAGED.c[name]) for name in TIMES))
+    return and_(*(_even_if_none(known.c[name]) == _even_if_none(_STAGED.c[name]) for name in TIMES))
+
+
+def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
+    """A time as a number that is equal to another one also where there is none, so that it can be hashed."""
+    return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

@@ -8,14 +8,13 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-INSTANT = sa.BigInteger().with_variant(sa.TIMESTAMP(timezone=True), "postgresql")
 SWEPT = sa.text("status = 'SWEPT'")
 
 
 def upgrade() -> None:
     # Marks of before know neither: they count as marks of whatever the log has under their id.
-    op.add_column("marks", sa.Column("opened_at", INSTANT))
-    op.add_column("marks", sa.Column("closed_at", INSTANT))
+    op.add_column("marks", sa.Column("opened_at", sa.BigInteger))
+    op.add_column("marks", sa.Column("closed_at", sa.BigInteger))
     op.drop_index("uq_marks_swept", "marks")
     op.create_index(
         "uq_marks_swept",
