@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATUSES = ("MARKED", "UNMARKED", "SPARED", "SWEEPING", "SWEPT")
 _SHOWN = (
     "dataset", "transaction", "policy", "policy_version", "reason", "marked_at", "due_at", "status", "bytes", "attempts",
-    "last_error",
+    "last_error", "opened_at", "closed_at",
 )  # fmt: skip
 
 

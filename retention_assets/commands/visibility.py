@@ -72,9 +72,8 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
         raise _unknown(branch, dataset, rows)
     with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        swept = _swept(ledger, dataset)
+        swept, gone = _swept(ledger, dataset, rows)
     _refuse_hidden(dataset, at, visible_from, seen)
-    gone = len(swept - set(rows["transaction"].to_pylist()))
     views = [
         {
             "branch": one.branch,
@@ -93,8 +92,16 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
         say(f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them.")
 
 
-def _swept(ledger: "Ledger | None", dataset: str) -> set[str]:
-    return set(ledger.marks.table([dataset], ["SWEPT"])["transaction"].to_pylist()) if ledger else set()
+def _swept(ledger: "Ledger | None", dataset: str, rows: "pa.Table") -> tuple[set[str], int]:
+    """What of a log was swept, and how many were that it does not list any more."""
+    if ledger is None:
+        return set(), 0
+    from retention_assets.frames.lives import is_in_log
+
+    marks = ledger.marks.table([dataset], ["SWEPT"])
+    names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
+    swept = {name for name, still in zip(names, listed, strict=True) if still}
+    return swept, len(set(names) - set(rows["transaction"].to_pylist()))
 
 
 def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[BranchAsOf]") -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, func, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -28,12 +28,14 @@ from retention_assets.ledger.schema import (
     REPORTS,
     STEPS,
     SWEPT,
+    TIMES,
     VISIBILITY,
 )
 from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
 from retention_assets.policy.purge import realm_of
+from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 
 # What report counters a mark of the day's set can end in.
@@ -161,6 +163,25 @@ def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = 
         never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
         found = _grouped(and_(mine, never)).select_from(MARKS.outerjoin(both, both.c.mark == MARKS.c.id))
         yield from _rows(connection, found, "is said to be swept, and the record does not say that its deletion began before")
+        yield from _swept_twice(connection, some)
+
+
+def _swept_twice(connection: Connection, some: Sequence[str] | None) -> Iterator[Violation]:
+    """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody knows,
+    it was the same.
+    """
+    earlier = MARKS.alias("earlier")
+    before = and_(
+        earlier.c.dataset == MARKS.c.dataset,
+        earlier.c.transaction == MARKS.c.transaction,
+        earlier.c.id < MARKS.c.id,
+        text(f"earlier.{SWEPT}"),
+        ~exists().where(STEPS.c.mark == earlier.c.id, STEPS.c.outcome == "HIDDEN"),
+    )
+    unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
+    same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
+    query = _grouped(and_(text(f"marks.{SWEPT}"), _is_in(MARKS.c.dataset, some), same)).select_from(MARKS.join(earlier, before))
+    yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
@@ -175,7 +196,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
         ids = json.loads(detail)
         # By the ids, which have an index.
         mine = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
-        size = func.coalesce(func.sum(MARKS.c.bytes), 0)
+        size = ByteSum(MARKS.c.bytes)
         for dataset, policy, version, count, taken in connection.execute(
             select(*columns, func.count(), size).where(mine).group_by(*columns).order_by(*columns)
         ):
@@ -194,7 +215,7 @@ def open_over_limits(
     """
     columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
     here = MARKS.c.dataset == dataset
-    taken = func.coalesce(func.sum(MARKS.c.bytes), 0).label("taken")
+    taken = ByteSum(MARKS.c.bytes).label("taken")
     query = select(*columns, func.count().label("amount"), taken).where(text(OPEN), here).group_by(*columns).order_by(*columns)
     rows = connection.execute(query).all()
     if log_is_complete:

@@ -21,6 +21,7 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.sums import ByteSum, plus
 from retention_assets.sql.upserts import insert_or_skip
 
 COUNTERS = (
@@ -103,7 +104,7 @@ class Reports:
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
-        totals = [func.coalesce(func.sum(REPORTS.c[name]), 0).label(name) for name in COUNTERS]
+        totals = [ByteSum(REPORTS.c[name]).label(name) for name in COUNTERS]
         query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
@@ -141,14 +142,14 @@ def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: Ope
     this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
     act = Act(ActType.REPORT, actor, dataset=dataset)
     _add_row(tx, execution_date, dataset, act.id)
-    due = select(func.count(), func.coalesce(func.sum(MARKS.c.bytes), 0))
+    due = select(func.count(), ByteSum(MARKS.c.bytes))
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
     amount, size = (int(value) for value in tx.connection.execute(due).one())
     values = {
         **_json_columns(opening),
         "terminal_only": opening.terminal_only,
         "to_delete": REPORTS.c.to_delete + amount,
-        "bytes_to_free": REPORTS.c.bytes_to_free + size,
+        "bytes_to_free": plus(REPORTS.c.bytes_to_free, size),
         "due_by": as_of,
         "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
         # What was swept late the day before may have been all that there was.
@@ -216,7 +217,7 @@ def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[Report
         sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
-        added = {name: REPORTS.c[name] + amount for name, amount in sums.items()}
+        added = {name: plus(REPORTS.c[name], amount) for name, amount in sums.items()}
         tx.connection.execute(update(REPORTS).where(this).values(**added))
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from retention_assets.sql.columns import InstantColumn, Name
+from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
 REVISION = "0009"
@@ -86,6 +86,9 @@ MARKS = Table(
     Column("policy_version", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("bytes", BigInteger),
+    # Of the transaction that was marked: one of other times under its id is another one. Both null: nobody knows.
+    Column("opened_at", MicrosColumn),
+    Column("closed_at", MicrosColumn),
     Column("grace", Text, nullable=False),
     Column("marked_at", InstantColumn, nullable=False),
     Column("due_at", InstantColumn, nullable=False),
@@ -102,12 +105,22 @@ MARKS = Table(
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
+# By what the transactions are told apart that had one id after the other (frames/lives.py).
+TIMES = ("opened_at", "closed_at")
 # At most one open mark per transaction; also the way to the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
-# A transaction is swept once, unless that only hid it, which the statement that marks holds. Apart from the open ones, so that
-# marking a million keeps one index and not two.
+# Each life of an id is swept once, unless that only hid it, which the statement that marks holds. Apart from the open ones, so
+# that marking a million keeps one index and not two.
 SWEPT = "status = 'SWEPT'"
-Index("ix_marks_swept", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT))
+Index(
+    "ix_marks_swept",
+    MARKS.c.dataset,
+    MARKS.c.transaction,
+    MARKS.c.opened_at,
+    MARKS.c.closed_at,
+    sqlite_where=text(SWEPT),
+    postgresql_where=text(SWEPT),
+)
 
 # The rest, so that every mark is found by its transaction through one of the three.
 OVER = "status IN ('UNMARKED', 'SPARED')"

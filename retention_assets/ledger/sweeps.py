@@ -16,7 +16,7 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import case, exists, insert, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
@@ -25,12 +25,13 @@ from retention_assets.ledger.leases import Lease, fence
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, record_steps
 from retention_assets.ledger.reports import ReportCounts, count
-from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
+from retention_assets.ledger.schema import MARKS, PLANNED, PLANS, PUBLISHED
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.staging import append_rows
 from retention_assets.sql.streams import stream
+from retention_assets.sql.sums import fit
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(
@@ -179,7 +180,7 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
             size, note = marks[mark]
             rows.append((plan, mark, logged if size is None else size, note))
     append_rows(tx.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
-    amount, size = len(rows), sum(row[2] or 0 for row in rows)
+    amount, size = len(rows), fit(sum(row[2] or 0 for row in rows))
     tx.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size, "place": place}
     tx.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
@@ -241,3 +242,8 @@ def _finish(tx: WriteTransaction, lease: Lease, plan: Plan) -> None:
     mine = (PLANS.c.id == plan.id) & (PLANS.c.dataset == lease.dataset) & PLANS.c.finished_at.is_(None)
     if tx.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
         tx.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))
+        # Who evaluated meanwhile could not mark what came again under an id that was being swept.
+        since = select(PLANS.c.planned_at).where(PLANS.c.id == plan.id).scalar_subquery()
+        evaluated = exists().where(PUBLISHED.c.dataset == lease.dataset, PUBLISHED.c.published_at >= since)
+        if tx.connection.execute(select(evaluated)).scalar_one():
+            request_evaluations(tx, [lease.dataset])

@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import place_of
 from retention_assets.policy.model import Policy
 
-_COLUMNS = ("dataset", "transaction")
+_SCHEMA = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
 _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
@@ -49,8 +51,14 @@ def write_already_marked(
     path = f"{folder}/known.parquet"
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
-    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
-    with pq.ParquetWriter(place, schema, filesystem=files) as writer:
+    with pq.ParquetWriter(place, _SCHEMA, filesystem=files) as writer:
         for batch in ledger.marks.read(about, _STATUSES, hidden_again=hidden_again):
-            writer.write_batch(batch.select(list(_COLUMNS)))
+            writer.write_batch(_known(batch))
     return AlreadyMarked(path)
+
+
+def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
+    """Who is known, and of what was swept also when: another one may have its id since. An open mark keeps its id to itself."""
+    swept = pc.equal(marks["status"], "SWEPT")
+    times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
+    return pa.record_batch([marks["dataset"], marks["transaction"], *times], schema=_SCHEMA)

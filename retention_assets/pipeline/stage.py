@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
 
-from retention_assets.frames.log import DATASETS, Log
+from retention_assets.frames.log import DATASETS, LOG, Log
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -217,6 +217,16 @@ def read_output(
     """An output as one table: all of it, which is for small ones, or some columns of some datasets."""
     some = None if datasets is None else pc.field("dataset").isin(list(datasets))
     return parquet(f"{folder}/{output}").to_table(columns=None if columns is None else list(columns), filter=some)
+
+
+def read_transactions(sources: Sequence[Source], datasets: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Some columns of some datasets' transactions, from wherever the newest log of each is. `columns` begin with `dataset`."""
+    schema = pa.schema([LOG.field(name) for name in columns])
+    tables = [schema.empty_table()]
+    for source in sources:
+        if mine := sorted(set(datasets) & (source.datasets or set(datasets))):
+            tables.append(read_output(source.folder, "transactions", mine, columns).cast(schema))
+    return pa.concat_tables(tables).unify_dictionaries()
 
 
 def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":

@@ -37,6 +37,22 @@ class InstantColumn(TypeDecorator[datetime]):
         return from_micros(value) if isinstance(value, int) else value
 
 
+class MicrosColumn(TypeDecorator[datetime]):
+    """An instant that is microseconds since the epoch on both databases: what a million rows carry, and nobody computes with.
+
+    As timestamps PostgreSQL takes three times as long to copy and to read them.
+    """
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _: Dialect) -> int | None:
+        return None if value is None else micros(value)
+
+    def process_result_value(self, value: int | None, _: Dialect) -> datetime | None:
+        return None if value is None else from_micros(value)
+
+
 class DatabaseTime(FunctionElement[datetime]):
     """The database's clock, so many seconds from now. Leases expire by it: the clocks of two sweepers need not agree."""
 

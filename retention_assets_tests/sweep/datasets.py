@@ -82,7 +82,7 @@ class SweptDataset(ABC):
         log = sound_log(store.read(store.datasets()))
         rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), MARKED)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
         ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test")
 
     def sweeps(self, ledger: Ledger) -> None:

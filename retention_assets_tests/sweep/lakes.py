@@ -80,6 +80,15 @@ class Lake:
         with file.open("a") as stream:
             stream.write("".join(f"{line}\n" for line in lines))
 
+    def comes_again(self, transaction: str, dataset: str = "lake/d", **changes: Any) -> None:
+        """Somebody makes a transaction anew under its old id: its bytes are there, and its line in the log says other things."""
+        file = self.folder / "log" / f"{dataset.replace('/', '-')}.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        anew = [{**row, **changes} if row.get("transaction") == transaction else row for row in rows]
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in anew))
+        if not self.place(dataset, transaction).exists():
+            self._fill(dataset, transaction)
+
     def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
         """Somebody makes a branch."""
         self._log(dataset, [json.dumps({"dataset": dataset, "branch": name, "head": head})])
@@ -121,7 +130,7 @@ class Lake:
             again, folder = self.settings.hidden_again, str(self.folder / "warehouse")
             known = write_already_marked(ledger, rules.policies, log.datasets, folder, again).of(log.datasets)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
 
     def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:

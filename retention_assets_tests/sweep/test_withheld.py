@@ -280,7 +280,7 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
     marked: Lake, monkeypatch: pytest.MonkeyPatch, pulse: Pulse
 ) -> None:
     """No heart beats here: what the ledger says once the batch has begun is enough."""
-    begin, batches = Sweeps.begin, []
+    begin, batches = Sweeps.begin, list[list[int]]()
 
     def held_first(self: Sweeps, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
         if not batches:

@@ -14,6 +14,7 @@ from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
@@ -23,7 +24,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
 from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens
-from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
+from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
@@ -51,12 +52,14 @@ class Verdicts:
         for name, column in columns.items():
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
-        marks = new_marks(verdicts, transactions["bytes"], self.policies, self.versions)
+        marks = new_marks(verdicts, transactions, self.policies, self.versions)
         reasons = count_reasons(verdicts, transactions["bytes"])
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table, policies: Sequence[Policy]) -> None:
+def _close_purged_realms(
+    ledger: Ledger, run: Step, sources: Sequence[Source], datasets: pa.Table, policies: Sequence[Policy]
+) -> None:
     """A realm that is being purged is over once an evaluation of everything finds nothing of it that is not swept."""
     # One that became PURGING while this evaluation was at work was not looked for.
     purged = {policy.name for policy in policies}
@@ -69,7 +72,7 @@ def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table, policies
     }
     for realm in realms:
         mine = [name for name, own in attributes.items() if own.get("realm") == realm]
-        if ledger.realms.purged(realm, _left_of(ledger, run, realm, mine), run.actor).status == "PURGED":
+        if ledger.realms.purged(realm, _left_of(ledger, run, sources, realm, mine), run.actor).status == "PURGED":
             run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
 
 
@@ -81,8 +84,8 @@ def _is_everything(run: Step, datasets: pa.Table) -> bool:
     return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())
 
 
-def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> int:
-    """How many transactions of a realm are still open or not swept."""
+def _left_of(ledger: Ledger, run: Step, sources: Sequence[Source], realm: str, datasets: Sequence[str]) -> int:
+    """How many transactions of a realm are still open or not swept. What came again under the id of one that was is not."""
     if not datasets:
         return 0
     rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
@@ -90,6 +93,7 @@ def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> 
     selected = rows.filter(pc.equal(policy, purge_named(realm)))
     # What is only hidden can still be read.
     swept = ledger.marks.table(datasets, ["SWEPT"], hidden_again=by_store(datasets))
+    swept = swept.filter(pa.array(is_in_log(swept, read_transactions(sources, datasets, ["dataset", "transaction", *TIMES]))))
     gone = pc.sum(pc.is_in(keys_of(selected), value_set=keys_of(swept))).as_py() or 0
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
@@ -113,7 +117,7 @@ def candidate_marks(run: Step) -> Metadata:
         again = run.retention.settings.hidden_again
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
-        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
+        columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
         run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
         ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
@@ -121,7 +125,7 @@ def candidate_marks(run: Step) -> Metadata:
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
         marked = ledger.marks.mark(candidates, run.as_of, run.actor, None, publications, looks, again)
-        _close_purged_realms(ledger, run, datasets, rules.policies)
+        _close_purged_realms(ledger, run, sources, datasets, rules.policies)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     shown = verdict_metadata(sums)

@@ -4,7 +4,7 @@ Belongs here: marking, a million at a time, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     Exists,
     FromClause,
     Integer,
@@ -27,9 +28,12 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     or_,
     select,
     text,
+    true,
+    type_coerce,
     update,
     values,
 )
@@ -40,7 +44,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
@@ -61,6 +65,8 @@ MARK_ROWS = pa.schema(
         pa.field("policy_version", pa.int32()),
         pa.field("reason", pa.string()),
         pa.field("bytes", pa.int64()),
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
         pa.field("grace", pa.string()),
         pa.field("marked_at", _INSTANT),
         pa.field("due_at", _INSTANT),
@@ -81,7 +87,7 @@ _MANY = 10_000
 _STAGED = Table(
     STAGED,
     MetaData(),
-    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number")),
+    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number", *TIMES)),
     *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
 )
 _GROUPS: tuple[Column[Any], ...] = (
@@ -128,6 +134,7 @@ class Marks:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
 
         What a sweep only hid counts as swept, but not in the stores `hidden_again`: these delete every version now.
+        What comes again under the id of something swept, opened or closed at another time, is not swept yet.
 
         `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
         Marking the same again changes nothing: not the time, not the policy.
@@ -259,14 +266,15 @@ class _Marking:
         fields = [field.name for field in _GROUPS]
         groups = values(*_GROUPS, name="mark_groups").data([astuple(group) for group in self.prepared.groups]).cte()
         columns = {
-            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
+            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", *TIMES, "seal")},
             **{name: groups.c[name] for name in fields if name != "number"},
             "marked_at": literal(self.prepared.marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
             "status": literal("MARKED"),
         }
-        # An open mark and a swept one each have their index, so there is one condition for each.
-        fresh = [~_known(OPEN), ~_known(SWEPT, self.hidden_again)]
+        # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
+        # itself, whatever it is of; when it is over, what came meanwhile is marked.
+        fresh = [~_known(OPEN), *(~_known(SWEPT, also, self.hidden_again) for also in _is_same_life(tx.connection))]
         # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
         joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
@@ -289,10 +297,14 @@ class _Marking:
         return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 
 
-def _known(condition: str, hidden_again: Collection[str] = ()) -> Exists:
+def _known(
+    condition: str,
+    also: Callable[[FromClause], ColumnElement[bool]] | None = None,
+    hidden_again: Collection[str] = (),
+) -> Exists:
     known = MARKS.alias()
     same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
-    found = exists().where(same, text(condition))
+    found = exists().where(same, text(condition), true() if also is None else also(known))
     return found.where(~_only_hidden(known, hidden_again)) if hidden_again else found
 
 
@@ -301,3 +313,24 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
     begins = (f"{store}/" for store in sorted(stores))
     in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
     return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))
+
+
+def _is_same_life(connection: Connection) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
+    """Of which swept marks one has to be there for a row to be of the same transaction (frames/lives.py)."""
+    if connection.dialect.name == "postgresql":
+        # One after the other: it hashes equal values, and nothing with an OR.
+        return _knows_no_times, _has_same_times
+    return (lambda known: or_(_knows_no_times(known), _has_same_times(known)),)
+
+
+def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(known.c[name].is_(None) for name in TIMES))
+
+
+def _has_same_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(_even_if_none(known.c[name]) == _even_if_none(_STAGED.c[name]) for name in TIMES))
+
+
+def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
+    """A time as a number that is equal to another one also where there is none, so that it can be hashed."""
+    return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

@@ -17,8 +17,8 @@ from retention_assets_tests.sweep.lakes import Lake
 class DataHub(Lake):
     """A lake whose stores are tables of aspects, by the names of the stores."""
 
-    def __init__(self, folder: Path, tables: Mapping[str, Table], **settings: Mapping[str, Any]) -> None:
-        super().__init__(folder, policies="")
+    def __init__(self, folder: Path, tables: Mapping[str, Table], ledger_url: str = "", **settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, ledger_url, policies="")
         self.tables = tables
         (folder / "policies" / "p.yaml").unlink()
         stores = [
@@ -31,7 +31,12 @@ class DataHub(Lake):
             }
             for name, table in tables.items()
         ]
-        written = {"ledger": self.ledger_url, "warehouse": "warehouse", "policies": "policies", "stores": stores}
+        written = {
+            "ledger": self.ledger_url.replace("$", "$$"),
+            "warehouse": "warehouse",
+            "policies": "policies",
+            "stores": stores,
+        }
         (folder / "retention.yaml").write_text(json.dumps(written))
 
     def retains(self, file: str, entries: Sequence[Mapping[str, Any]]) -> None:

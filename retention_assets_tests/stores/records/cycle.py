@@ -73,7 +73,7 @@ class Cycle:
             assert log.datasets["fault"].null_count == len(log.datasets)
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
     def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:

@@ -4,12 +4,11 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0009"
-down_revision = "0004"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
 OUTCOMES = "outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'FAILED')"
-SWEPT = sa.text("status = 'SWEPT'")
 
 
 def upgrade() -> None:
@@ -19,8 +18,3 @@ def upgrade() -> None:
     with op.batch_alter_table("steps") as steps:
         steps.drop_constraint("ck_steps_outcome", type_="check")
         steps.create_check_constraint("ck_steps_outcome", OUTCOMES)
-    # What was hidden and is deleted later is swept twice. That nothing else is, is held by the statement that marks.
-    op.drop_index("uq_marks_swept", "marks")
-    op.create_index(
-        "ix_marks_swept", "marks", ["dataset", "transaction"], unique=False, sqlite_where=SWEPT, postgresql_where=SWEPT
-    )
