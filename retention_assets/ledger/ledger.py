@@ -23,6 +23,7 @@ from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.unmarking import Unmarking
+from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.postponements import Postponements
 from retention_assets.ledger.publications import Publications
@@ -50,6 +51,7 @@ class Ledger:
         self.reports = Reports(database)
         self.publications = Publications(database)
         self.postponements = Postponements(database)
+        self.objections = Objections(database)
         self.evaluations = Evaluations(database)
         self.policy_book = PolicyBook(database)
         self.holds = Holds(database)

@@ -28,7 +28,7 @@ def written(ledger: Ledger) -> Ledger:
 def test_a_record_that_nobody_touched_verifies(written: Ledger) -> None:
     verdict = written.verify()
     assert verdict.faults == ()
-    assert (verdict.rows, verdict.members, verdict.head.position) == (6, 3 + 1 + 2 + 2, 6)
+    assert (verdict.rows, verdict.members, verdict.head.position) == (6, 3 + 1 + 2 + 2 + 2, 6)
 
 
 def swap(first: int, second: int) -> list[str]:
@@ -136,12 +136,15 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
     lease, plan, batch = planned(ledger)
     if end == "spared":
         ledger.sweeps.spare(lease, dict.fromkeys(batch, "a tag"))
-        before = "status = 'MARKED', why = NULL, changed_act = NULL"
+        before = "status = 'MARKED', why = NULL, changed_act = NULL, changed_by = NULL, changed_at = NULL"
     else:
         outcome = {"failed": Outcome.FAILED, "spared by its store": Outcome.SPARED}.get(end, Outcome.DELETED)
         ledger.sweeps.begin(lease, plan, batch)
         ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
-        before = f"status = 'SWEEPING', why = NULL, changed_act = {act_of(3)}"
+        at = "(SELECT at FROM audit WHERE position = 3)"
+        before = (
+            f"status = 'SWEEPING', why = NULL, attempts = 0, last_error = NULL, changed_act = {act_of(3)}, changed_at = {at}"
+        )
     row = ledger.verify().head.position
     assert write_past_ledger(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2
     assert write_past_ledger(ledger, f"UPDATE marks SET {before}") == 2
