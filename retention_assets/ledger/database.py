@@ -27,9 +27,7 @@ T = TypeVar("T")
 
 # Acts that an older copy of the ledger would not know of, and would delete or mark against: after each of them somebody outside
 # the ledger is told where the chain ends.
-WITNESSED = frozenset(
-    {ActType.HOLD, ActType.RELEASE, ActType.UNMARK, ActType.REALM, ActType.PUBLISH, ActType.OBJECT, ActType.ACCEPT}
-)
+WITNESSED = frozenset({ActType.HOLD, ActType.RELEASE, ActType.UNMARK, ActType.REALM, ActType.PUBLISH, ActType.OBJECT})
 
 
 @dataclass
@@ -82,7 +80,7 @@ class LedgerDatabase:
     """One ledger's database. `tell_witness` is called after the commit of an act that must not be forgotten."""
 
     engine: Engine
-    tell_witness: Callable[[], None] | None = None
+    tell_witness: "Callable[[LedgerDatabase], None] | None" = None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -107,7 +105,7 @@ class LedgerDatabase:
 
             done, is_witnessed = retry(attempt, RETRY_CONFLICTS)
         if is_witnessed and self.tell_witness is not None:
-            self.tell_witness()
+            self.tell_witness(self)
         return done
 
     def analyze(self, table: Table) -> None:

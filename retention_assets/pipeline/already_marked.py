@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.stage import place_of
+from retention_assets.pipeline.file_systems import place_of
 from retention_assets.policy.model import Policy
 
 _COLUMNS = ("dataset", "transaction")

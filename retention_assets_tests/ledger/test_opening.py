@@ -1,7 +1,9 @@
 """Opening a ledger: made, migrated or refused, by one or by many at once, and nobody learns a password by it."""
 
+import json
 import multiprocessing
 import shutil
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
+from retention_assets.ledger.audit.seal_existing import WRITTEN_EARLIER
 from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.schema import METADATA, REVISION
+from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import Url
 from retention_assets_tests.ledger.states import LATER, T0, candidates, write_past_ledger
 
@@ -32,11 +36,19 @@ def upgrade() -> None:
         leases.add_column(sa.Column("host", sa.Text))
 """
 
-# As it stood before reports knew the set that they are about.
-FIRST_REPORT = """
-    INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
-                         started_at, act)
-    SELECT '2026-01-08', 'lake/d', '{"p": 1}', '{}', '[]', 3, 30, 2, '{}', marked_at, 1 FROM marks
+# A ledger as the first release left it, written with the statements that it had.
+FIRST = """
+INSERT INTO marks (id, dataset, "transaction", policy, policy_version, reason, bytes, grace, marked_at, due_at, act, seal, status)
+    SELECT 1, 'lake/d', 'T1', 'p', 1, 'SELECTED', 10, '7d', {at}, {at}, 11, 'x', 'MARKED';
+INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
+                     started_at, act)
+    SELECT '2026-01-08', 'lake/d', '{{"p": 1}}', '{{}}', '[]', 3, 30, 2, '{{}}', {at}, 12;
+INSERT INTO holds (id, name, content, reason, owner, placed_at, placed_by, act)
+    SELECT 5, 'case', '{{"name":"case","datasets":{{"include":["lake/*"]}},"reason":"r","owner":"o"}}', 'r', 'o', {at}, 'ann', 13;
+INSERT INTO realms (name, status, grace, changed_at, changed_by, act) SELECT 'acme', 'INACTIVE', 'P0D', {at}, 'ann', 14;
+INSERT INTO plans (id, dataset, token, as_of, marks, bytes, planned_at, act) SELECT 7, 'lake/d', 1, {at}, 1, 10, {at}, 15;
+INSERT INTO planned (plan, mark, bytes) SELECT 7, 1, 10;
+UPDATE clock SET newest_mark_at = {at}, newest_seen_at = {at}, next_mark = 2
 """
 
 
@@ -68,19 +80,74 @@ def test_an_older_ledger_is_migrated_and_keeps_what_it_says(url: str, later: Pat
         assert newer.verify(head).faults == ()
 
 
-def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path) -> None:
-    shutil.copytree(FOLDER, tmp_path / "first")
-    for script in (tmp_path / "first" / "versions").glob("v*.py"):
+def first_release(url: str, folder: Path) -> None:
+    """Write a ledger as the first release did. Its chain is written as it wrote chains: with one mark."""
+    shutil.copytree(FOLDER, folder)
+    for script in (folder / "versions").glob("v*.py"):
         if not script.name.startswith("v0001"):
             script.unlink()
-    with open_ledger(url, tmp_path / "first") as first:
-        first.marks.mark(candidates(["T1"]), T0, "evaluation")
-        write_past_ledger(first, FIRST_REPORT)
+    with open_ledger(url, folder) as first:
+        at = "now()" if first.database.engine.dialect.name == "postgresql" else "1767225600000000"
+        for statement in FIRST.format(at=at).split(";\n"):
+            assert write_past_ledger(first, statement.replace(":", "\\:"))
+
+
+@pytest.fixture
+def upgraded(url: str, tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger of the first release, opened by this one."""
+    first_release(url, tmp_path / "first")
     with open_ledger(url) as ledger:
-        (report,) = ledger.reports.of(date(2026, 1, 8))
-        assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
-        assert report["due_by"] == report["started_at"]
-        assert not ledger.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
+        yield ledger
+
+
+def test_a_report_of_the_first_schema_keeps_its_numbers(upgraded: Ledger) -> None:
+    (report,) = upgraded.reports.of(date(2026, 1, 8))
+    assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
+    assert report["due_by"] == report["started_at"]
+    assert not upgraded.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
+
+
+def test_what_an_older_release_left_is_sealed_as_it_was_found_in_one_act_that_says_so(upgraded: Ledger) -> None:
+    (line,) = [json.loads(line) for line in upgraded.audit_lines()]
+    assert (line["deed"], line["actor"], line["reason"]) == ("SEAL", "::system", WRITTEN_EARLIER)
+    rows = {(table, *key) for table, key, _ in line["detail"]["rows"]}
+    assert rows == {
+        ("clock", "1"), ("holds", "5"), ("realms", "acme"), ("plans", "7"), ("reports", "2026-01-08", "lake/d"),
+    }  # fmt: skip
+    # The mark that this test made has neither an act nor a seal; everything else is as it was found.
+    assert [fault for fault in upgraded.verify().faults if "ark" not in fault] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        ("UPDATE holds SET until = placed_at", "Row 5 of holds was changed past the ledger"),
+        ("DELETE FROM realms", "Row acme of realms was removed past the ledger"),
+        ("UPDATE reports SET to_delete = 0", "Row 2026-01-08, lake/d of reports was changed"),
+        ("UPDATE plans SET marks = 2", "Row 7 of plans was changed"),
+        ("UPDATE planned SET bytes = 9", "knows of other planned marks without seals"),
+        ("UPDATE clock SET newest_seen_at = NULL", "Row 1 of clock was changed"),
+    ],
+)
+def test_what_is_changed_after_an_upgrade_is_named(upgraded: Ledger, statement: str, sentence: str) -> None:
+    assert write_past_ledger(upgraded, statement)
+    assert [fault for fault in upgraded.verify().faults if sentence in fault]
+
+
+def test_what_an_older_release_left_goes_on_and_stays_verified(upgraded: Ledger) -> None:
+    before = upgraded.verify().faults
+    upgraded.holds.release("case", "bob", "over")
+    upgraded.realms.change("acme", "ACTIVE", "bob", "back")
+    upgraded.clock.accept(LATER, "bob", "right")
+    assert upgraded.verify().faults == before
+
+
+def test_a_new_ledger_begins_with_what_its_first_user_does_and_says_which_it_is(ledger: Ledger) -> None:
+    ledger.holds.place(Hold.model_validate({"name": "h", "datasets": ["a/b"], "reason": "r"}), "ann")
+    (line,) = [json.loads(line) for line in ledger.audit_lines()]
+    with ledger.database.engine.connect() as connection:
+        assert line["detail"]["ledger"] == connection.exec_driver_sql("SELECT ledger FROM audit_head").scalar_one()
+    assert len(line["detail"]["ledger"]) == 32
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:

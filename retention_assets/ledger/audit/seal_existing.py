@@ -18,7 +18,7 @@ from retention_assets.policy.durations import text_of
 
 # The digest over nothing.
 NOTHING = hashlib.sha256().hexdigest()
-_WHY = "An older release wrote this. It is sealed as it was found."
+WRITTEN_EARLIER = "An older release wrote this. It is sealed as it was found."
 
 
 def seal_existing(connection: Connection) -> None:
@@ -33,7 +33,7 @@ def seal_existing(connection: Connection) -> None:
         "planned": planned_digest(connection),
         "lives": ended_digest(connection, head.position),
     }
-    append_acts(connection, [Act(ActType.SEAL, "::system", _WHY, detail=detail)])
+    append_acts(connection, [Act(ActType.SEAL, "::system", WRITTEN_EARLIER, detail=detail)])
 
 
 def planned_digest(connection: Connection) -> str:
