@@ -43,6 +43,11 @@ class RetentionAsset:
         """Its name, the last part of its key."""
         return self.work.__name__
 
+    def make(self, step: Step) -> Metadata:
+        """Do the work of a step, in a warehouse that belongs to its ledger."""
+        step.check_warehouse()
+        return self.work(step)
+
     def asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
         """The asset of an environment."""
         with warnings.catch_warnings():
@@ -72,7 +77,7 @@ class RetentionAsset:
         )
         def asset(context: dg.AssetExecutionContext) -> Iterator[Any]:
             config = form(**context.op_execution_context.op_config) if form else None
-            metadata = self.work(resources_in(context.resources, names).of_asset(context, config))
+            metadata = self.make(resources_in(context.resources, names).of_asset(context, config))
             if not _is_of_many(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return

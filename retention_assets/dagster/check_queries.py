@@ -7,7 +7,7 @@ frames/views/latest_views.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import starmap
@@ -39,6 +39,8 @@ class CheckResult:
     violations: int
     datasets: int
     shown: tuple[Violation, ...]
+    # Every dataset that has any, each with the first of what is wrong with it; under "" what is about none of them.
+    by_dataset: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -61,12 +63,13 @@ def _count(number: int, noun: str) -> str:
 
 def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
     """Violations counted; no more of them are kept than are shown."""
-    times, shown, lines = 0, list[Violation](), 0
+    times, shown, lines, by_dataset = 0, list[Violation](), 0, dict[str, str]()
     for one in violations:
         times, lines = times + one.times, lines + 1
+        by_dataset.setdefault(one.dataset, one.what)
         if len(shown) < MOST_SHOWN:
             shown.append(one)
-    return CheckResult(expected, times, lines, tuple(shown))
+    return CheckResult(expected, times, lines, tuple(shown), by_dataset)
 
 
 @dataclass(frozen=True)

@@ -117,15 +117,15 @@ def _note_files(tx: WriteTransaction, holds: Mapping[str, Hold], actor: str) -> 
     for digest, hold in holds.items():
         if digest not in known or known[digest].gone_at is not None:
             act = _file_act(tx, ActType.HOLD, digest, actor, hold.reason, _detail_of(hold, "file"))
-            row = {
+            values = {
                 "name": hold.name or "",
                 "content": _content_of(hold),
                 "came_at": DatabaseTime(),
                 "gone_at": None,
                 "act": act.id,
             }
-            statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(row))
-            tx.connection.execute(statement.values(digest=digest, **row))
+            statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(values))
+            tx.connection.execute(statement.values(digest=digest, **values))
     for digest, row in known.items():
         if digest not in holds and row.gone_at is None:
             detail = {"name": row.name, "source": "file"}

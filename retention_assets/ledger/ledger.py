@@ -4,6 +4,7 @@ Belongs here: opening by URL (and bringing an older ledger up to date), and what
 Does not belong here: what any part does.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,10 +36,14 @@ from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweeps import Sweeps
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
-from retention_assets.sql.engines import ledger_engine, sqlite_file
+from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import reading, writing
+
+_LOG = logging.getLogger(__name__)
+# One program opens a ledger often.
+_WARNED: set[Path] = set()
 
 
 class Ledger:
@@ -69,7 +74,7 @@ class Ledger:
             return verify(connection, known)
 
     def verify_and_record(self, actor: str, known: ChainHead | None = None, only_new: bool = False) -> AuditResult:
-        """Verify all of it, or what came after the last verification that found no fault; one that finds none is an act itself."""
+        """Verify all of it, or what came after the last verification without a fault; one that finds none is an act itself."""
         with self.database.reading() as connection:
             before = last_verified(connection)
             result = verify(connection, known, before if only_new else None)
@@ -80,7 +85,7 @@ class Ledger:
         return result
 
     def accept(self, actor: str, reason: str, noted: Mapping[str, Any] | None, fault: str | None = None) -> "Accepted":
-        """Record that a person vouches for the ledger as it is, in spite of what was noted elsewhere and of rows that changed."""
+        """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed."""
 
         def work(tx: WriteTransaction) -> tuple[str, ...]:
             changed = changed_rows_of(tx.connection)
@@ -143,7 +148,24 @@ def open_ledger(
     except BaseException:
         engine.dispose()
         raise
+    _warn_of_rights(sqlite_file(url))
     return Ledger(LedgerDatabase(engine, tell_witness))
+
+
+def _warn_of_rights(file: Path | None) -> None:
+    """Say, once, who else may write the ledger."""
+    if file is None or file in _WARNED:
+        return
+    for place, mode in too_wide(file):
+        _WARNED.add(file)
+        private = "700" if place.is_dir() else "600"
+        _LOG.warning(
+            "%s has the mode %03o: others than its owner can read or change the ledger. chmod %s %s",
+            place,
+            mode,
+            private,
+            place,
+        )
 
 
 def ledger_is_there(url: Url | str) -> bool:

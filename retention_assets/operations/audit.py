@@ -1,6 +1,7 @@
 """The audit: verifying the record, and vouching for a ledger that is not what was recorded.
 
-Belongs here: what a verification is asked for, and what somebody accepts who puts back an older ledger, or lets a row stay as it is.
+Belongs here: what a verification is asked for, and what somebody accepts who puts back an older ledger, or lets a row stay as
+it is.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from retention_assets.operations.request import ReasonedRequest, Request
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(Request):
-    """What is verified: all of it, or what came after the last verification without a fault; and a head that was kept elsewhere."""
+    """What is verified: all of it, or what came after the last verification without a fault; and a head kept elsewhere."""
 
     only_new: bool = False
     known: ChainHead | None = None
@@ -50,7 +51,7 @@ class AcceptResult:
 
 
 def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptResult:
-    """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted before, and each row that was not as recorded."""
+    """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted, and each row that was not as recorded."""
     file = environment.head_file
     with environment.existing_ledger() as ledger:
         noted, fault = _noted(environment)
@@ -59,8 +60,8 @@ def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptR
             file.write(accepted.head)
         except (OSError, pa.ArrowException) as away:
             raise Refused(
-                f"{file.path} can't be written: {away}. The record has your word, and sweeps go on once the file has it too: mend the"
-                " access to the warehouse and say it again."
+                f"{file.path} can't be written: {away}. The record has your word; sweeps go on once the file has it too. Mend"
+                " the access to the warehouse and say it again."
             ) from None
     return AcceptResult(accepted.head.ledger, accepted.head.position, noted, accepted.faults)
 

@@ -1,8 +1,8 @@
 """HEAD.json: the end of the ledger's chain, kept in the warehouse, where an older copy of the ledger does not reach.
 
-Belongs here: reading and writing that file, and holding a ledger against it. It also says whose the warehouse is: another ledger
-that finds it removes nothing there.
-Does not belong here: what the folders of the warehouse hold (warehouse.py, which needs Spark; this is asked where there is none).
+Belongs here: reading and writing that file, and holding a ledger against it. It also says whose the warehouse is: another
+ledger that finds it removes nothing there.
+Does not belong here: the folders of the warehouse (warehouse.py, which needs Spark; this is asked where there is none).
 """
 
 import json
@@ -58,7 +58,7 @@ class HeadFile:
             case {"ledger": str(ledger), "position": int(position), "hash": str(digest)} if len(digest) == _HASH_LENGTH:
                 return LedgerHead(ledger, position, digest)
         raise Refused(
-            f"{self.path} is damaged: it names no end of a record, so nobody can say whether this ledger is the newest. {REMEDY}"
+            f"{self.path} is damaged: it names no end of a record, so nobody knows whether this ledger is the newest. {REMEDY}"
         )
 
     def write(self, head: LedgerHead) -> None:

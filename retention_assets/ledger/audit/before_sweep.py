@@ -27,6 +27,8 @@ from retention_assets.sql.transactions import portions
 # Of these acts, which are as many as there are evaluations, the newest says everything: of a dataset, or of the clock.
 _NEWEST_BY_DATASET = (ActType.ADVANCE,)
 _NEWEST = (ActType.MARK, ActType.CLOCK)
+# In the words of its index; with the table's name, for steps have a status too.
+_OPEN = text(f"marks.{OPEN}")
 
 
 def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -35,7 +37,7 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
     Each with the dataset that it is about, or none where it is about all, and in a sentence.
     """
     recorded: dict[RowKey, Recorded] = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
-    for row in connection.execute(_acts(), execution_options={"yield_per": 1_000}).mappings():
+    for row in map(dict, connection.execute(_acts(), execution_options={"yield_per": 1_000}).mappings()):
         if hash_of(row) != row["hash"]:
             yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
             continue
@@ -59,9 +61,9 @@ def _acts() -> Select[Any]:
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
     """Marks of some datasets that are due, or being swept, and are not what was recorded; each with its dataset."""
     for some in portions(sorted(set(datasets))):
-        due = text(OPEN), MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
+        due = _OPEN, MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
         yield from chain(_sealed(connection, due), _made(connection, due))
-        mine: ColumnElement[bool] = MARKS.c.dataset.in_(some) & text(OPEN)
+        mine: ColumnElement[bool] = MARKS.c.dataset.in_(some) & _OPEN
         yield from (("", sentence) for sentence in life_faults(connection, None, mine))
 
 
@@ -85,7 +87,5 @@ def _made(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str
         if not (said and said["first"] <= row.first and row.last <= said["last"]):
             yield (
                 row.dataset,
-                (
-                    f"Marks {row.first} to {row.last}, of {row.dataset} among others, were added past the ledger: no act made them."
-                ),
+                (f"Marks {row.first} to {row.last} ({row.dataset} among others) were added past the ledger: no act made them."),
             )

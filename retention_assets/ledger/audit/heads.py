@@ -1,7 +1,7 @@
-"""Heads: where the chain of a ledger ends, as somebody outside the ledger may note it, and whether a chain holds such a note.
+"""Heads: where the chain of a ledger ends, as somebody outside of it may note it, and whether a chain holds such a note.
 
-Belongs here: the note, and what is wrong with a ledger that does not hold it. A ledger without the row that was noted is an older
-one that was put back, or another one in its place.
+Belongs here: the note, and what is wrong with a ledger that does not hold it. A ledger without the row that was noted is an
+older one that was put back, or another one in its place.
 Does not belong here: where the note is kept (pipeline/head_file.py).
 """
 
@@ -12,8 +12,8 @@ from sqlalchemy import Connection, select
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
 
 REMEDY = (
-    "If that is meant, say `retention audit accept --reason …`: the record keeps who vouches for it. If not, put back the newest"
-    " backup of the ledger."
+    "If that is meant, say `retention audit accept --reason …`: the record keeps who vouches for it. If not, put the newest"
+    " backup of the ledger back."
 )
 
 
@@ -36,14 +36,14 @@ def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | N
     present = head_of(connection)
     if noted.ledger != present.ledger:
         return (
-            f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or this"
-            f" one is new in the place of the other. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
+            f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or"
+            f" this one is new in its place. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
         )
     found = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
     if noted.position and found != noted.hash:
         has = "has another row there" if found else f"ends with row {present.position}"
         return (
-            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the ledger"
-            f" was put back, so it does not know what was taken back or held since. {REMEDY}"
+            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the"
+            f" ledger was put back, so it does not know what was taken back or held since. {REMEDY}"
         )
     return None

@@ -99,9 +99,12 @@ def _plain(value: Any) -> Any:
 
 def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[SealedRow]:
     """Some rows of a table as they are, with their seals."""
-    return [
-        _sealed(table, row) for row in connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
-    ]
+    return [_sealed(table, row) for row in _rows(connection, table, where)]
+
+
+def _rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
+    found = connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
+    return [dict(row) for row in found]
 
 
 def _sealed(table: Table, row: Mapping[str, Any]) -> SealedRow:
@@ -127,7 +130,7 @@ def changed_past_ledger(connection: Connection, table: Table, where: ColumnEleme
     """Which of some rows are not what the act says that wrote them last. An act's own rows have no seal yet."""
     if table.name in _REPLACED:
         return set()
-    rows = connection.execute(select(table).where(where)).mappings().all()
+    rows = _rows(connection, table, where)
     return {
         key_of(table, row)
         for row in rows

@@ -47,6 +47,11 @@ class AuditResult:
     head: ChainHead
     faults: tuple[str, ...]
 
+    @property
+    def summary(self) -> str:
+        """What the faults come to, in a sentence."""
+        return f"{len(self.faults):,} faults: the record does not say what was written."
+
 
 def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
     """Compute everything again, or what came after a head, in one consistent state."""
