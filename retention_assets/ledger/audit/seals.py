@@ -22,6 +22,9 @@ _SEAL = 32
 _PART = 500_000
 # What many marks of an act have in common: few combinations occur.
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
+# Columns that later releases gave to marks, in the order in which they came. They are in the seal of a mark only where it has a
+# value in them: the seals of marks from before stay what they are.
+_LATER: tuple[str, ...] = ()
 
 
 def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
@@ -76,7 +79,17 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
         _text(pc.binary_length(table["transaction"])), table["transaction"],
         pa.chunked_array([common]), "|",
     )  # fmt: skip
+    for name in _LATER:
+        if name in table.column_names:
+            lines = pc.binary_join_element_wise(lines, _if_any(name, table[name]), "")
     return list(lines.cast(pa.binary()).to_pylist())
+
+
+def _if_any(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column that came later, as it stands in the line of a mark: nothing where there is no value."""
+    values = _text(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column)
+    said = pc.binary_join_element_wise(f"{name}=", _text(pc.binary_length(values)), ":", values, "|", "")
+    return pc.fill_null(said, "")
 
 
 def _hashed(text: str) -> str:

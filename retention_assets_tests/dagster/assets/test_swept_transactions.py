@@ -43,7 +43,6 @@ from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ALL = {"S1", "S2", "S3"}
-MARKED = dg.AssetKey("candidate_marks")
 CHECK = "limits_are_respected"
 
 
@@ -181,7 +180,7 @@ def check_of(found: CheckResult | Exception) -> Check:
 def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
     """The check is evaluated in a run, and says this."""
     check = check_of(check_result("None.", violations))
-    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))  # type: ignore[arg-type]
+    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     query(running(lake, kept)[0], check)
 
 
@@ -222,7 +221,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
 ) -> None:
     judged(lake, "lake/d")
     check = check_of(ZeroDivisionError("by nothing"))
-    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))  # type: ignore[arg-type]
+    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     with pytest.raises(ZeroDivisionError):
         query(running(lake, kept)[0], check)
     done = swept_transactions.work(running(lake, kept)[0])
