@@ -206,7 +206,7 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
     """Marks of an earlier evaluation are due: they stay as well, in the same run and in a sweep that is launched alone."""
-    lake.marks()
+    lake.has(HISTORY, "lake/g").marks()
     # A policy that may mark in latest views, and does, is no fault.
     lake.has("main: F1:SNAPSHOT@90d=10", "lake/f")
     lake.says(f"{OLD}, {{name: may, datasets: {{include: ['lake/f']}}, select: {{older_than: 30d}}, latest_view: allow}}")
@@ -223,10 +223,7 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     assert "swept_transactions" not in ran.said
     assert lake.statuses("lake/f") == {"F1": "MARKED"}
     assert lake.left() == before
-    # Another instance, which knows of no check, and marks of datasets that the check did not name.
-    lake.has(HISTORY, "lake/g")
-    lake.marks()
-    before = lake.left()
+    # Another instance, which knows of no check; and a dataset that the check did not name.
     with dg.DagsterInstance.ephemeral() as other:
         alone = run(lake, "sweep", other, DUE)
     swept = {event.asset_key: event.materialization.metadata for event in alone.get_asset_materialization_events()}
