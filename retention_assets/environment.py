@@ -18,6 +18,7 @@ from retention_assets.stores.registry import open_store
 
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
+    from retention_assets.pipeline.head_file import HeadFile
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,15 @@ class Environment:
         """The ledger, open; made if there is none."""
         from retention_assets.ledger import open_ledger
 
-        with open_ledger(self.settings.ledger) as ledger:
+        with open_ledger(self.settings.ledger, tell_witness=self.head_file.note) as ledger:
             yield ledger
+
+    @property
+    def head_file(self) -> "HeadFile":
+        """Where the warehouse keeps the end of the ledger's record."""
+        from retention_assets.pipeline.head_file import HeadFile
+
+        return HeadFile(str(self.settings.warehouse))
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":

@@ -37,34 +37,50 @@ def audit() -> None:
 @click.option(
     "--save-head", "saved", type=click.Path(path_type=Path), help="Write the head to this file if the record is sound."
 )
+@click.option("--new", "only_new", is_flag=True, help="Only what came after the last verification that found no fault.")
+@ACTOR
 @FORMAT
-def verify(known: Path | None, saved: Path | None, format_: str) -> None:
-    """Compute the whole record again, and list every change that the ledger did not make."""
-    head = _head_of(known) if known else None
-    with ledger_to_read(find_environment()) as ledger:
-        if ledger is None:
-            result = _without_ledger(head)
-        else:
-            with progress("verifying the audit"):
-                result = ledger.verify(head)
+def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, format_: str) -> None:
+    """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
+    from retention_assets.operations.audit import VerifyRequest, verify_audit
+
+    request = VerifyRequest(actor=actor, only_new=only_new, known=_head_of(known) if known else None)
+    environment = find_environment()
+    with ledger_to_read(environment):
+        # Says on stderr where there is none.
+        pass
+    with progress("verifying the audit"):
+        result = verify_audit(request, environment)
     if format_ == "json":
         print_json(asdict(result))
     else:
         _print_audit(result)
     if result.faults:
         unsaved = f" {saved} was not written." if saved else ""
-        raise Refused(f"{len(result.faults):,} faults: the record does not say what was written.{unsaved}")
+        raise Refused(f"{result.summary}{unsaved}")
     if saved:
         _save(result.head, saved)
 
 
-def _without_ledger(known: "ChainHead | None") -> "AuditResult":
-    """Where there is no ledger, its record is sound, unless somebody noted a row of it."""
-    from retention_assets.ledger.audit.chain import GENESIS
-    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+@audit.command("accept")
+@REASON
+@ACTOR
+@FORMAT
+def accept_audit(reason: str, actor: str, format_: str) -> None:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
-    lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
-    return AuditResult(0, 0, ChainHead(0, GENESIS), lost)
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    from retention_assets.operations.audit import accept_ledger
+    from retention_assets.operations.request import ReasonedRequest
+
+    found = accept_ledger(ReasonedRequest(actor=actor, reason=reason), find_environment())
+    if format_ == "json":
+        print_json(found.as_dict())
+        return
+    for fault in found.faults:
+        click.echo(f"accepted: {fault}")
+    click.echo(f"Ledger {found.ledger} is accepted as it is, up to row {found.position} of its record.")
 
 
 def _print_audit(result: "AuditResult") -> None:

@@ -45,8 +45,12 @@ class RetentionAsset:
         return self.work.__name__
 
     def do(self, step: Step) -> Metadata:
-        """The work of a step. What keeps it from being done ends as a sentence; the trace stays in Dagster's log below it."""
+        """The work of a step, in a warehouse that belongs to its ledger.
+
+        What keeps it from being done ends as a sentence; the trace stays in Dagster's log below it.
+        """
         try:
+            step.check_warehouse()
             return self.work(step)
         except Exception as fault:
             words = None if isinstance(fault, dg.Failure) else failure_text(fault)

@@ -23,9 +23,9 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.failures import failure_text
-from retention_assets.operations import holds, marks, policy_book, realms, sweep_preview, visibility
+from retention_assets.operations import audit, holds, marks, policy_book, realms, sweep_preview, visibility
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
-from retention_assets.operations.request import NamedRequest
+from retention_assets.operations.request import NamedRequest, ReasonedRequest
 from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import (
@@ -260,6 +260,36 @@ def _version(entry: policy_book.EntryResult) -> dict[str, Any]:
     return {name: getattr(entry.written, name) for name in ("name", "version", "written_by", "revoked")}
 
 
+class VerifyForm(OperationForm):
+    """How much is verified."""
+
+    only_new: bool = Field(default=False, description="Only what came after the last verification that found no fault.")
+
+
+@operation_job(VerifyForm)
+def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
+    """Compute the whole record again, and name every change that the ledger did not make. Without a fault, that is recorded."""
+    request = audit.VerifyRequest(actor=context.actor, only_new=form.only_new)
+    found = audit.verify_audit(request, context.environment)
+    for fault in found.faults[:_MOST_SHOWN]:
+        context.log.error(fault)
+    if found.faults:
+        raise Refused(found.summary)
+    return {"rows": found.rows, "members": found.members, "head": f"{found.head.position} {found.head.hash}"}
+
+
+@operation_job(ReasonForm)
+def audit_accept(context: OperationContext, form: ReasonForm) -> Metadata:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
+
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    found = audit.accept_ledger(ReasonedRequest(actor=context.actor, reason=form.reason), context.environment)
+    for fault in found.faults[:_MOST_SHOWN]:
+        context.log.warning(f"accepted: {fault}")
+    return {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}
+
+
 @operation_job(JudgingConfig)
 def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     """Show what a sweep of the chosen datasets would delete and spare. Marks nothing, deletes nothing.
@@ -354,7 +384,8 @@ def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
 
 
 JOBS: Sequence[OperationJob[Any]] = (
-    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview, housekeeping,
+    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, audit_verify, audit_accept,
+    preview, housekeeping,
 )  # fmt: skip
 
 

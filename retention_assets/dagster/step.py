@@ -94,7 +94,19 @@ class Step:
         """
         if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))):
             return 0
-        return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+        try:
+            return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+        except Refused as fault:
+            self.log.warning(f"No folder of the warehouse was removed. {fault}")
+            return 0
+
+    def check_warehouse(self) -> None:
+        """Refuse a warehouse that belongs to another ledger, before anything is written there."""
+        with self.retention.ledger() as ledger:
+            try:
+                self.warehouse.head_file.check_owner(ledger.database)
+            except Refused as fault:
+                raise dg.Failure(str(fault), allow_retries=False) from None
 
     def _is_over(self, run_id: str, written: datetime | None) -> bool:
         if run_id == self.run.run_id:

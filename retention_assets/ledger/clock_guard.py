@@ -17,6 +17,8 @@ from retention_assets.policy.durations import Duration, text_of
 
 MAX_AHEAD = Duration(days=14)
 MAX_SKEW = Duration(seconds=300)
+# Who the record names where no person has done anything: a run looked at its clock.
+SYSTEM = "::system"
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,12 @@ class ClockGuard:
 
     def accept(self, as_of: datetime, actor: str, reason: str) -> None:
         """Record that a person vouches for a time: up to there no `as_of` is too far ahead."""
-        act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
         later = or_(CLOCK.c.accepted_until.is_(None), CLOCK.c.accepted_until < as_of)
 
         def work(tx: WriteTransaction) -> None:
-            tx.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of))
+            act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(as_of)})
+            tx.seal(act, CLOCK, CLOCK.c.id == 1)
+            tx.connection.execute(update(CLOCK).where(later).values(accepted_until=as_of, act=act.id))
             tx.record(act)
 
         self.database.write(work)
@@ -79,5 +82,8 @@ def _check(
             f" seen, {text_of(newest)}. If that is right, say `retention clock accept --as-of {text_of(as_of)}`; until then"
             " nothing is marked or swept."
         )
-    seen = or_(CLOCK.c.newest_seen_at.is_(None), CLOCK.c.newest_seen_at < as_of)
-    tx.connection.execute(update(CLOCK).where(seen).values(newest_seen_at=as_of))
+    if known.newest_seen_at is None or known.newest_seen_at < as_of:
+        act = Act(ActType.CLOCK, SYSTEM, detail={"seen": text_of(as_of)})
+        tx.seal(act, CLOCK, CLOCK.c.id == 1)
+        tx.connection.execute(update(CLOCK).values(newest_seen_at=as_of, act=act.id))
+        tx.record(act)

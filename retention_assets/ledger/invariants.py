@@ -167,8 +167,8 @@ def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = 
 
 
 def _swept_twice(connection: Connection, some: Sequence[str] | None) -> Iterator[Violation]:
-    """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody knows,
-    it was the same.
+    """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody
+    knows, it was the same.
     """
     earlier = MARKS.alias("earlier")
     before = and_(

@@ -81,4 +81,6 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
     tx.connection.execute(statement.values(published_at=DatabaseTime()), rows)
     digest = digest_of(json.dumps(one) for one in members)
     detail = {"assets": sorted({one.asset for one in members}), "runs": sorted({one.run for one in members})}
-    tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))
+    published = Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act)
+    tx.seal(published, PUBLISHED, PUBLISHED.c.act == act)
+    tx.record(published)

@@ -141,7 +141,10 @@ def _is_shown() -> ColumnElement[bool]:
 def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str) -> bool:
     this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
     act = Act(ActType.REPORT, actor, dataset=dataset)
-    _add_row(tx, execution_date, dataset, act.id)
+    if tx.connection.execute(select(REPORTS.c.dataset).where(this, _has_opened())).one_or_none():
+        return False
+    tx.seal(act, REPORTS, this)
+    _add_row(tx, act, execution_date, dataset)
     due = select(func.count(), ByteSum(MARKS.c.bytes))
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
     amount, size = (int(value) for value in tx.connection.execute(due).one())
@@ -163,14 +166,14 @@ def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: Ope
     return True
 
 
-def _add_row(tx: WriteTransaction, execution_date: date, dataset: str, act: int) -> None:
+def _add_row(tx: WriteTransaction, act: Act, execution_date: date, dataset: str) -> None:
     """A report that has not begun, if there is none of that day."""
     nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
-    row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act, **nothing}
+    row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act.id, **nothing}
     tx.connection.execute(insert_or_skip(tx.connection, REPORTS).values(**row, started_at=DatabaseTime()))
 
 
-def count(tx: WriteTransaction, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
+def count(tx: WriteTransaction, act: Act, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
     """Add to the counters of a day's report, in the transaction that wrote what is counted; what came later counts later."""
     waiting, day = list(counted), execution_date
     while waiting:
@@ -179,17 +182,17 @@ def count(tx: WriteTransaction, execution_date: date, dataset: str, counted: Ite
             raise ValueError(f"no report of {dataset} is open for {execution_date}")
         if span is None or span.due_by is None:
             # A day that has not begun: both what was to be deleted and what became of it.
-            _add_row(tx, day, dataset, 0)
+            _add_row(tx, act, day, dataset)
             done = [one for one in waiting if one.counter != "failed"]
             sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
-            _add(tx, day, dataset, waiting, sums)
+            _add(tx, act, day, dataset, waiting, sums)
             return
-        _add(tx, day, dataset, [one for one in waiting if span.has(one)], {})
+        _add(tx, act, day, dataset, [one for one in waiting if span.has(one)], {})
         waiting = [one for one in waiting if not span.has(one)]
         day += _DAY
 
 
-def count_unmarked(tx: WriteTransaction, marks: Iterable[tuple[str, ReportCounts]]) -> None:
+def count_unmarked(tx: WriteTransaction, act: Act, marks: Iterable[tuple[str, ReportCounts]]) -> None:
     """Count marks that people took back, each in the newest report of its dataset that is not finished and has it."""
     by_dataset: dict[str, list[ReportCounts]] = {}
     for dataset, one in marks:
@@ -200,7 +203,7 @@ def count_unmarked(tx: WriteTransaction, marks: Iterable[tuple[str, ReportCounts
     for dataset, report in newest.items():
         span = DaySpan(report.due_by, report.marks_before)
         mine = [one for one in by_dataset[dataset] if span.has(one)]
-        _add(tx, report.execution_date, dataset, mine, {})
+        _add(tx, act, report.execution_date, dataset, mine, {})
 
 
 def _span(tx: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
@@ -210,7 +213,9 @@ def _span(tx: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
     return DaySpan(row.due_by, row.marks_before) if row else None
 
 
-def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]) -> None:
+def _add(
+    tx: WriteTransaction, act: Act, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]
+) -> None:
     for one in counted:
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
@@ -218,16 +223,21 @@ def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[Report
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
         added = {name: plus(REPORTS.c[name], amount) for name, amount in sums.items()}
-        tx.connection.execute(update(REPORTS).where(this).values(**added))
+        tx.seal(act, REPORTS, this)
+        tx.connection.execute(update(REPORTS).where(this).values(**added, act=act.id))
 
 
 def _finish_done(tx: WriteTransaction, actor: str, dataset: str | None) -> list[tuple[date, str]]:
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
     here = true() if dataset is None else REPORTS.c.dataset == dataset
     unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
-    done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=DatabaseTime())
-    found = tx.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
+    done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(mine, text(OPEN)))
+    found = tx.connection.execute(done.with_for_update(of=REPORTS)).all()
     finished = sorted((row.execution_date, row.dataset) for row in found)
     for day, name in finished:
-        tx.record(Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
+        act = Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True})
+        this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == name)
+        tx.seal(act, REPORTS, this)
+        tx.connection.execute(update(REPORTS).where(this).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
     return finished

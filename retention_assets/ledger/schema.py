@@ -134,6 +134,8 @@ PLANNED = Table(
     Column("bytes", BigInteger),
     # By what the store finds the rest of a transaction again whose deletion was cut short.
     Column("note", Text),
+    # Null: planned by a release that sealed no plans.
+    Column("seal", Text),
 )
 
 # One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.
@@ -206,6 +208,32 @@ HOLDS = Table(
 HELD = "released_at IS NULL"
 Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
 
+# Holds of policy files, as the record has seen them come and go. They hold by standing in the files, not by standing here.
+FILE_HOLDS = Table(
+    "file_holds",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("name", Name, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("came_at", InstantColumn, nullable=False),
+    Column("gone_at", InstantColumn),
+    Column("act", ACT, nullable=False),
+)
+
+# What checks of judged datasets found wrong. A dataset with an objection that was not taken back is not swept.
+OBJECTIONS = Table(
+    "objections",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    Column("check_name", Name, primary_key=True),
+    Column("sentence", Text, nullable=False),
+    Column("raised_at", InstantColumn, nullable=False),
+    Column("raised_by", Text, nullable=False),
+    Column("withdrawn_at", InstantColumn),
+    Column("withdrawn_by", Text),
+    Column("act", ACT, nullable=False),
+)
+
 
 def _counter(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=text("0"))
@@ -264,6 +292,8 @@ CLOCK = Table(
     Column("newest_seen_at", InstantColumn),
     Column("accepted_until", InstantColumn),
     Column("next_mark", BigInteger, nullable=False),
+    # Null until somebody writes anything but the next id.
+    Column("act", ACT),
     CheckConstraint("id = 1", name="one_row"),
 )
 
@@ -286,6 +316,8 @@ AUDIT = Table(
     Column("hash", Text, nullable=False),
     UniqueConstraint("act"),
 )
+# What is asked before each sweep is about a few kinds of acts, in a chain of any length.
+Index("ix_audit_deed", AUDIT.c.deed, AUDIT.c.dataset, AUDIT.c.position)
 
 AUDIT_HEAD = Table(
     "audit_head",
@@ -293,5 +325,7 @@ AUDIT_HEAD = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("position", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
+    # Which ledger this is, by chance and for ever: a warehouse knows its own by it.
+    Column("ledger", Text, nullable=False, server_default=text("''")),
     CheckConstraint("id = 1", name="one_row"),
 )

@@ -13,17 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import case, exists, insert, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.audit.seals import digest_of, planned_seal
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import Lease, fence
 from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, record_steps
+from retention_assets.ledger.marks.steps import NO_ERROR, MarkStep, by_id, move_marks, record_steps
 from retention_assets.ledger.reports import ReportCounts, count
 from retention_assets.ledger.schema import MARKS, PLANNED, PLANS, PUBLISHED
 from retention_assets.outcomes import Outcome
@@ -164,7 +166,7 @@ def _spare(tx: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execu
     if steps:
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:
-        count(tx, execution_date, lease.dataset, counted)
+        count(tx, act, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
 
 
@@ -179,11 +181,18 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
         for mark, logged in tx.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
             size, note = marks[mark]
             rows.append((plan, mark, logged if size is None else size, note))
-    append_rows(tx.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
+    rows.sort(key=itemgetter(1))
+    seals = [planned_seal(*row) for row in rows]
+    columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
+    append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(rows, seals, strict=True)])
     amount, size = len(rows), fit(sum(row[2] or 0 for row in rows))
     tx.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size, "place": place}
-    tx.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
+    planning = Act(
+        ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, members=amount, digest=digest_of(seals), id=act
+    )
+    tx.seal(planning, PLANS, PLANS.c.id == plan)
+    tx.record(planning)
     return Plan(plan, lease.dataset, amount, size)
 
 
@@ -209,7 +218,7 @@ def _settle(
     here = MARKS.c.dataset == lease.dataset
     errors: dict[str, dict[int, str]] = {}
     for mark, one in settlements.items():
-        errors.setdefault(_ENDS.get(one.outcome, "SWEPT"), {})[mark] = one.error or _NO_ERROR
+        errors.setdefault(_ENDS.get(one.outcome, "SWEPT"), {})[mark] = one.error or NO_ERROR
     steps: list[MarkStep] = []
     counted: list[ReportCounts] = []
     for after, mine in errors.items():
@@ -223,7 +232,7 @@ def _settle(
     if any(step.status == "SPARED" for step in steps):
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:
-        count(tx, execution_date, lease.dataset, counted)
+        count(tx, act, execution_date, lease.dataset, counted)
     return Counter(settlements[step.mark].outcome for step in steps)
 
 
@@ -234,15 +243,16 @@ _CHANGES: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
     "MARKED": lambda errors: {"attempts": MARKS.c.attempts + 1, "last_error": case(errors, value=MARKS.c.id)},
     "SPARED": lambda errors: {"why": case(errors, value=MARKS.c.id)},
 }
-_NO_ERROR = "no error was given"
 
 
 def _finish(tx: WriteTransaction, lease: Lease, plan: Plan) -> None:
     fence(tx, lease)
     mine = (PLANS.c.id == plan.id) & (PLANS.c.dataset == lease.dataset) & PLANS.c.finished_at.is_(None)
-    if tx.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
-        tx.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))
-        # Who evaluated meanwhile could not mark what came again under an id that was being swept.
+    if tx.connection.execute(select(PLANS.c.id).where(mine).with_for_update()).one_or_none():
+        act = Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
+        tx.seal(act, PLANS, PLANS.c.id == plan.id)
+        tx.connection.execute(update(PLANS).where(PLANS.c.id == plan.id).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
         since = select(PLANS.c.planned_at).where(PLANS.c.id == plan.id).scalar_subquery()
         evaluated = exists().where(PUBLISHED.c.dataset == lease.dataset, PUBLISHED.c.published_at >= since)
         if tx.connection.execute(select(evaluated)).scalar_one():

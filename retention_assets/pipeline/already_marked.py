@@ -15,7 +15,7 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.stage import place_of
+from retention_assets.pipeline.file_systems import place_of
 from retention_assets.policy.model import Policy
 
 _SCHEMA = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])

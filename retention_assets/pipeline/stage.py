@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
 
 from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.pipeline.file_systems import place_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -236,14 +237,6 @@ def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
 
     files, root = place_of(folder)
     return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
-
-
-def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it."""
-    if "://" not in folder:
-        return pafs.LocalFileSystem(), folder
-    files, path = pafs.FileSystem.from_uri(folder)
-    return files, path
 
 
 def _part_name(share: int, number: int) -> str:

@@ -79,6 +79,8 @@ class AutomationSettings(SettingsPart):
     report: bool = False
     # Each day, where a store expires rows by itself: what must not go yet is put off.
     housekeeping: bool = False
+    # Each day: the whole record of the ledger is computed again.
+    verify: bool = False
     alerts: bool = False
     evaluate: Annotated[
         Interval | None,

@@ -13,8 +13,10 @@ Does not belong here: statements about anybody's tables.
 import atexit
 import os
 import sqlite3
+import stat
 import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +45,34 @@ _engines: dict[tuple[int, str], Engine] = {}
 
 
 def ledger_engine(url: Url | str) -> Engine:
-    """A new engine for a ledger. Nothing is read yet; the folder of a new SQLite file is made."""
+    """A new engine for a ledger. Nothing is read yet; a new SQLite file is made, and its folder."""
     parsed = make_url(_exposed(url))
     if parsed.get_backend_name() == "sqlite":
-        Path(parsed.database or "").parent.mkdir(parents=True, exist_ok=True)
+        make_private(Path(parsed.database or ""))
         engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1)
         event.listen(engine, "connect", _prepare_ledger_file)
         event.listen(engine, "begin", _begin)
         return engine
     return _server_engine(parsed)
+
+
+def make_private(file: Path) -> None:
+    """Make a new ledger's file, and its folder if there is none, for its owner alone: who may write it decides what is deleted.
+
+    SQLite gives its companions (-wal, -shm) the rights of the file.
+    """
+    if not file.parent.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.chmod(0o700)
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def too_wide(file: Path) -> list[tuple[Path, int]]:
+    """The file of a ledger, its companions and its folder, as far as others than their owner have rights, with these."""
+    companions = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+    rights = [(one, stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, *companions) if one.exists()]
+    return [(one, mode) for one, mode in rights if mode & 0o077]
 
 
 def foreign_engine(url: Url | str) -> Engine:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets.ledger.invariants import reports_add_up
 from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.ledger.migrations import FOLDER
@@ -109,7 +110,7 @@ def test_an_older_ledger_keeps_its_steps_and_its_rules(url: str, tmp_path: Path)
         write_past_ledger(older, _REPORT)
         with older.database.reading() as connection:
             before = connection.execute(_STEPS).all()
-        head = older.verify().head
+            head = ChainHead(*connection.execute(text("SELECT position, hash FROM audit_head")).one())
     with open_ledger(url) as ledger:
         with ledger.database.reading() as connection:
             assert connection.execute(_STEPS).all() == before

@@ -79,7 +79,7 @@ class Place:
             connection.row_factory = sqlite3.Row
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for table in tables:
-                rows = [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]
+                rows = [_without_seals(dict(row)) for row in connection.execute(f'SELECT * FROM "{table}"')]
                 found[table] = sorted((tuple((key, row[key]) for key in row if not _is_chance(key)) for row in rows), key=repr)
         connection.close()
         return found
@@ -90,6 +90,15 @@ class Place:
             assert ledger.verify().faults == ()
             lines = [json.loads(line) for line in ledger.audit_lines()]
         return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+
+
+def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
+    """Seals are over times and ids."""
+    if "detail" in row:
+        row["detail"] = {
+            name: value for name, value in json.loads(row["detail"]).items() if name not in ("rows", "position", "hash")
+        }
+    return row
 
 
 def _is_chance(column: str) -> bool:
@@ -168,6 +177,12 @@ def purging_has_a_grace(place: Place) -> None:
         ledger.realms.change("acme", "INACTIVE", "test", "r")
 
 
+def changed_past_ledger(place: Place) -> None:
+    with sqlite3.connect(place.lake.folder / "ledger.db") as connection:
+        connection.execute("UPDATE holds SET owner = 'x'")
+    connection.close()
+
+
 def a_branch_keeps_one(place: Place) -> None:
     place.lake.branches("keep", "S1", "lake/a")
 
@@ -225,6 +240,21 @@ DONE: dict[str, Case] = {
         ("policies", "revoke", "old", *WHY),
         "policy_revoke", {"name": "old", **SAID},
         lambda printed: {**pick(*VERSION)(printed), "orphaned_marks": 4}, (("POLICY", "ann", "a test"),),
+    ),
+    "verify": Case(
+        ("audit", "verify", "--actor", "ann"),
+        "audit_verify", {"actor": "ann"}, pick("rows", "members"), (("VERIFY", "ann", None),),
+    ),
+    "accept": Case(
+        ("audit", "accept", *WHY),
+        "audit_accept", {**SAID},
+        lambda printed: {"ledger": printed["ledger"], "position": printed["position"], "accepted_rows": len(printed["faults"])},
+        (("ACCEPT", "ann", "a test"),),
+    ),
+    "accept a row that was changed": Case(
+        ("audit", "accept", *WHY),
+        "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("ACCEPT", "ann", "a test"),),
+        changed_past_ledger,
     ),
     "preview": Case(
         ("run", "--dry-run", *DAY, "--dataset", "lake/*"),
@@ -318,6 +348,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
     "a second hold of a name": (
         ("hold", "--name", "held", "--dataset", "lake/a", *WHY), "hold", {"name": "held", "datasets": ["lake/a"], **SAID},
         "A hold named held is in force. Release it first, or take another name.", nothing,
+    ),
+    "a record that was changed": (
+        ("audit", "verify", "--actor", "ann"), "audit_verify", {"actor": "ann"},
+        "1 faults: the record does not say what was written.", changed_past_ledger,
+    ),
+    "no ledger to vouch for": (
+        ("audit", "accept", *WHY), "audit_accept", {**SAID}, "no ledger yet at sqlite:///", no_ledger,
     ),
     "no such hold": (
         RELEASE, "release", {"name": "none", **SAID},

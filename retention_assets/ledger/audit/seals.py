@@ -100,6 +100,12 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
+def planned_seal(plan: int, mark: int, size: int | None, note: str | None) -> str:
+    """The seal of one mark of a plan. Only the note is free text, and it comes last."""
+    text = "" if note is None else f"+{note}"
+    return hashlib.sha256(f"{plan}|{mark}|{size}|{text}".encode(errors="surrogatepass")).hexdigest()[:_SEAL]
+
+
 def step_seal(mark: int, status: str, outcome: str | None, size: int | None, why: str | None) -> str:
     """The seal of one step in the life of a mark."""
     # Only `why` is free text, and it comes last, so nothing can be read in two ways.

@@ -254,8 +254,9 @@ class _Marking:
         act = new_id()
         new = self._insert(tx, act) if len(self.prepared.rows) else 0
         if new:
-            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
-            tx.record(self._act(tx, act, new))
+            marking = tx.record(self._act(tx, act, new))
+            tx.seal(marking, CLOCK, CLOCK.c.id == 1)
+            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
         if self.evaluations is not None:
             record_evaluations(tx, self.evaluations)

@@ -115,6 +115,6 @@ def _count(tx: WriteTransaction, here: ColumnElement[bool], status: str, conditi
 def _take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
     taken = [row for where in conditions for row in move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})]
     if taken:
-        count_unmarked(tx, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        count_unmarked(tx, act, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
         request_evaluations(tx, (row.dataset for row in taken))
     return record_steps(tx, act, (MarkStep(row.id, "UNMARKED", why=act.reason) for row in taken))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
@@ -168,15 +167,6 @@ def test_of_evaluations_that_find_the_same_new_lives_at_once_each_life_gets_one_
         assert sorted(pool.map(evaluates, range(4))) == [0, 0, 0, 300]
     assert len(ledger.marks.due("lake/d", LATER)) == 300
     assert ledger.verify().faults == ()
-
-
-def test_nobody_writes_past_the_ledger_that_one_life_was_swept_twice(ledger: Ledger) -> None:
-    marks(ledger, FIRST_LIFE)
-    sweeps(ledger)
-    marks(ledger, OPENED_LATER)
-    sweeps(ledger)
-    with pytest.raises(IntegrityError):
-        write_past_ledger(ledger, update(MARKS).values(opened_at=FIRST_LIFE[0], closed_at=FIRST_LIFE[1]))
 
 
 @pytest.mark.parametrize(
