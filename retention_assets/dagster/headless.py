@@ -15,6 +15,7 @@ import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.environment import Environment
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import Settings
 
@@ -34,11 +35,15 @@ class JobResult:
 
 
 def run_job(
-    settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning"
+    settings: Settings, job: str, as_of: datetime | None = None, datasets: Sequence[str] = ("*",), log_level: str = "warning"
 ) -> JobResult:
-    """Run a job to its end in this program, under the names that the settings give to this environment."""
+    """Run a job to its end in this program, under the names that the settings give to this environment.
+
+    Without `as_of` each step asks what time it is.
+    """
+    at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
-    config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": log_level.upper()}
+    config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": log_level.upper()}
     with _instance() as instance:
         result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     said = {
@@ -46,7 +51,7 @@ def run_job(
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    return JobResult(result.run_id, as_of, said, (*_checks(result), *_failures(result), *_troubles(said)))
+    return JobResult(result.run_id, at, said, (*_checks(result), *_failures(result), *_troubles(said)))
 
 
 @contextmanager

@@ -5,16 +5,18 @@ Does not belong here: what any part does.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import as_line, rows
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, verify
-from retention_assets.ledger.clock_guard import ClockGuard
+from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
@@ -81,12 +83,17 @@ class Ledger:
         self.close()
 
 
-def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
-    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it."""
+def open_ledger(url: Url | str, migrations: Path | None = None, simulated: bool | None = None) -> Ledger:
+    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it.
+
+    Settings say whether their clock is `simulated`: a ledger of the other kind is refused as well.
+    """
     engine = ledger_engine(url)
     try:
         if migrations is not None or not _is_up_to_date(engine):
             retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
+        if simulated is not None:
+            ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except DBAPIError as error:
         engine.dispose()
         raise _unreachable(engine, error) from error
@@ -105,6 +112,20 @@ def ledger_is_there(url: Url | str) -> bool:
     try:
         with reading(engine) as connection:
             return inspect(connection).has_table("alembic_version")
+    except DBAPIError as error:
+        raise _unreachable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def ledger_time(url: Url | str) -> datetime:
+    """What time it is by the database of a ledger, whether there is a ledger in it or not."""
+    if sqlite_file(url) is not None:
+        return clock.now()
+    engine = ledger_engine(url)
+    try:
+        with reading(engine) as connection:
+            return present_by(connection)
     except DBAPIError as error:
         raise _unreachable(engine, error) from error
     finally:

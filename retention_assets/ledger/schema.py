@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0003"
+REVISION = "0006"
 
 METADATA = MetaData(
     naming_convention={
@@ -249,6 +249,8 @@ CLOCK = Table(
     Column("newest_seen_at", InstantColumn),
     Column("accepted_until", InstantColumn),
     Column("next_mark", BigInteger, nullable=False),
+    # Whether its times are made up, for tests and demonstrations. Null: nobody has said so, and it is real once it is used.
+    Column("simulated", Boolean),
     CheckConstraint("id = 1", name="one_row"),
 )
 

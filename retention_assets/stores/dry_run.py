@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, ServedStore, Store, SweptTarget, Target
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class RecordingStore:
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The store's own tokens."""
         return self.store.tokens(datasets)
+
+    def present(self) -> datetime | None:
+        """What the store's server says."""
+        return self.store.present() if isinstance(self.store, ServedStore) else None
 
     def warnings(self) -> list[str]:
         """The store's own warnings."""

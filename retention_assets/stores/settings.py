@@ -60,6 +60,11 @@ class StoreSettings(SettingsPart):
         """The local folder or the URI below which the store deletes; none if it deletes no files below one folder."""
         return None
 
+    @property
+    def places(self) -> tuple[str, ...] | None:
+        """Every path and URL at which the store reads or deletes; none if its kind does not tell."""
+        return None
+
 
 OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
 

@@ -7,15 +7,16 @@ Does not belong here: the sweep of one dataset (dataset_sweep.py).
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import Duration
-from retention_assets.stores.protocol import Store, StoreFailed, call_store
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -26,12 +27,15 @@ from retention_assets.sweep.recheck import Recheck
 
 @dataclass
 class Sweeper:
-    """One sweep: the ledger, the stores by name, the rules and the instant. `holder` is who the leases and the record name."""
+    """One sweep: the ledger, the stores by name, the rules, and the instant up to which it goes, if one was given.
+
+    `holder` is who the leases and the record name.
+    """
 
     ledger: Ledger
     stores: Mapping[str, Store]
     rulebook: Rulebook
-    as_of: datetime
+    as_of: datetime | None
     holder: str
     on_progress: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -39,12 +43,13 @@ class Sweeper:
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
+        at = self.ledger.clock.due_by(self.as_of)
         self._context = SweepContext(
             ledger=self.ledger,
             rulebook=self.rulebook,
-            recheck=Recheck(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds()),
+            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds()),
             independent_check=IndependentCheck(self.ledger),
-            as_of=self.as_of,
+            as_of=at,
             on_progress=self.on_progress,
             stop=self.stop,
             wait=self.wait,
@@ -81,16 +86,23 @@ class Sweeper:
 
     def _check_clock(self, reading: StoreReading) -> None:
         """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""
-        seen = [time for time in (self._newest, reading.newest_closed_at) if time]
+        present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
+        seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
         self._newest = max(seen, default=None)
-        clock = self.rulebook.settings.clock
-        self.ledger.clock.check(self.as_of, self._newest, clock.max_ahead, clock.max_skew)
+        outside = partial(outside_times, self.stores.values())
+        if why := self.ledger.clock.check(present, self._newest, clock.max_ahead, clock.max_skew, outside):
+            raise Refused(why)
+
+    def _context_now(self) -> SweepContext:
+        """The context once a lease is taken: by then more may be due, and holds and tags may be over."""
+        at = self.ledger.clock.due_by(self.as_of)
+        return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at))
 
     def _sweep_dataset(self, store: Store, reading: DatasetReading) -> SweepResult:
         result = SweepResult(reading.dataset)
         try:
             with hold_lease(self.ledger, reading.dataset, self.holder) as lease:
-                DatasetSweep(self._context, store, lease, reading, result).run()
+                DatasetSweep(self._context_now(), store, lease, reading, result).run()
         except Refused as fault:
             result.refused = str(fault)
         self.on_progress(result)

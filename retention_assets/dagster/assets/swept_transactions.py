@@ -84,7 +84,7 @@ def swept_transactions(run: Step) -> Metadata:
         _refuse_an_unsound_ledger(ledger, datasets)
         stores = run.retention.stores(by_store(datasets))
         report_store_warnings(stores.values(), run.log)
-        results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).run(datasets))
+        results = list(Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop).run(datasets))
         waiting = ledger.pending.waiting()
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:

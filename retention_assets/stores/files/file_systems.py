@@ -4,6 +4,9 @@ Belongs here: a path or URI to a file system and a path in it. Drivers and crede
 environment and its configuration files. Does not belong here: anything done with one.
 """
 
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem as FileSystem
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
@@ -11,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import has_scheme
 
-__all__ = ["FileSystem", "is_local", "is_s3", "open_file_system"]
+__all__ = ["FileSystem", "is_local", "is_s3", "open_file_system", "server_time"]
 
 
 def open_file_system(place: str) -> tuple[FileSystem, str]:
@@ -39,3 +42,13 @@ def is_local(fs: FileSystem) -> bool:
 def is_s3(fs: FileSystem) -> bool:
     """Whether it speaks to S3, or to something that speaks like it."""
     return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def server_time(place: str) -> datetime | None:
+    """What time it is by the object store that a place is in, to the second; none where nothing of the kind answers."""
+    fs, path = open_file_system(place)
+    if not is_s3(fs):
+        return None
+    answer = fs.call_s3("head_bucket", Bucket=path.partition("/")[0])
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return parsedate_to_datetime(date) if date else None

@@ -9,6 +9,7 @@ Does not belong here: any of those answers (paths.py, ownership.py, tombstones.p
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
+from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -70,6 +72,10 @@ class FilesStore:
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """A hash of the files that speak of each."""
         return self.log.tokens(datasets)
+
+    def present(self) -> datetime | None:
+        """What the object store that the data is in says."""
+        return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""

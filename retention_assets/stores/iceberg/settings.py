@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import database_url, folder_of, locate
+from retention_assets.settings.urls import database_url, folder_of, has_scheme, locate
 from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 
@@ -39,3 +39,15 @@ class IcebergSettings(StoreSettings):
     model: Annotated[
         Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
     ] = "states"
+
+    @property
+    def places(self) -> tuple[str, ...] | None:
+        """The catalog, the warehouse and the object store, as far as they are named here and not found elsewhere."""
+        if "uri" not in self.catalog:
+            return None
+        named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]
+        if "s3.endpoint" in self.catalog:
+            # Buckets are where their server is.
+            named = [one for one in named if not one.lower().startswith(("s3:", "s3a:"))]
+        # The name of a warehouse that a server knows is no place of its own; its endpoint is.
+        return tuple(one for one in named if one.startswith(("/", "sqlite")) or has_scheme(one))
