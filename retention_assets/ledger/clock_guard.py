@@ -73,6 +73,11 @@ class ClockGuard:
         with self.database.reading() as connection:
             return as_of if as_of and _is_simulated(connection) else present_by(connection)
 
+    def server_time(self) -> datetime | None:
+        """What time it is by the database's server; none where the database is a file."""
+        with self.database.reading() as connection:
+            return None if connection.dialect.name == "sqlite" else present_by(connection)
+
     def due_by(self, as_of: datetime | None) -> datetime:
         """By when grace has to be over for a sweep of this moment: now, or earlier, where `as_of` says so. Never later."""
         present = self.present(as_of)
@@ -166,8 +171,8 @@ def _check(
     if known.newest_mark_at and present < max_skew.before(known.newest_mark_at):
         raise Refused(
             f"It is {text_of(present)}, earlier than the newest mark of the ledger, {text_of(known.newest_mark_at)}, by more"
-            f" than {max_skew.words()}. Either this clock is slow or an earlier one was fast; nothing is marked or swept. If"
-            " this one is right, say `retention clock reset --reason …`: it takes back the marks that were made later than now."
+            f" than {max_skew.words()}. {_SIMULATED_BACK if known.simulated else _BACK} `retention clock reset --reason …`: it"
+            " takes back the marks that were made later than now."
         )
     newest = _newest_witness(known, max_skew.after(present), newest_in_logs)
     if newest is not None and present > max_ahead.after(newest):
@@ -178,6 +183,10 @@ def _check(
         )
     _see(tx, present)
     return None
+
+
+_BACK = "Either this clock is slow or an earlier one was fast; nothing is marked or swept. If this one is right, say"
+_SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say, with --as-of,"
 
 
 def _newest_witness(known: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:

@@ -41,7 +41,9 @@ def is_confined(place: str, folder: Path, environ: Mapping[str, str] = os.enviro
 
 
 def _is_below(path: str, folder: Path) -> bool:
-    return os.path.isabs(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    inside = Path(os.path.realpath(folder))
+    # All of a machine is no folder of one's own.
+    return os.path.isabs(path) and inside != inside.parent and Path(os.path.realpath(path)).is_relative_to(inside)
 
 
 def _is_database_here(url: str, dialect: str, environ: Mapping[str, str]) -> bool:

@@ -6,10 +6,9 @@ Does not belong here: the sweep of one dataset (dataset_sweep.py).
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
@@ -40,6 +39,8 @@ class Sweeper:
     on_progress: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[Duration, threading.Event], None] = pause
+    # What other clocks say, besides those of the stores' servers.
+    clocks: Callable[[], Iterable[datetime]] = tuple
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -89,9 +90,12 @@ class Sweeper:
         present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
         seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
         self._newest = max(seen, default=None)
-        outside = partial(outside_times, self.stores.values())
-        if why := self.ledger.clock.check(present, self._newest, clock.max_ahead, clock.max_skew, outside):
+        if why := self.ledger.clock.check(present, self._newest, clock.max_ahead, clock.max_skew, self._outside):
             raise Refused(why)
+
+    def _outside(self) -> Iterator[datetime]:
+        yield from self.clocks()
+        yield from outside_times(self.stores.values())
 
     def _context_now(self) -> SweepContext:
         """The context once a lease is taken: by then more may be due, and holds and tags may be over."""

@@ -4,15 +4,18 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select, update
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, select, update
 
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_time, open_ledger
 from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.ledger.invariants import mark_times
-from retention_assets.ledger.migrations import migrate
-from retention_assets.ledger.schema import AUDIT, CLOCK
+from retention_assets.ledger.migrations import FOLDER
+from retention_assets.ledger.schema import AUDIT, CLOCK, REVISION
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
@@ -325,15 +328,32 @@ def test_a_ledger_in_which_nothing_is_recorded_may_become_either(url: str) -> No
         open_ledger(url, simulated=False)
 
 
-def test_a_ledger_of_an_earlier_release_is_a_real_one(url: str) -> None:
-    """With rows; and its times are what they were."""
+@pytest.mark.parametrize("used", [True, False])
+def test_a_ledger_of_an_earlier_release_is_a_real_one_once_it_is_used(used: bool, url: str) -> None:
+    """With rows, whose times are what they were; one that holds nothing is of neither kind."""
     with open_ledger(url) as ledger:
-        ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-        swept(ledger)
+        if used:
+            ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+            swept(ledger)
         with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
             connection.exec_driver_sql("ALTER TABLE clock DROP COLUMN simulated")
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
-            migrate(connection)
-            assert connection.execute(select(CLOCK.c.simulated, CLOCK.c.newest_mark_at)).one() == (False, T0)
-    with pytest.raises(Refused, match="the ledger is a real one"):
-        open_simulated(url)
+            migrate_by("0006", connection)
+            assert connection.execute(select(CLOCK.c.simulated)).scalar_one() is (False if used else None)
+        assert ledger.verify().faults == ()
+        assert ledger.clock.times().newest_mark_at == (T0 if used else None)
+    if used:
+        with pytest.raises(Refused, match="the ledger is a real one"):
+            open_simulated(url)
+    else:
+        open_simulated(url).close()
+
+
+def migrate_by(revision: str, connection: Connection) -> None:
+    """Do one migration again, on a ledger that is otherwise up to date."""
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    config.attributes["connection"] = connection
+    before = ScriptDirectory.from_config(config).get_revision(revision).down_revision
+    for version, work in ((before, lambda: command.upgrade(config, revision)), (REVISION, lambda: None)):
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+        work()

@@ -21,6 +21,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
+from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.dagster.launch import run
@@ -162,6 +163,18 @@ def test_looking_ahead_a_dry_run_shows_what_will_be_due(lake: Lake, instance: dg
         assert event.step_output_data.metadata["would_delete"].value == would
 
 
+def test_after_a_long_pause_a_dry_run_says_what_the_sweep_does(url: str, tmp_path: Path) -> None:
+    """A server and this machine agree about the time. Beside a file there is no other clock."""
+    lake, before = Lake(tmp_path / "lake", url, clock={}).has(SOME, "lake/a"), now() - 20 * DAY
+    lake.marks(before)
+    with lake.opened() as ledger:
+        ledger.clock.check(before, None)
+    is_file = url.startswith("sqlite")
+    assert bool(preview_sweep(SweepPreviewRequest(), Environment(lake.settings)).refused) is is_file
+    assert bool(lake.sweeps(now())["lake/a"].refused) is is_file
+    assert lake.there("lake/a") == ({"S1", "S2", "S3"} if is_file else {"S3"})
+
+
 # --- an as_of that is past --------------------------------------------------------------------------------------------
 
 
@@ -203,8 +216,17 @@ def test_the_first_run_over_a_lake_that_was_quiet_for_a_year_marks_and_may_sweep
     set_clock(monkeypatch, MARKED + 400 * DAY)
     assert run(lake.settings, instance, "cycle", {}).success
     assert lake.there("lake/a") == {"S3"}
-    with lake.opened() as ledger:
-        assert ledger.clock.times().newest_seen_at == MARKED + 400 * DAY
+    # A month later: one line is of yesterday, another of next century.
+    for name, closed in (("Y", MARKED + 429 * DAY), ("F", MARKED + 40_000 * DAY)):
+        line = {"dataset": "lake/b", "transaction": name, "type": "RECORD", "status": "COMMITTED", "closed_at": text_of(closed)}
+        lake._log("lake/b", [json.dumps({**line, "opened_at": text_of(MARKED)})])
+    seen = []
+    for at in (MARKED + 400 * DAY, MARKED + 430 * DAY):
+        set_clock(monkeypatch, at)
+        assert run(lake.settings, instance, "evaluate", {}).success
+        with lake.opened() as ledger:
+            seen.append(ledger.clock.times().newest_seen_at)
+    assert seen == [MARKED + 400 * DAY, MARKED + 430 * DAY]
 
 
 @pytest.mark.spark

@@ -88,6 +88,10 @@ def test_everything_else_lies_outside(place: str, environ: dict[str, str], folde
     assert not is_confined(place.format(here=folder), folder, environ)
 
 
+def test_all_of_a_machine_is_no_folder_of_ones_own() -> None:
+    assert not is_confined("/srv/data", Path("/"))
+
+
 FILES = "{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}"
 BUCKETS = FILES.replace("log: log", "log: 's3://bucket/log'").replace("'data/", "'s3a://bucket/data/")
 OUTSIDE = {

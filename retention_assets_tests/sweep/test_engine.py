@@ -24,6 +24,7 @@ from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.read import read_fresh
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
@@ -413,6 +414,16 @@ def test_a_log_time_that_is_still_to_come_is_no_witness(tmp_path: Path, monkeypa
     assert [name for name, one in results.items() if one.refused] == ["lake/a", "lake/b", "lake/c"]
 
 
+def test_the_newest_log_time_is_the_newest_that_is_not_still_to_come(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name, closed in (("a", "@1d"), ("b", "@+20d"), ("c", "@+30d")):
+        lake.has(FIVE.replace("@1d", closed), f"lake/{name}")
+    reading = read_fresh(lake.stores["lake"], ["lake/a", "lake/b", "lake/c"])
+    assert [reading.newest_closed_at(MARKED + timedelta(days=days)) for days in (-100, 0, 20, 29, 40)] == [
+        None, *(MARKED + timedelta(days=days) for days in (-1, 20, 20, 30)),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("off", "refused"), [(timedelta(minutes=4), 0), (timedelta(minutes=-4), 0), (timedelta(days=-15), 3)])
 def test_an_idle_lake_goes_on_where_a_server_agrees_about_the_time(
     off: timedelta, refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -433,17 +444,19 @@ def test_a_server_that_cannot_be_asked_is_no_witness_and_stops_nothing(tmp_path:
 
 
 def test_what_becomes_due_while_the_sweep_waits_for_its_turn_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an as_of the time is asked when the lease is taken; with one, it is the bound."""
+    """Without an as_of the time is asked when the lease is taken; with one, it is the bound. A hold that is over by then is over."""
     lake = Lake(tmp_path / "real", clock={}).has(FIVE).has(FIVE, "lake/e")
     set_clock(monkeypatch, MARKED)
     lake.marks()
     set_clock(monkeypatch, DUE - timedelta(minutes=1))
     with lake.opened() as ledger:
+        until = {"name": "h", "datasets": "lake/d", "reason": "r", "until": DUE - timedelta(seconds=30)}
+        ledger.holds.place(Hold.model_validate(until), "ann")
         rulebook = load_rulebook(ledger, lake.settings, "test")
         early, late = (Sweeper(ledger, lake.stores, rulebook, bound, "test") for bound in (DUE - timedelta(minutes=1), None))
         set_clock(monkeypatch, DUE)
         assert [one.outcomes.total() for one in early.run(["lake/d"])] == [0]
-        assert [one.outcomes.total() for one in late.run(["lake/d"])] == [5]
+        assert [dict(one.outcomes) for one in late.run(["lake/d"])] == [{Outcome.DELETED: 5}]
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=8), timedelta(days=8000)])
