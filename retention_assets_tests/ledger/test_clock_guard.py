@@ -354,6 +354,6 @@ def migrate_by(revision: str, connection: Connection) -> None:
     config.set_main_option("script_location", str(FOLDER))
     config.attributes["connection"] = connection
     before = ScriptDirectory.from_config(config).get_revision(revision).down_revision
-    for version, work in ((before, lambda: command.upgrade(config, revision)), (REVISION, lambda: None)):
-        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
-        work()
+    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{before}'")
+    command.upgrade(config, revision)
+    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{REVISION}'")
