@@ -38,7 +38,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
     "stores": {"clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.urls", "sql"},
     "settings": {"errors", "policy", "settings.urls", "settings.yaml", "stores"},
-    "environment": {"errors", "ledger", "pipeline", "settings", "stores"},
+    "environment": {"errors", "ledger", "pipeline", "policy", "settings", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
     "report": {"ledger", "policy"},

@@ -10,7 +10,7 @@ import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
 from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress
-from retention_assets.commands.sources import find_environment, holds_of_files, instant
+from retention_assets.commands.sources import find_environment, holds_of_files
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
 
     environment = find_environment()
     request = HousekeepingRequest(
-        actor=actor, as_of=instant(as_of), stores=(name,) if name else (), holds=holds_of_files(environment.settings)
+        actor=actor, as_of=as_of, stores=(name,) if name else (), holds=holds_of_files(environment.settings)
     )
     with progress("reading what expires"):
         found = (preview_housekeeping if dry_run else run_housekeeping)(request, environment)

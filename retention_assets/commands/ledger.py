@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from retention_assets.ledger.audit.verify import AuditResult, ChainHead
     from retention_assets.ledger.clock_guard import LedgerTimes
 
+SIMULATED = click.option("--as-of", type=InstantParam(), help="The present, where the settings have a simulated clock.")
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
 
@@ -128,7 +129,7 @@ def export(after: int) -> None:
 @FORMAT
 @click.pass_context
 def clock(context: click.Context, format_: str) -> None:
-    """Show the times by which the clock guard goes: the newest mark, the newest as_of, and until when the clock is accepted."""
+    """Show the times by which the clock guard goes: the newest mark, the newest run, when a person vouched for the clock."""
     if context.invoked_subcommand is not None:
         return
     from retention_assets.ledger.clock_guard import LedgerTimes
@@ -139,15 +140,40 @@ def clock(context: click.Context, format_: str) -> None:
 
 
 @clock.command()
-@click.option("--as-of", type=InstantParam(), required=True, help="Accept every time up to this one.")
-@REASON
+@SIMULATED
+@click.option("--reason", help="Why: the record keeps it. May be left out.")
 @ACTOR
 @FORMAT
-def accept(as_of: datetime, reason: str, actor: str, format_: str) -> None:
-    """Accept a time that the clock guard refuses: up to it no as_of is too far ahead. An earlier one leaves it as it is."""
+def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str) -> None:
+    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps.
+
+    It is the way on after a pause of which no other clock is a witness.
+    """
     from retention_assets.operations.clock import ClockRequest, accept_clock
 
     _print_times(accept_clock(ClockRequest(actor=actor, reason=reason, as_of=as_of), find_environment()), format_)
+
+
+@clock.command()
+@SIMULATED
+@REASON
+@ACTOR
+@FORMAT
+def reset(as_of: datetime | None, reason: str, actor: str, format_: str) -> None:
+    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
+
+    It is the way on where every run is refused because the newest mark is later than now.
+    """
+    from retention_assets.operations.clock import ClockResetRequest, reset_clock
+
+    done = reset_clock(ClockResetRequest(actor=actor, reason=reason, as_of=as_of), find_environment())
+    if format_ == "json":
+        print_json(done.as_dict())
+        return
+    say(f"{done.reset.unmarked:,} marks taken back.")
+    if done.reset.sweeping:
+        say(f"Too late for {done.reset.sweeping:,} that are being swept.")
+    _print_times(done.times, format_)
 
 
 def _print_times(times: "LedgerTimes", format_: str) -> None:

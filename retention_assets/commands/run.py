@@ -11,7 +11,7 @@ import click
 
 from retention_assets.commands.options import AS_OF, FORMAT, STRICT
 from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say
-from retention_assets.commands.sources import find_environment, instant
+from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
@@ -65,16 +65,18 @@ def run(
     """Read the stores, judge, mark what may go, sweep what is due, and report."""
     if mark_only and dry_run:
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
-    environment, at, globs = find_environment(), instant(as_of), datasets or ("*",)
+    environment, globs = find_environment(), datasets or ("*",)
     if dry_run:
-        return _dry_run(environment, at, globs, format_, strict)
+        return _dry_run(environment, as_of, globs, format_, strict)
     from retention_assets.evaluation.rules_in_force import read_policies
 
     # Before anything is started: policies that cannot be accepted are input.
     read_policies(environment.settings)
+    # Before Dagster is loaded; each step asks again.
+    environment.instant(as_of)
     from retention_assets.dagster.headless import run_job
 
-    ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", at, globs, log_level)
+    ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level)
     if format_ == "json":
         print_json(_as_dict(ran))
     else:
@@ -103,7 +105,9 @@ def _print(ran: "JobResult") -> None:
     print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
 
 
-def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...], format_: str, strict: bool) -> ExitCode:
+def _dry_run(
+    environment: "Environment", as_of: datetime | None, globs: tuple[str, ...], format_: str, strict: bool
+) -> ExitCode:
     from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
 
     with progress("sweeping a copy"):

@@ -19,6 +19,7 @@ import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
 from retention_assets.render.text import visible
@@ -52,12 +53,16 @@ class JobResult:
 
 
 def run_job(
-    settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning"
+    settings: Settings, job: str, as_of: datetime | None = None, datasets: Sequence[str] = ("*",), log_level: str = "warning"
 ) -> JobResult:
-    """Run a job to its end in this program, under the names that the settings give to this environment."""
+    """Run a job to its end in this program, under the names that the settings give to this environment.
+
+    Without `as_of` each step asks what time it is.
+    """
+    at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
-    config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": "CRITICAL"}
+    config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
     run_id = str(uuid4())
     with _instance() as instance:
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
@@ -69,7 +74,7 @@ def run_job(
     }
     bad_input, failures = _failures(result)
     failed, refused = _troubles(said)
-    return JobResult(result.run_id, as_of, said, bad_input, (*_checks(result), *failures, *failed), refused)
+    return JobResult(result.run_id, at, said, bad_input, (*_checks(result), *failures, *failed), refused)
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:

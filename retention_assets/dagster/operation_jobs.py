@@ -23,7 +23,8 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.failures import failure_text
-from retention_assets.operations import audit, holds, marks, policy_book, realms, sweep_preview, visibility
+from retention_assets.ledger.clock_guard import LedgerTimes
+from retention_assets.operations import audit, clock, holds, marks, policy_book, realms, sweep_preview, visibility
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
 from retention_assets.operations.request import NamedRequest, ReasonedRequest
 from retention_assets.pipeline.stage import write_text
@@ -290,13 +291,49 @@ def audit_accept(context: OperationContext, form: ReasonForm) -> Metadata:
     return {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}
 
 
+_SIMULATED = "The present, where the settings have a simulated clock."
+
+
+class AcceptForm(OperationForm):
+    """Who vouches for the present."""
+
+    reason: str = Field(default="", description="Why: the record keeps it. May be left out.")
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+class ResetForm(ReasonForm):
+    """Who says that an earlier clock was fast."""
+
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+@operation_job(AcceptForm)
+def clock_accept(context: OperationContext, form: AcceptForm) -> Metadata:
+    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps."""
+    request = clock.ClockRequest(actor=context.actor, reason=form.reason, as_of=_instant_if_any(form.as_of))
+    return _times(clock.accept_clock(request, context.environment))
+
+
+@operation_job(ResetForm)
+def clock_reset(context: OperationContext, form: ResetForm) -> Metadata:
+    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept."""
+    request = clock.ClockResetRequest(actor=context.actor, reason=form.reason, as_of=_instant_if_any(form.as_of))
+    done = clock.reset_clock(request, context.environment)
+    counts = {"unmarked": done.reset.unmarked, "sweeping": done.reset.sweeping}
+    return {"reset_to": text_of(done.reset.at), **counts, **_times(done.times)}
+
+
+def _times(times: LedgerTimes) -> Metadata:
+    return {name: text_of(time) for name, time in times.as_dict().items() if time}
+
+
 @operation_job(JudgingConfig)
 def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     """Show what a sweep of the chosen datasets would delete and spare. Marks nothing, deletes nothing.
 
     It is the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
     """
-    request = sweep_preview.SweepPreviewRequest(as_of=form.instant(), datasets=tuple(form.datasets))
+    request = sweep_preview.SweepPreviewRequest(as_of=form.given(), datasets=tuple(form.datasets))
     found = sweep_preview.preview_sweep(request, context.environment)
     file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
@@ -339,7 +376,7 @@ def housekeeping(context: OperationContext, form: HousekeepingForm) -> Metadata:
     """
     request = HousekeepingRequest(
         actor=context.actor,
-        as_of=_instant(form.as_of, "as_of") if form.as_of else now(),
+        as_of=_instant_if_any(form.as_of),
         stores=tuple(form.stores),
         holds=read_policies(context.environment.settings).holds,
     )
@@ -376,6 +413,10 @@ def _instant(text: str, key: str) -> datetime:
     return _parsed(text, key, parse_instant, EXPECTED_INSTANT)
 
 
+def _instant_if_any(text: str) -> datetime | None:
+    return _instant(text, "as_of") if text else None
+
+
 def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
     try:
         return parse(text.strip())
@@ -384,7 +425,8 @@ def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
 
 
 JOBS: Sequence[OperationJob[Any]] = (
-    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, audit_verify, audit_accept,
+    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, clock_accept, clock_reset,
+    audit_verify, audit_accept,
     preview, housekeeping,
 )  # fmt: skip
 

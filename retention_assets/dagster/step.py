@@ -52,7 +52,9 @@ class Step:
     pyspark: LazyPySparkResource
     warehouse: Warehouse
     datasets: DatasetFilter
+    # As of when is judged; and the same only where somebody asked for it: a run without asks again what time it is.
     as_of: datetime
+    given_as_of: datetime | None = None
 
     @property
     def actor(self) -> str:
@@ -143,10 +145,23 @@ class Resources:
         config: AsOfConfig | DatasetsConfig | None,
         datasets: DatasetFilter,
     ) -> Step:
-        as_of = config.instant() if isinstance(config, AsOfConfig) else AsOfConfig().instant()
+        given = config.given() if isinstance(config, AsOfConfig) else None
+        try:
+            as_of = self.retention.instant(given)
+        except Refused as fault:
+            raise dg.Failure(str(fault), allow_retries=False) from None
         context.log.addFilter(show_unseen)
         return Step(
-            key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, datasets, as_of
+            key,
+            context.run,
+            context.instance,
+            context.log,
+            self.retention,
+            self.pyspark,
+            self.warehouse,
+            datasets,
+            as_of,
+            given,
         )
 
 

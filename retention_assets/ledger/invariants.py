@@ -65,15 +65,22 @@ class _TimeGroup(NamedTuple):
 
 
 def mark_times(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
-    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise."""
+    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise.
+
+    Where a person has reset the clock, mark times begin anew at the newest mark that was right.
+    """
+    resets = _clock_resets(connection)
     newest: datetime | None = None
     for some in _parts(datasets):
-        here, seen = _is_in(MARKS.c.dataset, some), None
-        for group in _time_groups(connection, here):
+        here, seen, waiting = _is_in(MARKS.c.dataset, some), None, list(resets)
+        for position, group in _time_groups(connection, here):
+            while waiting and waiting[0][0] < position:
+                seen = waiting.pop(0)[1]
             for fault in _time_faults(group, seen):
                 mine = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
                 yield from _violations(connection, mine, fault)
             seen = max(filter(None, (seen, group.marked_at)))
+        seen = waiting[-1][1] if waiting else seen
         newest = max(filter(None, (newest, seen)), default=None)
     known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
     # Some of the marks bound the clock from below; only all of them say what it is.
@@ -82,13 +89,29 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
     yield from _visibility(connection, datasets)
 
 
-def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[_TimeGroup]:
+def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
+    """Where in the audit a person has reset the clock, and the newest mark that was right then."""
+    query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
+    said = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
+    return [
+        (position, parse_instant(detail["newest_mark_at"]) if detail["newest_mark_at"] else None)
+        for position, detail in said
+        if "reset_to" in detail
+    ]
+
+
+def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:
     """Groups in the order of the audit: ids are reserved early, so those of two who mark at once may be the other way round."""
     columns = [MARKS.c[name] for name in _TimeGroup._fields]
-    query = select(*columns).join(AUDIT, AUDIT.c.act == MARKS.c.act).where(here).group_by(*columns, AUDIT.c.position)
+    query = (
+        select(AUDIT.c.position, *columns)
+        .join(AUDIT, AUDIT.c.act == MARKS.c.act)
+        .where(here)
+        .group_by(*columns, AUDIT.c.position)
+    )
     # The later time of an act first: all marks of an act are of one time.
     ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
-    return [_TimeGroup(*row) for row in connection.execute(ordered)]
+    return [(position, _TimeGroup(*row)) for position, *row in connection.execute(ordered)]
 
 
 def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:

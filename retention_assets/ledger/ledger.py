@@ -7,17 +7,19 @@ Does not belong here: what any part does.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import Engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
 from retention_assets.ledger.audit.heads import LedgerHead, head_of
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verify
-from retention_assets.ledger.clock_guard import ClockGuard
+from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
@@ -134,16 +136,22 @@ class Accepted:
 
 
 def open_ledger(
-    url: Url | str, migrations: Path | None = None, tell_witness: Callable[[LedgerDatabase], None] | None = None
+    url: Url | str,
+    migrations: Path | None = None,
+    tell_witness: Callable[[LedgerDatabase], None] | None = None,
+    simulated: bool | None = None,
 ) -> Ledger:
     """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it.
 
     `tell_witness` is called after the commit of an act that an older copy of the ledger must not be without.
+    Settings say whether their clock is `simulated`: a ledger of the other kind is refused as well.
     """
     engine = ledger_engine(url)
     try:
         if migrations is not None or not _is_up_to_date(engine):
             retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
+        if simulated is not None:
+            ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except DBAPIError as error:
         engine.dispose()
         raise _unreachable(engine, error) from error
@@ -179,6 +187,20 @@ def ledger_is_there(url: Url | str) -> bool:
     try:
         with reading(engine) as connection:
             return inspect(connection).has_table("alembic_version")
+    except DBAPIError as error:
+        raise _unreachable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def ledger_time(url: Url | str) -> datetime:
+    """What time it is by the database of a ledger, whether there is a ledger in it or not."""
+    if sqlite_file(url) is not None:
+        return clock.now()
+    engine = ledger_engine(url)
+    try:
+        with reading(engine) as connection:
+            return present_by(connection)
     except DBAPIError as error:
         raise _unreachable(engine, error) from error
     finally:

@@ -294,6 +294,8 @@ CLOCK = Table(
     Column("next_mark", BigInteger, nullable=False),
     # Null until somebody writes anything but the next id.
     Column("act", ACT),
+    # Whether its times are made up, for tests and demonstrations. Null: nobody has said so, and it is real once it is used.
+    Column("simulated", Boolean),
     CheckConstraint("id = 1", name="one_row"),
 )
 

@@ -17,10 +17,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import case, exists, insert, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, case, exists, insert, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of, planned_seal
+from retention_assets.ledger.clock_guard import has_come
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import Lease, fence
@@ -175,7 +176,7 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
     tx.connection.execute(insert(PLANS).values(**row, place=place, planned_at=DatabaseTime()))
-    due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
+    due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
     for where in by_id(tx.connection, marks, due):
         for mark, logged in tx.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
@@ -196,6 +197,11 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
     return Plan(plan, lease.dataset, amount, size)
 
 
+def _is_due(tx: WriteTransaction, as_of: datetime | ScalarSelect[datetime]) -> ColumnElement[bool]:
+    """Whether the grace of marks is over, as of an instant and by the ledger's own clock: the caller's word is not enough."""
+    return (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
+
+
 def _begin(tx: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
     fence(tx, lease)
     act = Act(ActType.BEGIN, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
@@ -204,7 +210,8 @@ def _begin(tx: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int])
     for where in by_id(tx.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
         planned += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
     begun: list[int] = []
-    for where in by_id(tx.connection, planned, MARKS.c.dataset == lease.dataset):
+    as_of = select(PLANS.c.as_of).where(PLANS.c.id == plan.id).scalar_subquery()
+    for where in by_id(tx.connection, planned, (MARKS.c.dataset == lease.dataset) & _is_due(tx, as_of)):
         begun += [row.id for row in move_marks(tx, act, "MARKED", "SWEEPING", where)]
     record_steps(tx, act, (MarkStep(mark, "SWEEPING") for mark in begun))
     return sorted(begun)

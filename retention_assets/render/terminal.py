@@ -277,7 +277,7 @@ def realm_table(realms: "Sequence[Realm]") -> Table:
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:
     """The times that the clock guard compares with."""
-    words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest as_of", "accepted_until": "accepted until"}
+    words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest run", "accepted_until": "accepted at"}
     rows = [(words[name], _instant(at) or "none") for name, at in times.items()]
     return table("The clock of the ledger", ("time", "instant"), rows)
 

@@ -26,10 +26,11 @@ from pydantic import (
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
+from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
-from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, mask_secrets
+from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
 from retention_assets.stores.registry import kind_named, known_kinds
 from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
@@ -63,10 +64,13 @@ class SparkSettings(SettingsPart):
 
 
 class ClockSettings(SettingsPart):
-    """How far a clock may be off before marking and sweeping refuse."""
+    """How far a clock may be off before sweeping is refused; or that there is none, and a run's as_of is its present."""
 
     max_ahead: Length = Duration(days=14)
     max_skew: Length = Duration(seconds=300)
+    simulated: Annotated[
+        bool, Field(description="For tests and demonstrations: the present is as_of. Stores must be in this folder.")
+    ] = False
 
 
 class AutomationSettings(SettingsPart):
@@ -120,6 +124,23 @@ class Settings(SettingsPart):
         """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
         if conflict := next(self.place_conflicts((info.context or {}).get("file")), None):
             raise conflict.as_invalid_value()
+        return self
+
+    @model_validator(mode="after")
+    def _made_up_days_delete_nothing_real(self, info: ValidationInfo) -> Self:
+        """Where the days are made up, grace protects nothing: such an environment may reach nothing but its own folder."""
+        folder = folder_of(info)
+        for store in self.stores if self.clock.simulated else ():
+            outside = None if store.addresses is None else [one for one in store.addresses if not is_confined(one, folder)]
+            if outside is None or outside:
+                where = "does not tell where its data is" if outside is None else f"is at {mask_secrets(outside[0])}"
+                raise InvalidValue(
+                    f"holds the store {store.name}, which {where}: with clock.simulated no store may lie outside of the"
+                    " settings' folder",
+                    f"places below {folder}, or servers on this machine (localhost, 127.0.0.1)",
+                    "Copy the data to a folder of its own, with these settings in it; or take clock.simulated out.",
+                    key="stores",
+                )  # fmt: skip
         return self
 
     @model_validator(mode="after")

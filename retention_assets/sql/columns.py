@@ -70,6 +70,14 @@ def _on_postgresql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     return f"(clock_timestamp() + {compiler.process(element.clauses, **options)} * INTERVAL '1 second')"
 
 
+@compiles(DatabaseTime, "mysql")
+@compiles(DatabaseTime, "mariadb")
+def _on_mysql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
+    # Microseconds, as InstantColumn reads them; the session's zone does not matter.
+    epoch = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+    return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS SIGNED))"
+
+
 @compiles(DatabaseTime, "sqlite")
 def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Python 3.11 may come with a SQLite before 3.42, which has no unixepoch('subsec'). Milliseconds are what it knows.

@@ -8,7 +8,8 @@ Every store passes one contract test (retention_assets_tests/stores/contract.py)
 with one target.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -214,6 +215,14 @@ class PostponingStore(Store, Protocol):
         """What expires in an interval, by type."""
 
 
+@runtime_checkable
+class ServedStore(Store, Protocol):
+    """A store behind a server, which has a clock of its own: a witness of what time it is."""
+
+    def present(self) -> datetime | None:
+        """What time its server says it is; none where its data is on this machine, or nothing can be asked."""
+
+
 # What follows in the words for a place by which it is known again, if anything could be left there.
 KNOWN_BY = ", known by "
 
@@ -239,3 +248,12 @@ def error_text(fault: Exception) -> str:
     """An error as one line, with what kind it is where it is not made for people."""
     text = mask_text(" ".join(str(fault).split()))
     return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
+
+
+def outside_times(stores: Iterable[Store]) -> Iterator[datetime]:
+    """What time it is by the servers of some stores. One that can't be asked is no witness."""
+    for store in stores:
+        if isinstance(store, ServedStore):
+            with suppress(StoreFailed):
+                if at := call_store(store, store.present):
+                    yield at

@@ -86,6 +86,11 @@ class StoreSettings(SettingsPart):
         """Whether every version goes of what a place keeps versions of: what sweeps only hid before is marked again."""
         return False
 
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """Every path and URL at which the store reads or deletes; none if its kind does not tell."""
+        return None
+
 
 OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
 

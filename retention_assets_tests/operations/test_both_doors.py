@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,20 @@ DONE: dict[str, Case] = {
         "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("ACCEPT", "ann", "a test"),),
         changed_past_ledger,
     ),
+    "vouch for the clock": Case(
+        ("clock", "accept", *DAY, "--actor", "ann"),
+        "clock_accept", {"as_of": text_of(DUE), "actor": "ann"}, pick("newest_seen_at", "accepted_until"),
+        (("CLOCK", "ann", None),),
+    ),
+    "vouch for the clock and say why": Case(
+        ("clock", "accept", *DAY, *WHY),
+        "clock_accept", {"as_of": text_of(DUE), **SAID}, pick("newest_seen_at", "accepted_until"), (("CLOCK", "ann", "a test"),),
+    ),
+    "reset the clock": Case(
+        ("clock", "reset", "--as-of", text_of(AS_OF - timedelta(days=1)), *WHY),
+        "clock_reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}, pick("reset_to", "unmarked", "sweeping"),
+        (("UNMARK", "ann", "a test"), ("CLOCK", "ann", "a test")),
+    ),
     "preview": Case(
         ("run", "--dry-run", *DAY, "--dataset", "lake/*"),
         "preview", {"as_of": text_of(DUE), "datasets": ["lake/*"]}, counts_of_preview, prepare=a_branch_keeps_one,
@@ -397,6 +412,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
     "revoking what is not there": (
         ("policies", "revoke", "odl", *WHY), "policy_revoke", {"name": "odl", **SAID},
         "No policy named odl is in force. `retention policies` lists those that are.", nothing,
+    ),
+    "resetting the clock of nothing": (
+        ("clock", "reset", *WHY), "clock_reset", SAID, "no ledger yet", no_ledger,
     ),
     "a preview by broken policies": (
         ("run", "--dry-run", *DAY), "preview", {"as_of": text_of(DUE)}, "Did you mean older_than?", broken_policies,

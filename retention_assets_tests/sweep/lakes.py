@@ -25,6 +25,7 @@ from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
@@ -40,6 +41,8 @@ class Lake:
     ledger_url: str = ""
     policies: str = OLD
     drawn: list[History] = field(default_factory=list)
+    # Real where it is empty.
+    clock: dict[str, Any] = field(default_factory=lambda: dict(CLOCK))
 
     def __post_init__(self) -> None:
         for name in ("log", "data", "policies"):
@@ -49,12 +52,18 @@ class Lake:
         store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
         settings = {
             "ledger": self.ledger_url.replace("$", "$$"),
+            "clock": self.clock,
             "warehouse": "warehouse",
             "policies": "policies",
             "stores": [store],
         }
         # JSON is YAML.
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+        self.settings_file.write_text(json.dumps(settings))
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are written."""
+        return self.folder / "retention.yaml"
 
     def says(self, policies: str, holds: str = "") -> None:
         """The policies from now on."""
@@ -111,7 +120,7 @@ class Lake:
     @property
     def settings(self) -> Settings:
         """As a run reads them."""
-        return load_settings(self.folder / "retention.yaml")
+        return load_settings(self.settings_file)
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -120,7 +129,7 @@ class Lake:
 
     def opened(self) -> Ledger:
         """The ledger."""
-        return open_ledger(self.settings.ledger)
+        return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
 
     def marks(self, as_of: datetime = MARKED) -> int:
         """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""

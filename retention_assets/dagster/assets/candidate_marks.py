@@ -1,8 +1,9 @@
 """The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,7 @@ from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
 from retention_assets.render.dagster import VERDICT_COLUMNS, pending_metadata, reason_metadata, verdict_metadata
+from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"
@@ -48,13 +50,21 @@ class Verdicts:
         """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
         verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
-        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": transactions["closed_at"]}
+        closed = transactions["closed_at"]
+        # One that is still to come says nothing about what time it is.
+        past = pc.if_else(pc.less_equal(closed, pa.scalar(self.as_of, closed.type)), closed, pa.scalar(None, closed.type))
+        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": past}
         for name, column in columns.items():
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
         marks = new_marks(verdicts, transactions, self.policies, self.versions)
         reasons = count_reasons(verdicts, transactions["bytes"])
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
+
+
+def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
+    """What time it is by the servers of the stores of some datasets."""
+    return outside_times(run.retention.stores(by_store(datasets)).values())
 
 
 def _close_purged_realms(
@@ -120,11 +130,14 @@ def candidate_marks(run: Step) -> Metadata:
         columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
         run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
-        ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
+        present, newest = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+        outside = partial(_ask_stores, run, names)
+        if why := ledger.clock.check(present, newest, clock.max_ahead, clock.max_skew, outside):
+            run.log.warning(why)
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, None, publications, looks, again)
+        marked = ledger.marks.mark(candidates, present, run.actor, None, publications, looks, again)
         _close_purged_realms(ledger, run, sources, datasets, rules.policies)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)

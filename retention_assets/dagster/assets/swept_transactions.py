@@ -84,7 +84,7 @@ def swept_transactions(run: Step) -> Metadata:
         _refuse_an_unsound_ledger(run, ledger, wanted)
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
-        sweeper = Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop)
+        sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop)
         results = [*refused.values(), *sweeper.run(wanted)]
         waiting = ledger.pending.waiting()
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)

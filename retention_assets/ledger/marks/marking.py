@@ -124,7 +124,7 @@ class Marks:
     def mark(
         self,
         candidates: pa.Table,
-        as_of: datetime,
+        present: datetime,
         actor: str,
         reason: str | None = None,
         published: Sequence[Publication] = (),
@@ -137,12 +137,13 @@ class Marks:
         What comes again under the id of something swept, opened or closed at another time, is not swept yet.
 
         `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
+        Grace counts from `present`, which is what time it is as they are written, whatever the day was as of which was judged.
         Marking the same again changes nothing: not the time, not the policy.
         """
         first = self._reserve(len(candidates))
 
         def attempt() -> MarkResult:
-            prepared = prepare_marks(candidates, first, self._marked_at(as_of))
+            prepared = prepare_marks(candidates, first, self._marked_at(present))
             work = _Marking(prepared, actor, reason, published, evaluations, hidden_again)
             return self.database.write(work, prepared.rows if len(candidates) else None)
 
@@ -156,11 +157,11 @@ class Marks:
         taken = update(CLOCK).values(next_mark=CLOCK.c.next_mark + amount).returning(CLOCK.c.next_mark)
         return int(self.database.write(lambda tx: tx.connection.execute(taken).scalar_one())) - amount
 
-    def _marked_at(self, as_of: datetime) -> datetime:
-        """Mark times never go back: a run for an earlier day marks as of the newest mark, and its grace begins then."""
+    def _marked_at(self, present: datetime) -> datetime:
+        """Mark times never go back: by a clock that is a little slow, grace begins at the newest mark."""
         with self.database.reading() as connection:
             newest: datetime | None = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
-        return max(as_of, newest) if newest else as_of
+        return max(present, newest) if newest else present
 
     def read(
         self,

@@ -5,6 +5,8 @@ not installed. Drivers and credentials are found as fsspec finds them, by the en
 Does not belong here: anything done with one.
 """
 
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 
 import fsspec  # type: ignore[import-untyped]
@@ -15,7 +17,7 @@ from fsspec.registry import known_implementations, registry  # type: ignore[impo
 from retention_assets.errors import InvalidValue, Refused, nearest
 from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
 
-__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system"]
+__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
 
 
 def check_scheme(place: str) -> None:
@@ -93,3 +95,13 @@ def is_local(fs: FileSystem) -> bool:
 def is_s3(fs: FileSystem) -> bool:
     """Whether it speaks to S3, or to something that speaks like it."""
     return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def server_time(place: str) -> datetime | None:
+    """What time it is by the object store that a place is in, to the second; none where nothing of the kind answers."""
+    fs, path = open_file_system(place)
+    if not is_s3(fs):
+        return None
+    answer = fs.call_s3("head_bucket", Bucket=path.partition("/")[0])
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return parsedate_to_datetime(date) if date else None

@@ -3,6 +3,7 @@
 Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a template of folders unsafe.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -73,3 +74,22 @@ class FilesSettings(StoreSettings):
     def deletes_versions(self) -> bool:
         """As `versions` says."""
         return self.versions == "delete"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The logs and the data; instead of what is in an object store, the server that its driver is told to ask."""
+        endpoint = _s3_endpoint() if any(_is_s3(place) for place in (self.log, self.data_root)) else None
+        return tuple(endpoint if endpoint and _is_s3(place) else place for place in (self.log, self.data_root))
+
+
+def _is_s3(place: str) -> bool:
+    return place.lower().startswith(("s3:", "s3a:"))
+
+
+def _s3_endpoint() -> str | None:
+    """As fsspec's configuration (its files and variables) says, or else as Amazon's own variables do."""
+    from fsspec.config import conf  # type: ignore[import-untyped]
+
+    own = conf.get("s3", {})
+    said = (own.get("endpoint_url"), own.get("client_kwargs", {}).get("endpoint_url"))
+    return next(filter(None, (*said, os.environ.get("AWS_ENDPOINT_URL_S3"), os.environ.get("AWS_ENDPOINT_URL"))), None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.delete_remote import Removed
+from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -76,6 +78,10 @@ class FilesStore:
         """A hash of the files that speak of each; another one once versions are deleted, so that what was hidden is marked."""
         found = self.log.tokens(datasets)
         return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
+
+    def present(self) -> datetime | None:
+        """What the object store that the data is in says."""
+        return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""

@@ -56,3 +56,15 @@ class IcebergSettings(StoreSettings):
     def may_hold(self, other: StoreSettings) -> bool:
         """Stores of one catalog share its warehouse, each with namespaces of its own."""
         return isinstance(other, IcebergSettings)
+
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """The catalog, the warehouse and the object store, as far as they are named here and not found elsewhere."""
+        if "uri" not in self.catalog:
+            return None
+        named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]
+        if "s3.endpoint" in self.catalog:
+            # Buckets are where their server is.
+            named = [one for one in named if not one.lower().startswith(("s3:", "s3a:"))]
+        # The name of a warehouse that a server knows is no place of its own; its endpoint is.
+        return tuple(one for one in named if one.startswith(("/", "sqlite")) or has_scheme(one))

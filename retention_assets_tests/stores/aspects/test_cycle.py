@@ -160,7 +160,7 @@ def test_system_and_user_managed_entries(
     datahub: DataHub, table: Table, more: dict[str, Any], settings: dict[str, Any], left: set[int]
 ) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40, 3: 30})
-    file = datahub.folder / "retention.yaml"
+    file = datahub.settings_file
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     with datahub.opened() as ledger:
         ledger.policy_book.write(AspectEntry.model_validate(entry("dataset", "status", "v2")), "ada")
