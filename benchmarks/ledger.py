@@ -33,7 +33,10 @@ DATASETS = 10
 MOST_ROUNDS = DATASETS // 2
 _BATCH = 500
 _ACTOR = "benchmark"
-_LOADED = ("id", "dataset", "transaction", "policy", "policy_version", "reason", "bytes", "grace", "marked_at", "due_at", "act")
+_LOADED = (
+    "id", "dataset", "transaction", "policy", "policy_version", "reason", "bytes", "opened_at", "closed_at", "grace", "marked_at",
+    "due_at", "act",
+)  # fmt: skip
 _COLUMNS = ", ".join(f'"{name}"' for name in (*_LOADED, "seal", "status"))
 _READ = "SELECT {} FROM marks".format(", ".join(f'"{name}"' for name in MARK_ROWS.names))
 _CHANGED = "UPDATE marks SET status = '{}', why = 'x', changed_at = marked_at, changed_by = 'x', changed_act = 1 WHERE {}"

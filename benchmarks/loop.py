@@ -43,9 +43,9 @@ from time import perf_counter
 begin = perf_counter()
 from pathlib import Path
 from retention_assets.clock import now
-from retention_assets.headless import run_job
-from retention_assets.resources.spark import spark_session
-from retention_assets.settings import load_settings
+from retention_assets.dagster.headless import run_job
+from retention_assets.pipeline.spark import spark_session
+from retention_assets.settings.model import load_settings
 settings = load_settings(Path(sys.argv[1]))
 loaded = perf_counter()
 spark = spark_session(settings.spark.master, settings.spark.conf)

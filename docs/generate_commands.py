@@ -23,9 +23,15 @@ Results go to stdout, words about the work to stderr. With `--format json` a res
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | refused or failed |
-| 2 | bad input |
+| 1 | refused, or failed: a store that is away, something that could not be deleted |
+| 2 | bad input, or no settings where a command needs them |
+| 3 | only of a dry run: there is something to do |
+| 4 | done, but for datasets that were refused (1 with `--strict`) |
 | 130 | stopped with Ctrl-C |
+
+Of several codes the first of 2, 1, 4 and 3 is the command's. What names of others hold that nobody would see (control
+characters, marks of the direction of text) is shown as an escape, `\\x1b` or `\\u202e`; JSON escapes it as JSON does,
+and stays exact.
 
 What a command needs, and what it leaves alone, is told in [Operations](operations.md#what-commands-work-on).
 """

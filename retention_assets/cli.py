@@ -1,9 +1,10 @@
 """The command line: `retention …`.
 
-Belongs here: the group, the registration of its commands, and the exit codes: 0 is done, 1 is refused or failed, 2 is bad
-input. What a command does is in its module (retention_assets/commands).
+Belongs here: the group, the registration of its commands, and what a problem becomes: a sentence and an exit code. What a
+command does is in its module (retention_assets/commands); the exit codes are in commands/output.py.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -19,12 +20,14 @@ from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
+from retention_assets.commands.output import ExitCode, echo, say
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
 from retention_assets.commands.visibility import advance, as_of
-from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.errors import BadInput, Problem
+from retention_assets.failures import failure_text
 
 COMMANDS: tuple[click.Command, ...] = (
     demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
@@ -47,28 +50,37 @@ def main() -> NoReturn:
     # Dagster warns of what may change in a minor release. The pins admit one, so nobody can do anything about it.
     warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
-        retention.main(standalone_mode=False)
+        code = retention.main(standalone_mode=False)
     except BadInput as fault:
         _print_problems(fault.problems)
-        sys.exit(2)
-    except Refused as fault:
-        click.echo(str(fault), err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.BAD_INPUT)
     except click.ClickException as fault:
-        fault.show()
+        _print_usage(fault)
         sys.exit(fault.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except OSError as fault:
-        # Most likely a full disk below stdout. What is still buffered goes nowhere, instead of failing again at the exit.
-        click.echo(f"cannot go on: {fault}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(1)
-    sys.exit(0)
+    except Exception as fault:
+        words = failure_text(fault)
+        if words is None and not isinstance(fault, OSError):
+            # A fault of the program: whoever mends it needs the trace.
+            raise
+        say(words or f"cannot go on: {fault}")
+        if isinstance(fault, OSError):
+            # Most likely a full disk below stdout. What is still buffered goes nowhere, instead of failing again at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(ExitCode.FAILED)
+    sys.exit(code if isinstance(code, int) else ExitCode.DONE)
 
 
 def _print_problems(problems: tuple[Problem, ...], most: int = 200) -> None:
     for problem in problems[:most]:
-        click.echo(str(problem), err=True)
+        say(str(problem))
     if len(problems) > most:
-        click.echo(f"… and {len(problems) - most} more problems.", err=True)
+        say(f"… and {len(problems) - most} more problems.")
+
+
+def _print_usage(fault: click.ClickException) -> None:
+    """What click has to say, which quotes what was typed."""
+    said = io.StringIO()
+    fault.show(said)
+    echo(said.getvalue(), err=True, nl=False)

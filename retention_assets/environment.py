@@ -9,15 +9,18 @@ Does not belong here: what is done with any of them.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from retention_assets.errors import Refused
+from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import Store
 from retention_assets.stores.registry import open_store
 
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
+    from retention_assets.pipeline.head_file import HeadFile
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,16 @@ class Environment:
         """The ledger, open; made if there is none."""
         from retention_assets.ledger import open_ledger
 
-        with open_ledger(self.settings.ledger) as ledger:
+        clock = self.settings.clock
+        with open_ledger(self.settings.ledger, tell_witness=self.head_file.note, simulated=clock.simulated) as ledger:
             yield ledger
+
+    @property
+    def head_file(self) -> "HeadFile":
+        """Where the warehouse keeps the end of the ledger's record."""
+        from retention_assets.pipeline.head_file import HeadFile
+
+        return HeadFile(str(self.settings.warehouse))
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":
@@ -57,6 +68,30 @@ class Environment:
     def no_ledger(self) -> str:
         """What to say where there is no ledger."""
         return f"no ledger yet at {self.settings.ledger}; nothing is marked"
+
+    def present(self) -> datetime:
+        """What time it is: by the ledger's database where that is a server, else by this machine. Opens no ledger."""
+        from retention_assets.ledger import ledger_time
+
+        return ledger_time(self.settings.ledger)
+
+    def instant(self, as_of: datetime | None) -> datetime:
+        """As of when a run that marks, sweeps, reports or puts expiry off works: the instant that was given, or the present.
+
+        One that is still to come is refused, for tags, holds and graces would be over by it that are not. Where the clock is
+        simulated, it is the present. Whoever only looks may ask for any instant and does not come here.
+        """
+        clock = self.settings.clock
+        if as_of is not None and clock.simulated:
+            return as_of
+        present = self.present()
+        if as_of is not None and as_of > clock.max_skew.after(present):
+            raise Refused(
+                f"As of {text_of(as_of)} is later than now, {text_of(present)}: nothing can be marked, swept or reported of a"
+                " time that is still to come. Leave as_of out. `retention run --dry-run` and `retention preview` look ahead; in"
+                " an environment whose settings say `clock: {simulated: true}` the days pass as you say."
+            )
+        return as_of or present
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
         """The stores of some names, or all, opened."""

@@ -11,6 +11,8 @@ class Outcome(StrEnum):
 
     DELETED = "DELETED"
     ALREADY_GONE = "ALREADY_GONE"
+    # It is not listed any more, and its place keeps versions of it that can be read: nothing was deleted.
+    HIDDEN = "HIDDEN"
     FAILED = "FAILED"
     # The store itself found, at the very door, that somebody needs it: nothing of it was deleted.
     SPARED = "SPARED"

@@ -30,7 +30,7 @@ CLASSES: Mapping[str, str] = {
     "open": "not closed yet",
 }
 # What can become of a mark of the day's set. What failed is still open, and is counted by attempt.
-_SETTLED = ("deleted", "already_gone", "spared", "unmarked")
+_SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)

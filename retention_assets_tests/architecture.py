@@ -25,6 +25,8 @@ IMPORTS: Mapping[str, set[str]] = {
     "__init__": {"dagster"},
     "errors": set(),
     "outcomes": set(),
+    # Codes of databases are told apart where statements are; loaded only once something has failed.
+    "failures": {"errors", "settings.urls", "sql"},
     "settings.yaml": {"errors"},
     "settings.urls": {"errors"},
     "policy": {"errors", "settings.yaml"},
@@ -36,19 +38,20 @@ IMPORTS: Mapping[str, set[str]] = {
     "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
     "stores": {"clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.urls", "sql"},
     "settings": {"errors", "policy", "settings.urls", "settings.yaml", "stores"},
-    "environment": {"errors", "ledger", "settings", "stores"},
+    "environment": {"errors", "ledger", "pipeline", "policy", "settings", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
     "report": {"ledger", "policy"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
+    # The pipeline only for what it has published: a hold says how much it is about.
     "operations": {
-        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings",
-        "settings.yaml", "stores", "sweep",
+        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline", "policy",
+        "settings", "settings.yaml", "stores", "sweep",
     },
     "dagster": {
-        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "operations", "outcomes", "pipeline",
-        "policy", "render", "report", "settings", "settings.urls", "settings.yaml", "stores", "sweep",
+        "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
+        "pipeline", "policy", "render", "report", "settings", "settings.urls", "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},
     "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
@@ -56,7 +59,7 @@ IMPORTS: Mapping[str, set[str]] = {
         "clock", "dagster", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger",
         "operations", "policy", "render", "report", "settings", "settings.yaml", "stores", "sweep",
     },
-    "cli": {"commands", "errors"},
+    "cli": {"commands", "errors", "failures"},
 }  # fmt: skip
 
 # Places whose modules know nothing of each other.

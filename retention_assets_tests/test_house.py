@@ -4,6 +4,7 @@ Belongs here: what would otherwise show only in a fresh clone, or on somebody el
 """
 
 import ast
+import importlib
 import re
 import sys
 import tomllib
@@ -102,3 +103,16 @@ def test_the_package_says_the_version_that_is_released() -> None:
     tree = ast.parse((ROOT / "retention_assets" / "__init__.py").read_text("utf-8"))
     values = [node.value for node in tree.body if isinstance(node, ast.Assign)]
     assert [value.value for value in values if isinstance(value, ast.Constant)] == [PROJECT["version"]]
+
+
+IN_STRINGS = re.compile(r"^from (retention_assets[\w.]*) import (\w+)$", re.MULTILINE)
+
+
+def test_what_a_program_in_a_string_imports_is_there() -> None:
+    """Such a program starts in a Python of its own, where no type checker has looked at its imports."""
+    trees = [ast.parse(text) for text in modules("benchmarks").values()]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    found = {match.groups() for text in strings for match in IN_STRINGS.finditer(text)}
+    assert ("retention_assets.dagster.headless", "run_job") in found
+    assert sorted(f"{module}: {name}" for module, name in found if not hasattr(importlib.import_module(module), name)) == []

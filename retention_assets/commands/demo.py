@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from retention_assets.commands.output import echo
 from retention_assets.errors import Refused
 
 
@@ -25,11 +26,11 @@ def demo(folder: Path, build_only: bool) -> None:
         if build_only:
             from retention_assets.demo.environment import build_environment
 
-            click.echo(str(build_environment(folder)))
+            echo(str(build_environment(folder)))
             return
         from retention_assets.demo.walkthrough import demo as show
         from retention_assets.render.terminal import console
 
-        show(folder, console())
+        show(folder, console(markup=True))
     except FileExistsError as fault:
         raise Refused(str(fault)) from None

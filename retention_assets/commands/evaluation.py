@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from retention_assets.commands.logs import read_all, read_one, refuse_unsound
-from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.logs import finish_judging, read_all, read_one
+from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES, STRICT
+from retention_assets.commands.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput
 
@@ -28,7 +28,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     from retention_assets.policy.sentences import hold_sentence, sentence
 
     try:
-        policies = policies_of(paths, find_settings())
+        policies = policies_of(paths, find_settings(needed=not paths))
     except BadInput as fault:
         if format_ == "json":
             print_json({"valid": False, "problems": [problem.as_dict() for problem in fault.problems]})
@@ -46,9 +46,9 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
         )
         return
     for name, words in rules + holds:
-        click.echo(f"{name}\n  {words}\n")
+        echo(f"{name}\n  {words}\n")
     if not rules:
-        click.echo("No policy is in force: nothing will be marked and nothing deleted.")
+        echo("No policy is in force: nothing will be marked and nothing deleted.")
     policy, hold = "policy" if len(rules) == 1 else "policies", "hold" if len(holds) == 1 else "holds"
     say(f"{len(rules)} {policy} and {len(holds)} {hold} are valid.")
 
@@ -58,7 +58,7 @@ def schema() -> None:
     """Print the JSON Schema of policy files, for editors."""
     from retention_assets.policy.schema import policy_schema
 
-    click.echo(policy_schema(), nl=False)
+    echo(policy_schema(), nl=False)
 
 
 @click.command()
@@ -67,23 +67,26 @@ def schema() -> None:
 @AS_OF
 @FORMAT
 @click.option("--most", default=20, show_default=True, help="How many marks the table lists.")
-def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, most: int) -> None:
+@STRICT
+def preview(
+    log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, most: int, strict: bool
+) -> ExitCode:
     """Show what policies would decide about a log. Writes nothing, deletes nothing."""
     from retention_assets.evaluation.preview import as_json, preview
 
-    environment = find_environment()
+    environment = find_environment(needed=not (log_path and policy_paths))
     policies = policies_of(policy_paths, environment.settings)
-    log = read_all(log_path, environment)
+    log, away = read_all(log_path, environment)
     with progress(f"judging {len(log.transactions):,} transactions"):
         result = preview(log, rules_of(policies, log, environment.settings), instant(as_of))
     if format_ == "json":
         for piece in as_json(result):
-            click.echo(piece, nl=False)
+            echo_json(piece, nl=False)
     else:
         from retention_assets.render.terminal import preview_tables
 
         print_tables(preview_tables(result, most))
-    refuse_unsound(log)
+    return finish_judging(log, away, strict=strict)
 
 
 @click.command()
@@ -95,16 +98,19 @@ def preview(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
 @AS_OF
 @FORMAT
 @click.option("--transactions", "each", is_flag=True, help="With --format json, list every transaction as well as the sums.")
-def compare(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, each: bool) -> None:
+@STRICT
+def compare(
+    log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, each: bool, strict: bool
+) -> ExitCode:
     """Show what another set of policies would newly mark and no longer mark."""
     from retention_assets.evaluation.preview import compare
 
     if len(policy_paths) != 2:
         raise click.UsageError("Give --policies exactly twice: before and after.")
-    environment = find_environment()
+    environment = find_environment(needed=log_path is None)
     settings = environment.settings
     before, after = (policies_of((path,), settings) for path in policy_paths)
-    log = read_all(log_path, environment)
+    log, away = read_all(log_path, environment)
     with progress(f"judging {len(log.transactions):,} transactions twice"):
         changes, rows = compare(log, rules_of(before, log, settings), rules_of(after, log, settings), instant(as_of))
     if format_ == "json":
@@ -114,7 +120,7 @@ def compare(log_path: Path | None, policy_paths: tuple[Path, ...], as_of: dateti
         from retention_assets.render.terminal import compare_tables
 
         print_tables(compare_tables(changes))
-    refuse_unsound(log)
+    return finish_judging(log, away, strict=strict)
 
 
 @click.command()
@@ -130,7 +136,7 @@ def explain(
     """Explain the verdict of one TRANSACTION of DATASET, line by line."""
     from retention_assets.evaluation.explain import explain
 
-    environment = find_environment()
+    environment = find_environment(needed=not (log_path and policy_paths))
     policies = policies_of(policy_paths, environment.settings)
     log = read_one(log_path, environment, dataset)
     found = explain(log, rules_of(policies, log, environment.settings), dataset, transaction, instant(as_of))

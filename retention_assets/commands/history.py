@@ -48,7 +48,7 @@ def history(
     """
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 
-    environment, at = find_environment(), instant(as_of)
+    environment, at = find_environment(needed=log_path is None), instant(as_of)
     log = read_one_if_any(log_path, environment, dataset)
     if log is None:
         say(f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows")

@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import ExitCode, echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 
 
@@ -20,6 +20,7 @@ from retention_assets.commands.sources import find_environment, holds_of_files, 
 @click.option("--reason", help="Why: the record keeps it.")
 @click.option("--owner", type=NonEmptyText(), help="Who answers for the hold; the actor when left out.")
 @click.option("--until", type=InstantParam(), help="When the hold ends by itself; never when left out.")
+@click.option("--anyway", is_flag=True, help="Exit with 0 also where the hold is about nothing that was judged.")
 @ACTOR
 @FORMAT
 def hold(
@@ -30,15 +31,20 @@ def hold(
     reason: str | None,
     owner: str | None,
     until: datetime | None,
+    anyway: bool,
     actor: str,
     format_: str,
-) -> None:
-    """Place a hold: no policy marks or sweeps what it holds. With --list, list the holds in force."""
+) -> ExitCode:
+    """Place a hold: no policy marks or sweeps what it holds. With --list, list the holds in force.
+
+    It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
+    well; the exit code is then 1, unless --anyway is given.
+    """
     if lists:
-        if any((name, datasets, transactions, reason, owner, until)):
+        if any((name, datasets, transactions, reason, owner, until, anyway)):
             raise click.UsageError("--list lists the holds in force and places none: give it alone.")
         _list(format_)
-        return
+        return ExitCode.DONE
     if not (name and datasets and reason):
         missing = next(key for key, value in (("--name", name), ("--dataset", datasets), ("--reason", reason)) if not value)
         raise click.UsageError(f"A hold needs {missing}. `retention hold --list` lists those in force.")
@@ -55,7 +61,11 @@ def hold(
     if format_ == "json":
         print_json(placed.as_dict())
     else:
-        click.echo(f"{placed.hold.name}\n  {hold_sentence(placed.hold)}")
+        echo(f"{placed.hold.name}\n  {hold_sentence(placed.hold)}")
+        if placed.reach.datasets is not None:
+            about = f"{placed.reach.datasets:,} datasets and {placed.reach.transactions:,} transactions"
+            echo(f"  It is about {about} of the last evaluation.")
+    return ExitCode.FAILED if placed.reach.is_empty and not anyway else ExitCode.DONE
 
 
 def _list(format_: str) -> None:
@@ -87,4 +97,4 @@ def release(name: str, reason: str, actor: str, format_: str) -> None:
     if format_ == "json":
         print_json(released.as_dict())
     else:
-        click.echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")
+        echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
-from retention_assets.commands.output import print_json, print_tables, progress
-from retention_assets.commands.sources import find_environment, holds_of_files, instant
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress
+from retention_assets.commands.sources import find_environment, holds_of_files
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be postponed, and change nothing.")
 @ACTOR
 @FORMAT
-def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor: str, format_: str) -> None:
+def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor: str, format_: str) -> ExitCode:
     """Postpone what a store would expire too early, and show what expires tomorrow.
 
     Too early is what is unfinished, held, or not archived though a policy asks for it. The settings of the store (`ttl`) say
@@ -33,7 +33,7 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
 
     environment = find_environment()
     request = HousekeepingRequest(
-        actor=actor, as_of=instant(as_of), stores=(name,) if name else (), holds=holds_of_files(environment.settings)
+        actor=actor, as_of=as_of, stores=(name,) if name else (), holds=holds_of_files(environment.settings)
     )
     with progress("reading what expires"):
         found = (preview_housekeeping if dry_run else run_housekeeping)(request, environment)
@@ -43,6 +43,7 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
         _print(found)
     if found.troubles:
         raise Refused("\n".join(found.troubles))
+    return finish(to_do=dry_run and any(one.postponed for one in found.datasets))
 
 
 def _print(found: "HousekeepingResult") -> None:

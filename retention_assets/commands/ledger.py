@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from retention_assets.ledger.audit.verify import AuditResult, ChainHead
     from retention_assets.ledger.clock_guard import LedgerTimes
 
+SIMULATED = click.option("--as-of", type=InstantParam(), help="The present, where the settings have a simulated clock.")
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
 
@@ -37,42 +38,58 @@ def audit() -> None:
 @click.option(
     "--save-head", "saved", type=click.Path(path_type=Path), help="Write the head to this file if the record is sound."
 )
+@click.option("--new", "only_new", is_flag=True, help="Only what came after the last verification that found no fault.")
+@ACTOR
 @FORMAT
-def verify(known: Path | None, saved: Path | None, format_: str) -> None:
-    """Compute the whole record again, and list every change that the ledger did not make."""
-    head = _head_of(known) if known else None
-    with ledger_to_read(find_environment()) as ledger:
-        if ledger is None:
-            result = _without_ledger(head)
-        else:
-            with progress("verifying the audit"):
-                result = ledger.verify(head)
+def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, format_: str) -> None:
+    """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
+    from retention_assets.operations.audit import VerifyRequest, verify_audit
+
+    request = VerifyRequest(actor=actor, only_new=only_new, known=_head_of(known) if known else None)
+    environment = find_environment()
+    with ledger_to_read(environment):
+        # Says on stderr where there is none.
+        pass
+    with progress("verifying the audit"):
+        result = verify_audit(request, environment)
     if format_ == "json":
         print_json(asdict(result))
     else:
         _print_audit(result)
     if result.faults:
         unsaved = f" {saved} was not written." if saved else ""
-        raise Refused(f"{len(result.faults):,} faults: the record does not say what was written.{unsaved}")
+        raise Refused(f"{result.summary}{unsaved}")
     if saved:
         _save(result.head, saved)
 
 
-def _without_ledger(known: "ChainHead | None") -> "AuditResult":
-    """Where there is no ledger, its record is sound, unless somebody noted a row of it."""
-    from retention_assets.ledger.audit.chain import GENESIS
-    from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+@audit.command("accept")
+@REASON
+@ACTOR
+@FORMAT
+def accept_audit(reason: str, actor: str, format_: str) -> None:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
-    lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
-    return AuditResult(0, 0, ChainHead(0, GENESIS), lost)
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    from retention_assets.operations.audit import accept_ledger
+    from retention_assets.operations.request import ReasonedRequest
+
+    found = accept_ledger(ReasonedRequest(actor=actor, reason=reason), find_environment())
+    if format_ == "json":
+        print_json(found.as_dict())
+        return
+    for fault in found.faults:
+        click.echo(f"accepted: {fault}")
+    click.echo(f"Ledger {found.ledger} is accepted as it is, up to row {found.position} of its record.")
 
 
 def _print_audit(result: "AuditResult") -> None:
     for fault in result.faults:
-        click.echo(fault)
+        echo(fault)
     if not result.faults:
-        click.echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
-    click.echo(f"head: {result.head.position} {result.head.hash}")
+        echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
+    echo(f"head: {result.head.position} {result.head.hash}")
 
 
 def _head_of(file: Path) -> "ChainHead":
@@ -105,14 +122,14 @@ def export(after: int) -> None:
     """Print the record as JSON lines, from which anybody can compute its hashes again."""
     with ledger_to_read(find_environment()) as ledger:
         for line in ledger.audit_lines(after) if ledger else ():
-            click.echo(line)
+            echo_json(line)
 
 
 @click.group(invoke_without_command=True)
 @FORMAT
 @click.pass_context
 def clock(context: click.Context, format_: str) -> None:
-    """Show the times by which the clock guard goes: the newest mark, the newest as_of, and until when the clock is accepted."""
+    """Show the times by which the clock guard goes: the newest mark, the newest run, when a person vouched for the clock."""
     if context.invoked_subcommand is not None:
         return
     from retention_assets.ledger.clock_guard import LedgerTimes
@@ -123,15 +140,40 @@ def clock(context: click.Context, format_: str) -> None:
 
 
 @clock.command()
-@click.option("--as-of", type=InstantParam(), required=True, help="Accept every time up to this one.")
-@REASON
+@SIMULATED
+@click.option("--reason", help="Why: the record keeps it. May be left out.")
 @ACTOR
 @FORMAT
-def accept(as_of: datetime, reason: str, actor: str, format_: str) -> None:
-    """Accept a time that the clock guard refuses: up to it no as_of is too far ahead. An earlier one leaves it as it is."""
+def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str) -> None:
+    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps.
+
+    It is the way on after a pause of which no other clock is a witness.
+    """
     from retention_assets.operations.clock import ClockRequest, accept_clock
 
     _print_times(accept_clock(ClockRequest(actor=actor, reason=reason, as_of=as_of), find_environment()), format_)
+
+
+@clock.command()
+@SIMULATED
+@REASON
+@ACTOR
+@FORMAT
+def reset(as_of: datetime | None, reason: str, actor: str, format_: str) -> None:
+    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
+
+    It is the way on where every run is refused because the newest mark is later than now.
+    """
+    from retention_assets.operations.clock import ClockResetRequest, reset_clock
+
+    done = reset_clock(ClockResetRequest(actor=actor, reason=reason, as_of=as_of), find_environment())
+    if format_ == "json":
+        print_json(done.as_dict())
+        return
+    say(f"{done.reset.unmarked:,} marks taken back.")
+    if done.reset.sweeping:
+        say(f"Too late for {done.reset.sweeping:,} that are being swept.")
+    _print_times(done.times, format_)
 
 
 def _print_times(times: "LedgerTimes", format_: str) -> None:

@@ -5,39 +5,51 @@ Does not belong here: reading lines (exchange, stores), one dataset (evaluation/
 (frames/soundness.py).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retention_assets.commands.output import progress, say
+from retention_assets.commands.output import ExitCode, finish, progress, say
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from retention_assets.environment import Environment
     from retention_assets.frames.log import Log
     from retention_assets.stores.protocol import Store
 
 
-def read_all(path: Path | None, environment: "Environment") -> "Log":
-    """The log of a path, or of all stores of the settings that this version can read; the others are named."""
+def read_all(path: Path | None, environment: "Environment") -> tuple["Log", tuple[str, ...]]:
+    """The log of a path, or of all stores of the settings; and a sentence about each store that can't be read."""
     import pyarrow as pa
 
     from retention_assets.exchange import read_log
+    from retention_assets.frames.log import LINES
     from retention_assets.frames.soundness import sound_log
 
     if path is not None:
         with progress(f"reading {path.name}"):
-            return read_log(path)
-    opened: list[Store] = []
-    for one in environment.settings.stores:
-        try:
-            opened += environment.stores([one.name]).values()
-        except Refused as fault:
-            say(str(fault))
-    if not opened:
+            return read_log(path), ()
+    if not environment.settings.stores:
         what = "no log was named, and the settings have no log of a store"
         raise BadInput(Problem(what, remedy="Name one with --log FILE."))
-    with progress(f"reading {', '.join(store.name for store in opened)}"):
-        return sound_log(pa.concat_tables([store.read(store.datasets()) for store in opened]).combine_chunks())
+    found, away = [LINES.empty_table()], list[str]()
+    for one in environment.settings.stores:
+        try:
+            with progress(f"reading {one.name}"):
+                found += [_lines_of(store) for store in environment.stores([one.name]).values()]
+        except Refused as fault:
+            away.append(str(fault))
+    if len(found) == 1:
+        raise Refused("\n".join(away))
+    return sound_log(pa.concat_tables(found).combine_chunks()), tuple(away)
+
+
+def _lines_of(store: "Store") -> "pa.Table":
+    from retention_assets.stores.protocol import call_store
+
+    return call_store(store, lambda: store.read(store.datasets()))
 
 
 def read_one(path: Path | None, environment: "Environment", dataset: str) -> "Log":
@@ -63,8 +75,8 @@ def read_one_if_any(path: Path | None, environment: "Environment", dataset: str)
         return read_from(store, dataset) if store else None
 
 
-def refuse_unsound(log: "Log") -> None:
-    """Whoever judged a log ends with this: what was refused is no success."""
+def finish_judging(log: "Log", away: Sequence[str], *, strict: bool) -> ExitCode:
+    """Whoever judged a log ends with this: what was refused, or could not be read, is no success."""
     refused = len(log.datasets) - log.datasets["fault"].null_count
-    if refused:
-        raise Refused(f"{refused} of {len(log.datasets)} datasets were refused: their logs are not sound.")
+    words = f"{refused} of {len(log.datasets)} datasets were refused: their logs are not sound."
+    return finish(failed=away, refused=(words,) if refused else (), strict=strict)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
-from retention_assets.commands.output import print_json, print_rows, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_rows, print_tables, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATUSES = ("MARKED", "UNMARKED", "SPARED", "SWEEPING", "SWEPT")
 _SHOWN = (
     "dataset", "transaction", "policy", "policy_version", "reason", "marked_at", "due_at", "status", "bytes", "attempts",
-    "last_error",
+    "last_error", "opened_at", "closed_at",
 )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
     if format_ == "json":
         print_json(done.as_dict())
         return
-    click.echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
+    echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
     if done.sweeping or done.swept:
-        click.echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
+        echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
     say(done.note)

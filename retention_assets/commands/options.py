@@ -94,4 +94,5 @@ ACTOR = click.option(
     "--actor", default=_user, envvar="RETENTION_ACTOR",
     show_default="RETENTION_ACTOR, or the machine's user", help="Who does this: the record keeps it.",
 )  # fmt: skip
+STRICT = click.option("--strict", is_flag=True, help="Exit with 1 instead of 4 where datasets were refused.")
 REASON = click.option("--reason", required=True, help="Why: the record keeps it.")

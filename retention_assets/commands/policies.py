@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, REASON
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, ledger_to_read, policies_if_any
 
 if TYPE_CHECKING:
@@ -131,4 +131,4 @@ def _print_entry(entry: "EntryResult", what: str, format_: str) -> None:
     if format_ == "json":
         print_json(entry.as_dict())
     else:
-        click.echo(f"{entry.written.name} {what}: version {entry.written.version}, by {entry.written.written_by}.")
+        echo(f"{entry.written.name} {what}: version {entry.written.version}, by {entry.written.written_by}.")

@@ -8,10 +8,11 @@ import sys
 import click
 
 from retention_assets.commands.options import ACTOR, FORMAT, DurationParam
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import echo, print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
+from retention_assets.render.text import visible
 
 
 @click.command()
@@ -44,7 +45,7 @@ def realm(
     environment = find_environment()
     if status == "PURGING" and (yes or sys.stdin.isatty()):
         say(purge_warning(name, grace, environment))
-        if not yes and not click.confirm(f"Purge {name}?", err=True):
+        if not yes and not click.confirm(visible(f"Purge {name}?"), err=True):
             raise Refused("Nothing was changed.")
         yes = True
     request = RealmRequest(actor=actor, reason=reason, name=name, status=status, grace=grace, confirmed=yes)
@@ -52,7 +53,7 @@ def realm(
     if format_ == "json":
         print_json(changed.as_dict())
     else:
-        click.echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
+        echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
 
 
 def _show(name: str | None, format_: str) -> None:

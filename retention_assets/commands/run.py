@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import AS_OF, FORMAT
-from retention_assets.commands.output import print_json, print_tables, progress, say
-from retention_assets.commands.sources import find_environment, instant
-from retention_assets.errors import Refused
+from retention_assets.commands.options import AS_OF, FORMAT, STRICT
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say
+from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
@@ -30,12 +29,17 @@ _SHOWN = {
     "swept_transactions": {
         "deleted": "deleted",
         "already_gone": "already gone",
+        "hidden": "hidden: versions can still be read",
         "failed": "failed",
         "spared": "spared: needed again",
         "expiring": "left to the store to expire",
         "bytes_freed": "bytes freed",
+        "bytes_hidden": "bytes hidden",
     },
 }
+
+# What is said only where there is something of it.
+_SELDOM = ("hidden", "bytes_hidden")
 
 
 @click.command()
@@ -44,29 +48,40 @@ _SHOWN = {
 @FORMAT
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what a sweep would delete and spare; mark and delete nothing.")
+@STRICT
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
     help="How much Dagster prints on stderr.",
 )  # fmt: skip
 def run(
-    datasets: tuple[str, ...], as_of: datetime | None, format_: str, mark_only: bool, dry_run: bool, log_level: str
-) -> None:
+    datasets: tuple[str, ...],
+    as_of: datetime | None,
+    format_: str,
+    mark_only: bool,
+    dry_run: bool,
+    strict: bool,
+    log_level: str,
+) -> ExitCode:
     """Read the stores, judge, mark what may go, sweep what is due, and report."""
     if mark_only and dry_run:
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
-    environment, at, globs = find_environment(), instant(as_of), datasets or ("*",)
+    environment, globs = find_environment(), datasets or ("*",)
     if dry_run:
-        _dry_run(environment, at, globs, format_)
-        return
+        return _dry_run(environment, as_of, globs, format_, strict)
+    from retention_assets.evaluation.rules_in_force import read_policies
+
+    # Before anything is started: policies that cannot be accepted are input.
+    read_policies(environment.settings)
+    # Before Dagster is loaded; each step asks again.
+    environment.instant(as_of)
     from retention_assets.dagster.headless import run_job
 
-    ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", at, globs, log_level)
+    ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level)
     if format_ == "json":
         print_json(_as_dict(ran))
     else:
         _print(ran)
-    if ran.troubles:
-        raise Refused("\n".join(ran.troubles))
+    return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)
 
 
 def _as_dict(ran: "JobResult") -> dict[str, Any]:
@@ -84,11 +99,15 @@ def _print(ran: "JobResult") -> None:
         for name, words in shown.items():
             if asset in ran.said:
                 number = ran.number(asset, name)
-                rows.append((asset, words, size_of(number) if name == "bytes_freed" else f"{number:,}"))
+                if name in _SELDOM and not number:
+                    continue
+                rows.append((asset, words, size_of(number) if name.startswith("bytes_") else f"{number:,}"))
     print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
 
 
-def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...], format_: str) -> None:
+def _dry_run(
+    environment: "Environment", as_of: datetime | None, globs: tuple[str, ...], format_: str, strict: bool
+) -> ExitCode:
     from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
 
     with progress("sweeping a copy"):
@@ -99,8 +118,10 @@ def _dry_run(environment: "Environment", as_of: datetime, globs: tuple[str, ...]
         print_json(found.as_dict())
     else:
         _print_dry_run(found)
-    if found.warnings:
-        raise Refused("\n".join(found.warnings))
+    to_do = bool(found.deleted or found.spared)
+    if found.store_failed:
+        return finish(failed=found.warnings, to_do=to_do)
+    return finish(refused=found.warnings, strict=strict, to_do=to_do)
 
 
 def _print_dry_run(found: "DryRun", most: int = 50) -> None:

@@ -4,6 +4,7 @@ Belongs here: finding them by what was typed and by the settings, and a note on 
 Does not belong here: logs (logs.py), and what is done with any of it.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retention_assets.commands.output import say
+from retention_assets.errors import BadInput, Problem
 
 if TYPE_CHECKING:
     from retention_assets.environment import Environment
@@ -22,18 +24,21 @@ if TYPE_CHECKING:
     from retention_assets.settings.model import Settings
 
 
-def find_settings() -> "Settings":
-    """The settings that hold where the program runs."""
-    from retention_assets.settings.model import load_settings
+def find_settings(*, needed: bool = True) -> "Settings":
+    """The settings that hold where the program runs; the defaults where there are none and none are needed."""
+    from retention_assets.settings.model import FILE, VARIABLE, load_settings
 
+    if needed and not os.environ.get(VARIABLE) and not Path(FILE).exists():
+        remedy = f"Go to the folder that has them, or name them with {VARIABLE}."
+        raise BadInput(Problem("there are no settings here", file=FILE, expected="a settings file", remedy=remedy))
     return load_settings()
 
 
-def find_environment() -> "Environment":
+def find_environment(*, needed: bool = True) -> "Environment":
     """What they describe: the ledger and the stores, to be opened."""
     from retention_assets.environment import Environment
 
-    return Environment(find_settings())
+    return Environment(find_settings(needed=needed))
 
 
 def instant(as_of: datetime | None) -> datetime:

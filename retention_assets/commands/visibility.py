@@ -13,7 +13,7 @@ import click
 
 from retention_assets.commands.logs import read_one
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.policy.durations import Duration, text_of
@@ -46,9 +46,9 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
     if format_ == "json":
         print_json(found.as_dict())
         return
-    click.echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
+    echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
     if not found.raised:
-        click.echo("Nothing was changed: a visibility mark is never lowered.")
+        echo("Nothing was changed: a visibility mark is never lowered.")
 
 
 @click.command("as-of")
@@ -65,16 +65,15 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     """
     from retention_assets.evaluation.reader_view import views_at
 
-    environment = find_environment()
+    environment = find_environment(needed=log_path is None)
     rows = read_one(log_path, environment, dataset).transactions
     seen = views_at(rows, at, branch)
     if branch is not None and not seen:
         raise _unknown(branch, dataset, rows)
     with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        swept = _swept(ledger, dataset)
+        swept, gone = _swept(ledger, dataset, rows)
     _refuse_hidden(dataset, at, visible_from, seen)
-    gone = len(swept - set(rows["transaction"].to_pylist()))
     views = [
         {
             "branch": one.branch,
@@ -93,8 +92,16 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
         say(f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them.")
 
 
-def _swept(ledger: "Ledger | None", dataset: str) -> set[str]:
-    return set(ledger.marks.table([dataset], ["SWEPT"])["transaction"].to_pylist()) if ledger else set()
+def _swept(ledger: "Ledger | None", dataset: str, rows: "pa.Table") -> tuple[set[str], int]:
+    """What of a log was swept, and how many were that it does not list any more."""
+    if ledger is None:
+        return set(), 0
+    from retention_assets.frames.lives import is_in_log
+
+    marks = ledger.marks.table([dataset], ["SWEPT"])
+    names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
+    swept = {name for name, still in zip(names, listed, strict=True) if still}
+    return swept, len(set(names) - set(rows["transaction"].to_pylist()))
 
 
 def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[BranchAsOf]") -> None:

@@ -18,6 +18,7 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import partitions_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step, resources_in
+from retention_assets.failures import failure_text
 from retention_assets.settings.dagster import DagsterSettings
 
 Work = Callable[[Step], Metadata]
@@ -42,6 +43,20 @@ class RetentionAsset:
     def name(self) -> str:
         """Its name, the last part of its key."""
         return self.work.__name__
+
+    def do(self, step: Step) -> Metadata:
+        """The work of a step, in a warehouse that belongs to its ledger.
+
+        What keeps it from being done ends as a sentence; the trace stays in Dagster's log below it.
+        """
+        try:
+            step.check_warehouse()
+            return self.work(step)
+        except Exception as fault:
+            words = None if isinstance(fault, dg.Failure) else failure_text(fault)
+            if words is None:
+                raise
+            raise dg.Failure(words) from fault
 
     def asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
         """The asset of an environment."""
@@ -72,7 +87,7 @@ class RetentionAsset:
         )
         def asset(context: dg.AssetExecutionContext) -> Iterator[Any]:
             config = form(**context.op_execution_context.op_config) if form else None
-            metadata = self.work(resources_in(context.resources, names).of_asset(context, config))
+            metadata = self.do(resources_in(context.resources, names).of_asset(context, config))
             if not _is_of_many(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return

@@ -7,7 +7,7 @@ out or refused by what made them, and the check is the alarm.
 Does not belong here: what a check queries (check_queries.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def evaluate_checks(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
     """
     failed = []
     for check in CHECKS.get(run.key.path[-1], ()):
-        found = check.query(run)
+        found = query(run, check)
         yield dg.AssetCheckEvaluation(
             asset_key=run.key,
             check_name=check.name,
@@ -50,6 +50,42 @@ def evaluate_checks(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
         raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
 
 
+def query(run: Step, check: Check) -> CheckResult:
+    """Query a check. What a blocking one finds wrong with what was judged is an objection in the ledger, until it passes.
+
+    So is one that could not be evaluated: nobody knows what it would have found.
+    """
+    if not check.blocking or check not in CHECKS["candidate_marks"]:
+        return check.query(run)
+    try:
+        found = check.query(run)
+    except Exception as error:
+        _object(run, check, dict.fromkeys(_judged(run), f"it could not be evaluated: {type(error).__name__}: {error}"))
+        raise
+    everywhere = found.by_dataset.get("")
+    judged = _judged(run)
+    wrong = {name: words for name, words in found.by_dataset.items() if name}
+    if everywhere is not None:
+        wrong = dict.fromkeys(judged, everywhere) | wrong
+    _object(run, check, wrong)
+    with run.retention.ledger() as ledger:
+        ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor)
+    return found
+
+
+def _judged(run: Step) -> list[str]:
+    """The datasets that a run judged, or, launched alone, all whose verdicts are published."""
+    asset = run.sibling("candidate_marks").to_user_string()
+    with run.retention.ledger() as ledger:
+        mine = ledger.publications.by(asset, [run.run.run_id]) or ledger.publications.of(asset)
+    return list(run.datasets.select(one.dataset for one in mine))
+
+
+def _object(run: Step, check: Check, sentences: Mapping[str, str]) -> None:
+    with run.retention.ledger() as ledger:
+        ledger.objections.object(sentences, check.name, run.actor)
+
+
 def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=asset,
@@ -59,7 +95,7 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         required_resource_keys={names.resources},
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        found = check.query(_running(context, asset, resources_in(context.op_execution_context.resources, names)))
+        found = query(_running(context, asset, resources_in(context.op_execution_context.resources, names)), check)
         return dg.AssetCheckResult(
             passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
         )

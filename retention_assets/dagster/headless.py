@@ -4,19 +4,30 @@ Belongs here: run configuration from what a command was given, the instance, met
 and what a person has to see to.
 """
 
+import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
+from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
+
+# What Dagster says of each step that follows one that failed.
+_NOT_BEGUN = "Dependencies for step "
+_LEVELS = logging.getLevelNamesMapping()
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,15 @@ class JobResult:
     run_id: str
     as_of: datetime
     said: Mapping[str, Mapping[str, Any]]
-    troubles: tuple[str, ...]
+    # What people wrote and cannot be accepted; what failed; and the datasets that were refused while the others went on.
+    bad_input: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """All of it."""
+        return (*self.bad_input, *self.failed, *self.refused)
 
     def number(self, asset: str, name: str) -> int:
         """A number of an asset's metadata; 0 where the job did not come to it."""
@@ -34,19 +53,42 @@ class JobResult:
 
 
 def run_job(
-    settings: Settings, job: str, as_of: datetime, datasets: Sequence[str] = ("*",), log_level: str = "warning"
+    settings: Settings, job: str, as_of: datetime | None = None, datasets: Sequence[str] = ("*",), log_level: str = "warning"
 ) -> JobResult:
-    """Run a job to its end in this program, under the names that the settings give to this environment."""
+    """Run a job to its end in this program, under the names that the settings give to this environment.
+
+    Without `as_of` each step asks what time it is.
+    """
+    at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
-    config = {"as_of": text_of(as_of), "datasets": list(datasets), "log_level": log_level.upper()}
+    # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
+    config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
+    run_id = str(uuid4())
     with _instance() as instance:
-        result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+        instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
+        result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False, run_id=run_id)
     said = {
         event.asset_key.path[-1]: _plain(event.materialization.metadata)
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    return JobResult(result.run_id, as_of, said, (*_checks(result), *_failures(result), *_troubles(said)))
+    bad_input, failures = _failures(result)
+    failed, refused = _troubles(said)
+    return JobResult(result.run_id, at, said, bad_input, (*_checks(result), *failures, *failed), refused)
+
+
+def _tell(entry: dg.EventLogEntry, least: int) -> None:
+    """A line of the run's log on stderr. What Dagster itself has to say, and traces, are for those who ask for everything."""
+    event = entry.dagster_event
+    level = entry.level if isinstance(entry.level, int) else _LEVELS[entry.level.upper()]
+    if level < least or (least > logging.DEBUG and (event is not None or entry.user_message.startswith(_NOT_BEGUN))):
+        return
+    at = datetime.fromtimestamp(entry.timestamp, UTC)
+    words = visible(entry.user_message or entry.message)
+    sys.stderr.write(f"{text_of(at.replace(microsecond=0))} {logging.getLevelName(level)} {words}\n")
+    error = getattr(event.event_specific_data, "error", None) if event is not None else None
+    if error is not None:
+        sys.stderr.write(f"{visible(error.to_string())}\n")
 
 
 @contextmanager
@@ -81,34 +123,68 @@ def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:
         yield f"check {said.check_name} of {said.asset_key.to_user_string()} failed: {said.description}"
 
 
-def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The steps that failed, each with the sentence at the bottom of it: by what people wrote, and by anything else."""
     checked = {step for step, _ in _failed_checks(result)}
+    bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
         if event.step_key in checked:
             # The check has been named, and nothing else of the step failed.
             continue
-        error = event.step_failure_data.error
-        while error is not None and error.cause is not None:
-            error = error.cause
-        yield f"{event.step_key} failed: {error.message.strip() if error else 'no error was given'}"
+        data = event.step_failure_data
+        errors = list(_chain(data.error))
+        description = data.user_failure_data.description if data.user_failure_data else None
+        if any(error.cls_name == BadInput.__name__ for error in errors):
+            bad_input.append(description or errors[-1].message.strip())
+        else:
+            words = description or (errors[-1].message.strip() if errors else "no error was given")
+            failed.append(f"{event.step_key} failed: {words}")
+    return tuple(bad_input), tuple(failed)
 
 
-def _troubles(said: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What was refused or failed while the job went on."""
-    for row in said.get("transaction_log", {}).get("refused_datasets", ()):
-        at = f" (transaction {row['transaction']})" if row["transaction"] else ""
-        yield f"{row['dataset']} was refused: {row['fault']}{at}"
-    swept = said.get("swept_transactions", {})
-    rows = swept.get("by_dataset", ())
-    for row in rows:
-        if row["refused"]:
-            yield f"{row['dataset']} was not swept: {row['refused']}"
-        if row["failed"]:
-            yield f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
-    # The table is cut; what went wrong stands first in it.
-    for name, words in (("refused", "datasets were not swept"), ("failed", "transactions could not be deleted")):
-        shown = sum(int(row[name] != "") if name == "refused" else row[name] for row in rows)
-        if (more := swept.get(name, 0) - shown) > 0:
-            yield f"… and {more} more {words}."
+def _chain(error: Any) -> Iterator[Any]:
+    """An error and what caused it, the last being the first that went wrong."""
+    while error is not None:
+        yield error
+        error = error.cause
+
+
+def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What failed while the job went on, and what was refused."""
+    read, swept = said.get("transaction_log", {}), said.get("swept_transactions", {})
+    failed, refused = _not_read(read)
+    # A dataset of a store that is away is no fault of the dataset.
+    (failed if swept.get("stores_away") else refused).extend(_not_swept(swept))
+    failed += _not_deleted(swept)
     if swept.get("stopped"):
-        yield "The sweep was stopped before its end; the next run goes on."
+        failed.append("The sweep was stopped before its end; the next run goes on.")
+    return tuple(failed), tuple(refused)
+
+
+def _not_read(read: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The stores that are away, and the datasets that were refused. The table has both; all of a store is called `store/*`."""
+    away, refused = list[str](), list[str]()
+    for row in read.get("refused_datasets", ()):
+        if read.get("stores_away") and row["dataset"].endswith("/*"):
+            away.append(f"{row['dataset']} was not read: {row['fault']}")
+        else:
+            at = f" (transaction {row['transaction']})" if row["transaction"] else ""
+            refused.append(f"{row['dataset']} was refused: {row['fault']}{at}")
+    return away, refused
+
+
+def _not_swept(swept: Mapping[str, Any]) -> Iterator[str]:
+    rows = [row for row in swept.get("by_dataset", ()) if row["refused"]]
+    for row in rows:
+        yield f"{row['dataset']} was not swept: {row['refused']}"
+    # The table is cut; what went wrong stands first in it.
+    if (more := swept.get("refused", 0) - len(rows)) > 0:
+        yield f"… and {more} more datasets were not swept."
+
+
+def _not_deleted(swept: Mapping[str, Any]) -> Iterator[str]:
+    rows = [row for row in swept.get("by_dataset", ()) if row["failed"]]
+    for row in rows:
+        yield f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
+    if (more := swept.get("failed", 0) - sum(row["failed"] for row in rows)) > 0:
+        yield f"… and {more} more transactions could not be deleted."

@@ -110,7 +110,7 @@ def _materialize(step: Step, asset: RetentionAsset) -> Iterator[dg.AssetMaterial
     """What a step made, and its checks. A line for each partition that it worked on stands first, so that the partition's page
     is right; the materialization as a whole stands last, with all metadata.
     """
-    metadata = asset.work(step)
+    metadata = asset.do(step)
     for key in partitions_worked_on(step, metadata):
         yield dg.AssetMaterialization(asset_key=step.key, partition=key)
     yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)

@@ -18,13 +18,15 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.run_config import JudgingConfig
-from retention_assets.dagster.step import Metadata, resources_in
+from retention_assets.dagster.step import Metadata, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import read_policies
-from retention_assets.operations import holds, marks, policy_book, realms, sweep_preview, visibility
+from retention_assets.failures import failure_text
+from retention_assets.ledger.clock_guard import LedgerTimes
+from retention_assets.operations import audit, clock, holds, marks, policy_book, realms, sweep_preview, visibility
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
-from retention_assets.operations.request import NamedRequest
+from retention_assets.operations.request import NamedRequest, ReasonedRequest
 from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import (
@@ -96,13 +98,18 @@ class OperationJob(Generic[F]):
         )
         def op(context: dg.OpExecutionContext) -> None:
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
+            context.log.addFilter(show_unseen)
             typed = form.actor if isinstance(form, OperationForm) else ""
             actor = typed.strip() or f"run {context.run_id}"
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
                 context.add_output_metadata(dict(self.run(works_on, form)))
-            except (Refused, BadInput) as fault:
-                raise dg.Failure(str(fault), allow_retries=False) from None
+            except Exception as fault:
+                words = failure_text(fault)
+                if words is None:
+                    raise
+                # Of a refusal the sentence is all there is to know.
+                raise dg.Failure(words, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
 
         return op
 
@@ -162,7 +169,7 @@ def hold(context: OperationContext, form: HoldForm) -> Metadata:
     placed = holds.place_hold(request, context.environment)
     for warning in placed.warnings:
         context.log.warning(warning)
-    return {"name": placed.hold.name, "holds": hold_sentence(placed.hold)}
+    return {"holds": hold_sentence(placed.hold), **placed.reach.as_dict()}
 
 
 class NameForm(ReasonForm):
@@ -254,13 +261,79 @@ def _version(entry: policy_book.EntryResult) -> dict[str, Any]:
     return {name: getattr(entry.written, name) for name in ("name", "version", "written_by", "revoked")}
 
 
+class VerifyForm(OperationForm):
+    """How much is verified."""
+
+    only_new: bool = Field(default=False, description="Only what came after the last verification that found no fault.")
+
+
+@operation_job(VerifyForm)
+def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
+    """Compute the whole record again, and name every change that the ledger did not make. Without a fault, that is recorded."""
+    request = audit.VerifyRequest(actor=context.actor, only_new=form.only_new)
+    found = audit.verify_audit(request, context.environment)
+    for fault in found.faults[:_MOST_SHOWN]:
+        context.log.error(fault)
+    if found.faults:
+        raise Refused(found.summary)
+    return {"rows": found.rows, "members": found.members, "head": f"{found.head.position} {found.head.hash}"}
+
+
+@operation_job(ReasonForm)
+def audit_accept(context: OperationContext, form: ReasonForm) -> Metadata:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
+
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    found = audit.accept_ledger(ReasonedRequest(actor=context.actor, reason=form.reason), context.environment)
+    for fault in found.faults[:_MOST_SHOWN]:
+        context.log.warning(f"accepted: {fault}")
+    return {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}
+
+
+_SIMULATED = "The present, where the settings have a simulated clock."
+
+
+class AcceptForm(OperationForm):
+    """Who vouches for the present."""
+
+    reason: str = Field(default="", description="Why: the record keeps it. May be left out.")
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+class ResetForm(ReasonForm):
+    """Who says that an earlier clock was fast."""
+
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+@operation_job(AcceptForm)
+def clock_accept(context: OperationContext, form: AcceptForm) -> Metadata:
+    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps."""
+    request = clock.ClockRequest(actor=context.actor, reason=form.reason, as_of=_instant_if_any(form.as_of))
+    return _times(clock.accept_clock(request, context.environment))
+
+
+@operation_job(ResetForm)
+def clock_reset(context: OperationContext, form: ResetForm) -> Metadata:
+    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept."""
+    request = clock.ClockResetRequest(actor=context.actor, reason=form.reason, as_of=_instant_if_any(form.as_of))
+    done = clock.reset_clock(request, context.environment)
+    counts = {"unmarked": done.reset.unmarked, "sweeping": done.reset.sweeping}
+    return {"reset_to": text_of(done.reset.at), **counts, **_times(done.times)}
+
+
+def _times(times: LedgerTimes) -> Metadata:
+    return {name: text_of(time) for name, time in times.as_dict().items() if time}
+
+
 @operation_job(JudgingConfig)
 def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     """Show what a sweep of the chosen datasets would delete and spare. Marks nothing, deletes nothing.
 
     It is the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
     """
-    request = sweep_preview.SweepPreviewRequest(as_of=form.instant(), datasets=tuple(form.datasets))
+    request = sweep_preview.SweepPreviewRequest(as_of=form.given(), datasets=tuple(form.datasets))
     found = sweep_preview.preview_sweep(request, context.environment)
     file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
@@ -303,7 +376,7 @@ def housekeeping(context: OperationContext, form: HousekeepingForm) -> Metadata:
     """
     request = HousekeepingRequest(
         actor=context.actor,
-        as_of=_instant(form.as_of, "as_of") if form.as_of else now(),
+        as_of=_instant_if_any(form.as_of),
         stores=tuple(form.stores),
         holds=read_policies(context.environment.settings).holds,
     )
@@ -340,6 +413,10 @@ def _instant(text: str, key: str) -> datetime:
     return _parsed(text, key, parse_instant, EXPECTED_INSTANT)
 
 
+def _instant_if_any(text: str) -> datetime | None:
+    return _instant(text, "as_of") if text else None
+
+
 def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
     try:
         return parse(text.strip())
@@ -348,7 +425,9 @@ def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
 
 
 JOBS: Sequence[OperationJob[Any]] = (
-    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, preview, housekeeping,
+    unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, clock_accept, clock_reset,
+    audit_verify, audit_accept,
+    preview, housekeeping,
 )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ import dagster as dg
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
+from retention_assets.render.terminal import console, status_text
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 
-_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager
@@ -27,10 +28,11 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
 
         yield lines
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    # A name is a text: the column that a bar has by itself would take it for markup.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
         bars: dict[str, object] = {}
 
         def tell(result: SweepResult) -> None:
@@ -39,7 +41,7 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
                 for known in progress.task_ids:
                     progress.remove_task(known)
                 bars.clear()
-                bars[result.dataset] = progress.add_task(result.dataset, total=result.planned)
+                bars[result.dataset] = progress.add_task(status_text(result.dataset).plain, total=result.planned)
             done = sum(result.outcomes[outcome] for outcome in _GOES)
             progress.update(progress.task_ids[0], completed=done, total=max(done, result.planned))
 
@@ -47,9 +49,12 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
 
 
 def _line(result: SweepResult) -> str:
-    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in _GOES)
+    hides = result.outcomes[Outcome.HIDDEN]
+    goes = (outcome for outcome in _GOES if hides or outcome is not Outcome.HIDDEN)
+    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in goes)
     words = f" {result.refused}" if result.refused else ""
-    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed.{words}"
+    hidden = f", {result.bytes_hidden} bytes hidden" if hides else ""
+    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{words}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:

@@ -5,7 +5,6 @@ from datetime import datetime
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.clock import now
 from retention_assets.policy.durations import parse_instant
 
 _INSTANT = "An instant with a zone, such as 2026-01-01T00:00:00Z; empty is the present."
@@ -16,9 +15,9 @@ class AsOfConfig(dg.Config):
 
     as_of: str = Field(default="", description=_INSTANT)
 
-    def instant(self) -> datetime:
-        """The instant, or the present."""
-        return parse_instant(self.as_of) if self.as_of else now()
+    def given(self) -> datetime | None:
+        """The instant, if one was given."""
+        return parse_instant(self.as_of) if self.as_of else None
 
 
 class DatasetsConfig(dg.Config):

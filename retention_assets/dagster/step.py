@@ -4,6 +4,7 @@ Belongs here: the value that a step takes, and how it is made from either kind o
 Does not belong here: what a step does (assets).
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.render.text import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,9 @@ class Step:
     pyspark: LazyPySparkResource
     warehouse: Warehouse
     datasets: DatasetFilter
+    # As of when is judged; and the same only where somebody asked for it: a run without asks again what time it is.
     as_of: datetime
+    given_as_of: datetime | None = None
 
     @property
     def actor(self) -> str:
@@ -92,7 +96,19 @@ class Step:
         """
         if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))):
             return 0
-        return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+        try:
+            return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+        except Refused as fault:
+            self.log.warning(f"No folder of the warehouse was removed. {fault}")
+            return 0
+
+    def check_warehouse(self) -> None:
+        """Refuse a warehouse that belongs to another ledger, before anything is written there."""
+        with self.retention.ledger() as ledger:
+            try:
+                self.warehouse.head_file.check_owner(ledger.database)
+            except Refused as fault:
+                raise dg.Failure(str(fault), allow_retries=False) from None
 
     def _is_over(self, run_id: str, written: datetime | None) -> bool:
         if run_id == self.run.run_id:
@@ -129,9 +145,23 @@ class Resources:
         config: AsOfConfig | DatasetsConfig | None,
         datasets: DatasetFilter,
     ) -> Step:
-        as_of = config.instant() if isinstance(config, AsOfConfig) else AsOfConfig().instant()
+        given = config.given() if isinstance(config, AsOfConfig) else None
+        try:
+            as_of = self.retention.instant(given)
+        except Refused as fault:
+            raise dg.Failure(str(fault), allow_retries=False) from None
+        context.log.addFilter(show_unseen)
         return Step(
-            key, context.run, context.instance, context.log, self.retention, self.pyspark, self.warehouse, datasets, as_of
+            key,
+            context.run,
+            context.instance,
+            context.log,
+            self.retention,
+            self.pyspark,
+            self.warehouse,
+            datasets,
+            as_of,
+            given,
         )
 
 
@@ -139,6 +169,13 @@ def resources_in(resources: object, names: Names) -> Resources:
     """What a context holds for the definitions of some names."""
     found: Resources = getattr(resources, names.resources)
     return found
+
+
+def show_unseen(record: logging.LogRecord) -> bool:
+    """A filter of a log that lets everything pass, and lets names of others give no orders to whoever reads it."""
+    if isinstance(record.msg, str):
+        record.msg = visible(record.msg)
+    return True
 
 
 def _globs(config: AsOfConfig | DatasetsConfig | None) -> Sequence[str]:

@@ -18,8 +18,9 @@ ledger: sqlite:///ledger.db
 warehouse: warehouse
 policies: policies
 spark: {master: "local[2]", conf: {}}
-# Its histories end in June 2026, whenever somebody looks at them: here no present is too far ahead.
-clock: {max_ahead: 100y}
+# Days pass here as `--as-of` says: a week of grace is over in a moment. A real environment has no such line, and refuses an
+# as_of that is still to come. A ledger keeps the kind of clock it was made with.
+clock: {simulated: true}
 # Everything that Dagster's daemon can do by itself, at a pace at which one can watch.
 automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: true, alerts: true}
 stores:

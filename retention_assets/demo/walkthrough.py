@@ -62,7 +62,10 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
     sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
     console.print(f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for")
     console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work.")
-    console.print("retention.yaml says where things are, the files in policies/ what may go.")
+    console.print("retention.yaml says where things are, the files in policies/ what may go. It also says that the clock is")
+    console.print(
+        "[bold]simulated[/]: the days of this story pass as it tells them. By a real one nothing goes before its grace is over."
+    )
 
 
 def _mark(settings: Settings, console: Console) -> None:

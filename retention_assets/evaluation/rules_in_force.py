@@ -138,6 +138,7 @@ def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
     files = read_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
     decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
+    ledger.holds.note_files(files.holds, actor)
     return Rulebook(ledger, settings, files, tuple(decisions))
 
 

@@ -26,7 +26,7 @@ from retention_assets.policy.model import Hold
 _AT_ONCE = 5_000
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
-_COLUMNS = ("transaction", "type", "status", "closed_at", "bytes")
+_COLUMNS = ("transaction", "type", "status", "opened_at", "closed_at", "bytes")
 
 
 def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:

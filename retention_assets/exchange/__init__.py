@@ -13,15 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
+from retention_assets.exchange.compression import is_packed
 from retention_assets.exchange.json_lines import KEYS, datasets_of_json, read_json
 from retention_assets.exchange.parquet import read_parquet
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.views.added_deletes import move_heads
 
-__all__ = ["ADDED", "KEYS", "datasets_in", "is_log", "joined_lines", "read_file", "read_lines", "read_log", "reading_order"]
+__all__ = [
+    "ADDED", "KEYS", "datasets_in", "is_log", "is_plain", "joined_lines", "read_file", "read_lines", "read_log",
+    "reading_order",
+]  # fmt: skip
 
-_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
+_PLAIN = (".jsonl", ".ndjson", ".json")
 # What sweeps add to a folder of logs begins so.
 ADDED = "retention-"
 
@@ -58,7 +62,12 @@ def datasets_in(file: Path) -> list[str]:
 
 def is_log(name: str) -> bool:
     """Whether a file of a folder of logs is one, by its name."""
-    return name.endswith(_SUFFIXES)
+    return name.endswith((*_PLAIN, ".parquet")) or (is_packed(name) and name.rpartition(".")[0].endswith(_PLAIN))
+
+
+def is_plain(name: str) -> bool:
+    """Whether a log is lines as they are: such a file can be added to, and read together with its like."""
+    return not is_packed(name) and not name.endswith(".parquet")
 
 
 def reading_order(name: str) -> tuple[bool, str]:

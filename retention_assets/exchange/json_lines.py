@@ -6,11 +6,9 @@ Does not belong here: what several lines mean together (frames/soundness.py).
 """
 
 import codecs
-import gzip
 import itertools
 import json
 import re
-import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from retention_assets.errors import BadInput, Problem, nearest, quote
+from retention_assets.exchange.compression import is_packed, unpacked
 from retention_assets.frames.log import LINES
 
 KEYS = (
@@ -46,9 +45,9 @@ _LINES_SQL = f"""
 
 def read_json(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
     """The lines of a file, or of some datasets in it."""
-    with _ndjson(file) as db:
+    with unpacked(file) as plain, _ndjson(plain, file) as db:
         db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}")
-        _check_keys(db, file)
+        _check_keys(db, plain, file)
         chosen = ""
         if datasets is not None:
             db.register("wanted", pa.table({"dataset": pa.array(datasets, pa.string())}))
@@ -61,7 +60,7 @@ def datasets_of_json(file: Path) -> list[str]:
     """The names of the datasets that a file speaks of, sorted."""
     if (few := _few_datasets(file)) is not None:
         return few
-    with _ndjson(file) as db:
+    with unpacked(file) as plain, _ndjson(plain, file) as db:
         found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
     names = [name for (name,) in found if name]
     # A line of no dataset is what reading refuses the file for, by its number.
@@ -70,7 +69,7 @@ def datasets_of_json(file: Path) -> list[str]:
 
 def _few_datasets(file: Path) -> list[str] | None:
     """The names in a small file without a fault. A database takes thirty milliseconds to begin, and such files are many."""
-    if file.suffix == ".gz" or not 0 < file.stat().st_size <= _SMALL:
+    if is_packed(file.name) or not 0 < file.stat().st_size <= _SMALL:
         return None
     try:
         names = {json.loads(line)["dataset"] for line in file.read_text(encoding="utf-8").split("\n") if line.strip()}
@@ -80,28 +79,30 @@ def _few_datasets(file: Path) -> list[str] | None:
 
 
 @contextmanager
-def _ndjson(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database that sees the objects of a file as `lines`; what DuckDB cannot read is refused by the number of its line."""
-    if file.stat().st_size == 0:
+def _ndjson(plain: Path, file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database that sees the objects of a plain file as `lines`; what DuckDB cannot read is refused by its line's number.
+
+    What is said is said of `file`, which the plain one may have been unpacked from.
+    """
+    if plain.stat().st_size == 0:
         raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.execute("SET preserve_insertion_order = true")
-        name = _GLOB.sub(r"[\1]", str(file)).replace("'", "''")
+        name = _GLOB.sub(r"[\1]", str(plain)).replace("'", "''")
+        options = "maximum_object_size = 67108864, compression = 'none'"
         try:
-            db.execute(
-                f"CREATE TEMP VIEW lines AS SELECT json FROM read_ndjson_objects(['{name}'], maximum_object_size = 67108864)"
-            )
+            db.execute(f"CREATE TEMP VIEW lines AS SELECT json FROM read_ndjson_objects(['{name}'], {options})")
             yield db
         except duckdb.Error as fault:
-            raise BadInput(_no_json(file, str(fault))) from None
+            raise BadInput(_no_json(plain, file, str(fault))) from None
 
 
-def _no_json(file: Path, text: str) -> Problem:
+def _no_json(plain: Path, file: Path, text: str) -> Problem:
     """The first line that is no JSON, looked for again: DuckDB counts lines in its own way, and speaks of bytes and buffers."""
     expected = "one JSON object on each line"
     try:
-        for number, line in _numbered(file):
+        for number, line in _numbered(plain):
             try:
                 json.dumps(json.loads(line.decode("utf-8")), ensure_ascii=False).encode()
             except UnicodeDecodeError:
@@ -109,23 +110,23 @@ def _no_json(file: Path, text: str) -> Problem:
             except (ValueError, RecursionError):
                 what = "begins with a byte order mark" if line.startswith(codecs.BOM_UTF8) else "is no JSON"
                 return Problem(what, file=str(file), line=number, value=quote(line.decode("utf-8").strip()), expected=expected)
-    except (OSError, EOFError, zlib.error) as fault:
+    except OSError as fault:
         return Problem(f"cannot be read: {fault}", file=str(file))
     return Problem("is no JSON", file=str(file), value=quote(text), expected=expected)
 
 
-def _numbered(file: Path) -> Iterator[tuple[int, bytes]]:
+def _numbered(plain: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, each with its number in the file. Only for messages: nothing sound is read this way."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+    with plain.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
 
 
-def _number_of(file: Path, place: int) -> int | None:
+def _number_of(plain: Path, place: int) -> int | None:
     """The number in the file of the line at a place among those that are not blank."""
-    return next((number for number, _ in itertools.islice(_numbered(file), place, None)), None)
+    return next((number for number, _ in itertools.islice(_numbered(plain), place, None)), None)
 
 
-def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
+def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
     """The combinations of keys are few, however many lines there are."""
     problems: list[Problem] = []
     found = db.execute(
@@ -151,7 +152,7 @@ def _check_keys(db: duckdb.DuckDBPyConnection, file: Path) -> None:
             new.append(Problem(f"is missing {where}", key="dataset", expected="store/name on each line"))
         if len(set(keys)) != len(keys):
             new.append(Problem(f"has a key twice {where}", expected="each key once"))
-        line = _number_of(file, first) if new else None
+        line = _number_of(plain, first) if new else None
         problems += [replace(problem, file=str(file), line=line) for problem in new]
     if problems:
         raise BadInput(problems)

@@ -3,6 +3,7 @@
 Belongs here: reading, and columns that are of the wrong kind. Does not belong here: what rows mean together.
 """
 
+import base64
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +13,56 @@ import pyarrow.parquet as pq
 from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.exchange.json_lines import KEYS, TIMES
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
+from retention_assets.policy.durations import parse_instant
+
+_UNITS = ("s", "ms", "us", "ns")
+# Beyond these Python has no instants, and neither have logs of JSON lines.
+_FIRST, _LAST = (pa.scalar(parse_instant(text), INSTANT) for text in ("0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"))
+# Where Arrow keeps the types that it wrote.
+_WRITTEN = b"ARROW:schema"
 
 
 def read_parquet(file: Path) -> pa.Table:
     """Parquet with the same columns; a null parent is no parent. `heads` and `tags` columns become branch and tag lines."""
     try:
-        table = pq.read_table(file)
-    except (pa.ArrowInvalid, OSError) as fault:
-        raise BadInput(Problem(f"is not Parquet: {fault}", file=str(file))) from None
+        return _lines_of(_read_whole(file), file)
+    except (pa.ArrowException, OSError, ValueError) as fault:
+        raise BadInput(Problem(f"is not Parquet, or is damaged: {fault}", file=str(file))) from None
+
+
+def _read_whole(file: Path) -> pa.Table:
+    """All rows, with the checksums of pages compared where they were written, and what the file says of itself twice.
+
+    Its footer has no checksum, and one bit of it makes microseconds nanoseconds, or a group of rows empty.
+    """
+    with pq.ParquetFile(file, page_checksum_verification=True) as source:
+        known = source.metadata
+        written = (known.metadata or {}).get(_WRITTEN)
+        if written and not _agree(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))), source.schema_arrow):
+            raise ValueError("it says of a column that it is of two types")
+        table = source.read()
+    if len(table) != known.num_rows:
+        raise ValueError(f"it says that it has {known.num_rows} rows, and has {len(table)}")
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError("it has a column twice")
+    table.validate(full=True)
+    return table
+
+
+def _agree(written: pa.Schema, found: pa.Schema) -> bool:
+    """Whether columns are of the types that Arrow wrote. Of times Parquet may keep less, and never more, but for seconds."""
+    return len(written) == len(found) and all(
+        one.name == other.name and _as_written(one.type, other.type) for one, other in zip(written, found, strict=True)
+    )
+
+
+def _as_written(written: pa.DataType, found: pa.DataType) -> bool:
+    if written.equals(found) or not (pa.types.is_timestamp(written) and pa.types.is_timestamp(found)):
+        return bool(written.equals(found))
+    return written.tz == found.tz and _UNITS.index(found.unit) <= max(_UNITS.index(written.unit), 1)
+
+
+def _lines_of(table: pa.Table, file: Path) -> pa.Table:
     extra = set(table.column_names) - set(KEYS) - {"heads", "tags", "tag_expiries", "file_names", "ordinal", "parent_ordinal"}
     problems = [
         Problem("is not a known column", file=str(file), key=name, expected=f"one of {', '.join(KEYS)}, heads, tags",
@@ -40,9 +83,11 @@ def read_parquet(file: Path) -> pa.Table:
     if problems:
         raise BadInput(problems)
     rows = _as_lines(table, file)
-    refs = [
-        _hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in table.column_names
-    ]
+    for name in TIMES:
+        out = pc.or_(pc.less(rows[name], _FIRST), pc.greater(rows[name], _LAST))
+        if pc.any(out).as_py():
+            raise BadInput(Problem("is out of range", file=str(file), key=name, expected="instants of the years 1 to 9999"))
+    refs = [_hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in names]
     return pa.concat_tables([rows, *refs])
 
 
@@ -64,7 +109,7 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
             if pa.types.is_integer(field.type) and pa.types.is_string(columns[field.name].type):
                 raise pa.ArrowInvalid("a number is not written as text")
             columns[field.name] = columns[field.name].cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowException, ValueError):
             found = str(columns[field.name].type)
             raise BadInput(
                 Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))

@@ -58,8 +58,8 @@ def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers
 
 
 def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int]) -> list[int]:
-    """The rows of the names that some glob matches; a plain name is looked up, so a policy about one dataset costs one."""
-    rows = [place[glob] for glob in globs if is_literal(glob) and glob in place]
+    """The rows of the names that some glob matches or is; a name is looked up, so a policy about one dataset costs one."""
+    rows = [place[glob] for glob in globs if glob in place]
     patterns = [glob for glob in globs if not is_literal(glob)]
     if patterns:
         rows += [row for row, matched in enumerate(matching(names, patterns)) if matched]

@@ -17,6 +17,8 @@ from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
+# What only a transaction has: a line that says any of it and names none has lost its id.
+_OF_TRANSACTIONS = ("type", "status", "opened_at", "closed_at", "archived_at", "bytes", "files")
 _MOST_RUNS = 20_000
 
 
@@ -124,12 +126,14 @@ class _Kinds:
             return flags(pc.is_valid(lines[name]))
 
         transaction, branch, tag = given("transaction"), given("branch"), given("tag")
-        about = given("type") | given("status") | given("opened_at") | given("closed_at") | flags(lines["parent_given"])
+        about = flags(lines["parent_given"])
+        for name in _OF_TRANSACTIONS:
+            about |= given(name)
         empty = np.zeros(len(transaction), dtype=bool)
         for name, there in (("transaction", transaction), ("branch", branch), ("tag", tag)):
             empty |= there & flags(pc.equal(lines[name], ""))
         named = transaction.astype(np.int8) + branch + tag
-        nameless = (about & ~transaction) | (given("head") & ~branch & ~tag) | empty
+        nameless = (about & ~transaction) | (given("head") & ~branch & ~tag) | (given("expires_at") & (named == 0)) | empty
         ref = (branch | tag) & ~transaction
         return cls(
             transaction=transaction & ~empty,

@@ -5,6 +5,6 @@ changed past the audit.
 Does not belong here: deciding what may go (frames), deleting it (stores), and Dagster.
 """
 
-from retention_assets.ledger.ledger import Ledger, ledger_is_there, open_ledger
+from retention_assets.ledger.ledger import Ledger, ledger_is_there, ledger_time, open_ledger
 
-__all__ = ["Ledger", "ledger_is_there", "open_ledger"]
+__all__ = ["Ledger", "ledger_is_there", "ledger_time", "open_ledger"]

@@ -15,11 +15,11 @@ from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLANNED, P
 from retention_assets.sql.transactions import PORTION, portions
 
 
-def copy_open_marks(source: Ledger, target: Ledger, datasets: Iterable[str]) -> None:
-    """Copy into an empty ledger what a sweep of these datasets reads."""
+def copy_open_marks(source: Ledger, target: Ledger, datasets: Iterable[str], simulated: bool) -> None:
+    """Copy into an empty ledger what a sweep of these datasets reads. In a simulated copy it may be any day."""
     names = sorted(set(datasets))
     with source.database.reading() as connection:
-        target.database.write(lambda tx: _Copy(connection, tx).copy(names))
+        target.database.write(lambda tx: _Copy(connection, tx).copy(names, simulated))
 
 
 class _Copy:
@@ -29,14 +29,14 @@ class _Copy:
         self.source, self.tx = source, tx
         self.plans: set[int] = set()
 
-    def copy(self, datasets: Sequence[str]) -> None:
+    def copy(self, datasets: Sequence[str], simulated: bool) -> None:
         """Copy everything that a sweep of some datasets reads."""
         for table in (POLICY_VERSIONS, REALMS, HOLDS):
             self._rows(table, true())
         for some in portions(datasets):
             self._open_marks(and_(text(OPEN), MARKS.c.dataset.in_(some)))
         clock = self.source.execute(select(CLOCK)).mappings().one()
-        self.tx.connection.execute(update(CLOCK).values(dict(clock)))
+        self.tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
 
     def _open_marks(self, where: ColumnElement[bool]) -> None:
         last = 0

@@ -1,11 +1,14 @@
 """Holds that people place: nothing held is marked or swept until the hold ends or is released.
 
-Belongs here: placing, releasing and listing them, each with who and why.
-Does not belong here: what a hold covers (policy/model.py), applying it (frames), and holds in policy files.
+Belongs here: placing, releasing and listing them, each with who and why; and what the record says of holds in policy files.
+Does not belong here: what a hold covers (policy/model.py), applying it (frames), and reading policy files.
 """
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -13,10 +16,11 @@ from sqlalchemy.exc import IntegrityError
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import HOLDS
+from retention_assets.ledger.schema import AUDIT_HEAD, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.upserts import insert_or_update
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,15 @@ class Holds:
             )
         self.database.write(lambda tx: _release(tx, name, actor, reason))
 
+    def note_files(self, holds: Iterable[Hold], actor: str) -> None:
+        """Record which holds of policy files have come and which are gone. They hold by standing in the files."""
+        present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
+        query = select(FILE_HOLDS.c.digest).where(FILE_HOLDS.c.gone_at.is_(None))
+        with self.database.reading() as connection:
+            known = set(connection.execute(query).scalars())
+        if known != present.keys():
+            self.database.write(lambda tx: _note_files(tx, present, actor))
+
     def in_force(self, as_of: datetime) -> list[Hold]:
         """The holds that are in force at a time, by name."""
         query = select(HOLDS.c.content).where(
@@ -54,29 +67,78 @@ class Holds:
 
 
 def _place(tx: WriteTransaction, hold: Hold, actor: str) -> None:
+    act = Act(ActType.HOLD, actor, hold.reason, detail=_detail_of(hold, "ledger"))
     # A hold that ended by itself frees its name, and its row says that it is over.
-    ended = update(HOLDS).where(HOLDS.c.name == hold.name, HOLDS.c.released_at.is_(None), HOLDS.c.until <= DatabaseTime())
-    over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
-    tx.connection.execute(ended.values(**over))
-    content = hold.model_dump_json(by_alias=True, exclude_none=True)
-    act = Act(
-        ActType.HOLD, actor, hold.reason, detail={"name": hold.name, "until": text_of(hold.until) if hold.until else None}
-    )
+    ended = (HOLDS.c.name == hold.name) & HOLDS.c.released_at.is_(None) & (HOLDS.c.until <= DatabaseTime())
+    over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself.", "act": act.id}
+    for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
+        tx.seal(act, HOLDS, HOLDS.c.id == number)
+        tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**over))
     row = {
         "id": new_id(),
         "name": hold.name,
-        "content": content,
+        "content": _content_of(hold),
         "reason": hold.reason,
         "owner": hold.owner,
         "until": hold.until,
     }
+    tx.seal(act, HOLDS, HOLDS.c.id == row["id"])
     tx.connection.execute(insert(HOLDS).values(**row, placed_at=DatabaseTime(), placed_by=actor, act=act.id))
     tx.record(act)
 
 
+def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
+    """What is held, in the record: whoever reads it there needs no other table."""
+    return {
+        "name": hold.name,
+        "source": source,
+        "datasets": hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "transactions": hold.transactions,
+        "owner": hold.owner,
+        "until": text_of(hold.until) if hold.until else None,
+    }
+
+
 def _release(tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
-    values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
-    mine = update(HOLDS).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None))
-    if not tx.connection.execute(mine.values(**values)).rowcount:
+    mine = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
+    number = tx.connection.execute(mine).scalar_one_or_none()
+    if number is None:
         raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
-    tx.record(Act(ActType.RELEASE, actor, reason, detail={"name": name}))
+    act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
+    tx.seal(act, HOLDS, HOLDS.c.id == number)
+    values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason, "act": act.id}
+    tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**values))
+    tx.record(act)
+
+
+def _note_files(tx: WriteTransaction, holds: Mapping[str, Hold], actor: str) -> None:
+    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
+    for digest, hold in holds.items():
+        if digest not in known or known[digest].gone_at is not None:
+            act = _file_act(tx, ActType.HOLD, digest, actor, hold.reason, _detail_of(hold, "file"))
+            values = {
+                "name": hold.name or "",
+                "content": _content_of(hold),
+                "came_at": DatabaseTime(),
+                "gone_at": None,
+                "act": act.id,
+            }
+            statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(values))
+            tx.connection.execute(statement.values(digest=digest, **values))
+    for digest, row in known.items():
+        if digest not in holds and row.gone_at is None:
+            detail = {"name": row.name, "source": "file"}
+            act = _file_act(tx, ActType.RELEASE, digest, actor, "No policy file has it any more.", detail)
+            gone = update(FILE_HOLDS).where(FILE_HOLDS.c.digest == digest)
+            tx.connection.execute(gone.values(gone_at=DatabaseTime(), act=act.id))
+
+
+def _file_act(tx: WriteTransaction, deed: ActType, digest: str, actor: str, reason: str, detail: Mapping[str, Any]) -> Act:
+    act = Act(deed, actor, reason, detail=detail)
+    tx.seal(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest)
+    return tx.record(act)
+
+
+def _content_of(hold: Hold) -> str:
+    return hold.model_dump_json(by_alias=True, exclude_none=True)

@@ -12,7 +12,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, or_, select, text, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, func, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -28,16 +28,18 @@ from retention_assets.ledger.schema import (
     REPORTS,
     STEPS,
     SWEPT,
+    TIMES,
     VISIBILITY,
 )
 from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
 from retention_assets.policy.purge import realm_of
+from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 
 # What report counters a mark of the day's set can end in.
-_ENDS = ("deleted", "already_gone", "spared", "unmarked")
+_ENDS = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,22 @@ class _TimeGroup(NamedTuple):
 
 
 def mark_times(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
-    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise."""
+    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise.
+
+    Where a person has reset the clock, mark times begin anew at the newest mark that was right.
+    """
+    resets = _clock_resets(connection)
     newest: datetime | None = None
     for some in _parts(datasets):
-        here, seen = _is_in(MARKS.c.dataset, some), None
-        for group in _time_groups(connection, here):
+        here, seen, waiting = _is_in(MARKS.c.dataset, some), None, list(resets)
+        for position, group in _time_groups(connection, here):
+            while waiting and waiting[0][0] < position:
+                seen = waiting.pop(0)[1]
             for fault in _time_faults(group, seen):
                 mine = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
                 yield from _violations(connection, mine, fault)
             seen = max(filter(None, (seen, group.marked_at)))
+        seen = waiting[-1][1] if waiting else seen
         newest = max(filter(None, (newest, seen)), default=None)
     known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
     # Some of the marks bound the clock from below; only all of them say what it is.
@@ -80,13 +89,29 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
     yield from _visibility(connection, datasets)
 
 
-def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[_TimeGroup]:
+def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
+    """Where in the audit a person has reset the clock, and the newest mark that was right then."""
+    query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
+    said = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
+    return [
+        (position, parse_instant(detail["newest_mark_at"]) if detail["newest_mark_at"] else None)
+        for position, detail in said
+        if "reset_to" in detail
+    ]
+
+
+def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:
     """Groups in the order of the audit: ids are reserved early, so those of two who mark at once may be the other way round."""
     columns = [MARKS.c[name] for name in _TimeGroup._fields]
-    query = select(*columns).join(AUDIT, AUDIT.c.act == MARKS.c.act).where(here).group_by(*columns, AUDIT.c.position)
+    query = (
+        select(AUDIT.c.position, *columns)
+        .join(AUDIT, AUDIT.c.act == MARKS.c.act)
+        .where(here)
+        .group_by(*columns, AUDIT.c.position)
+    )
     # The later time of an act first: all marks of an act are of one time.
     ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
-    return [_TimeGroup(*row) for row in connection.execute(ordered)]
+    return [(position, _TimeGroup(*row)) for position, *row in connection.execute(ordered)]
 
 
 def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
@@ -161,6 +186,25 @@ def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = 
         never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
         found = _grouped(and_(mine, never)).select_from(MARKS.outerjoin(both, both.c.mark == MARKS.c.id))
         yield from _rows(connection, found, "is said to be swept, and the record does not say that its deletion began before")
+        yield from _swept_twice(connection, some)
+
+
+def _swept_twice(connection: Connection, some: Sequence[str] | None) -> Iterator[Violation]:
+    """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody
+    knows, it was the same.
+    """
+    earlier = MARKS.alias("earlier")
+    before = and_(
+        earlier.c.dataset == MARKS.c.dataset,
+        earlier.c.transaction == MARKS.c.transaction,
+        earlier.c.id < MARKS.c.id,
+        text(f"earlier.{SWEPT}"),
+        ~exists().where(STEPS.c.mark == earlier.c.id, STEPS.c.outcome == "HIDDEN"),
+    )
+    unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
+    same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
+    query = _grouped(and_(text(f"marks.{SWEPT}"), _is_in(MARKS.c.dataset, some), same)).select_from(MARKS.join(earlier, before))
+    yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
@@ -175,7 +219,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
         ids = json.loads(detail)
         # By the ids, which have an index.
         mine = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
-        size = func.coalesce(func.sum(MARKS.c.bytes), 0)
+        size = ByteSum(MARKS.c.bytes)
         for dataset, policy, version, count, taken in connection.execute(
             select(*columns, func.count(), size).where(mine).group_by(*columns).order_by(*columns)
         ):
@@ -194,7 +238,7 @@ def open_over_limits(
     """
     columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
     here = MARKS.c.dataset == dataset
-    taken = func.coalesce(func.sum(MARKS.c.bytes), 0).label("taken")
+    taken = ByteSum(MARKS.c.bytes).label("taken")
     query = select(*columns, func.count().label("amount"), taken).where(text(OPEN), here).group_by(*columns).order_by(*columns)
     rows = connection.execute(query).all()
     if log_is_complete:
@@ -256,7 +300,8 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         what = f"the report of {day} was to delete {row.to_delete}; {ended} have ended and {row.open} are open"
         yield Violation(row.dataset, what)
     classes = json.loads(row.classes)
-    numbers = {name: getattr(row, name) for name in (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed")}
+    others = ("to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    numbers = {name: getattr(row, name) for name in (*_ENDS, *others)}
     for name, value in {**numbers, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")

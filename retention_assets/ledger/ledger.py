@@ -4,18 +4,23 @@ Belongs here: opening by URL (and bringing an older ledger up to date), and what
 Does not belong here: what any part does.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets import clock
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import as_line, rows
-from retention_assets.ledger.audit.verify import AuditResult, ChainHead, verify
-from retention_assets.ledger.clock_guard import ClockGuard
-from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
+from retention_assets.ledger.audit.heads import LedgerHead, head_of
+from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verify
+from retention_assets.ledger.clock_guard import ClockGuard, present_by
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
@@ -23,20 +28,25 @@ from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.unmarking import Unmarking
+from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.postponements import Postponements
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
-from retention_assets.ledger.schema import REVISION
+from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweeps import Sweeps
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
-from retention_assets.sql.engines import ledger_engine, sqlite_file
+from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.identity import OpenedFile
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import reading, writing
+
+_LOG = logging.getLogger(__name__)
+# One program opens a ledger often.
+_WARNED: set[Path] = set()
 
 
 class Ledger:
@@ -52,6 +62,7 @@ class Ledger:
         self.reports = Reports(database)
         self.publications = Publications(database)
         self.postponements = Postponements(database)
+        self.objections = Objections(database)
         self.evaluations = Evaluations(database)
         self.policy_book = PolicyBook(database)
         self.holds = Holds(database)
@@ -65,6 +76,39 @@ class Ledger:
         """Whether the record still says what was written; `known` is a head that was noted earlier."""
         with self.database.reading() as connection:
             return verify(connection, known)
+
+    def verify_and_record(self, actor: str, known: ChainHead | None = None, only_new: bool = False) -> AuditResult:
+        """Verify all of it, or what came after the last verification without a fault; one that finds none is an act itself."""
+        with self.database.reading() as connection:
+            before = last_verified(connection)
+            result = verify(connection, known, before if only_new else None)
+        if not result.faults and result.rows and (before is None or result.head.position > before.position + 1):
+            scope = "new" if only_new and before is not None else "all"
+            detail = {**asdict(result.head), "scope": scope, "rows_verified": result.rows}
+            self.database.write(lambda tx: tx.record(Act(ActType.VERIFY, actor, detail=detail)))
+        return result
+
+    def accept(self, actor: str, reason: str, noted: Mapping[str, Any] | None, fault: str | None = None) -> "Accepted":
+        """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed."""
+
+        def work(tx: WriteTransaction) -> tuple[str, ...]:
+            changed = changed_rows_of(tx.connection)
+            rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
+            sentences = tuple(one.sentence for one in changed)
+            tx.record(
+                Act(ActType.ACCEPT, actor, reason, detail={"noted": noted, "fault": fault, "faults": sentences, "rows": rows})
+            )
+            return sentences
+
+        sentences = self.database.write(work)
+        with self.database.reading() as connection:
+            return Accepted(head_of(connection), sentences)
+
+    @property
+    def id(self) -> str:
+        """Which ledger this is, by chance and for ever."""
+        with self.database.reading() as connection:
+            return str(connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one())
 
     def audit_lines(self, after: int = 0) -> Iterator[str]:
         """The audit as lines of JSON, from the beginning or after a position."""
@@ -83,19 +127,55 @@ class Ledger:
         self.close()
 
 
-def open_ledger(url: Url | str, migrations: Path | None = None) -> Ledger:
-    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it."""
+@dataclass(frozen=True)
+class Accepted:
+    """What a person vouched for: the chain's end with the act of it, and the rows that stay as they are."""
+
+    head: LedgerHead
+    faults: tuple[str, ...]
+
+
+def open_ledger(
+    url: Url | str,
+    migrations: Path | None = None,
+    tell_witness: Callable[[LedgerDatabase], None] | None = None,
+    simulated: bool | None = None,
+) -> Ledger:
+    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it.
+
+    `tell_witness` is called after the commit of an act that an older copy of the ledger must not be without.
+    Settings say whether their clock is `simulated`: a ledger of the other kind is refused as well.
+    """
     engine = ledger_engine(url)
     try:
         if migrations is not None or not _is_up_to_date(engine):
             retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
+        if simulated is not None:
+            ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except DBAPIError as error:
         engine.dispose()
         raise _unreachable(engine, error) from error
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(LedgerDatabase(engine))
+    _warn_of_rights(sqlite_file(url))
+    return Ledger(LedgerDatabase(engine, tell_witness))
+
+
+def _warn_of_rights(file: Path | None) -> None:
+    """Say, once, who else may write the ledger."""
+    if file is None or file in _WARNED:
+        return
+    for place, mode in too_wide(file):
+        _WARNED.add(file)
+        private = "700" if place.is_dir() else "600"
+        _LOG.warning(
+            "%s has the mode %03o: others than its owner can read or change the ledger. chmod %s %s",
+            place,
+            mode,
+            private,
+            place,
+        )
 
 
 def ledger_is_there(url: Url | str) -> bool:
@@ -107,6 +187,20 @@ def ledger_is_there(url: Url | str) -> bool:
     try:
         with reading(engine) as connection:
             return inspect(connection).has_table("alembic_version")
+    except DBAPIError as error:
+        raise _unreachable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def ledger_time(url: Url | str) -> datetime:
+    """What time it is by the database of a ledger, whether there is a ledger in it or not."""
+    if sqlite_file(url) is not None:
+        return clock.now()
+    engine = ledger_engine(url)
+    try:
+        with reading(engine) as connection:
+            return present_by(connection)
     except DBAPIError as error:
         raise _unreachable(engine, error) from error
     finally:

@@ -130,6 +130,7 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
     detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
     act = Act(ActType.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
     values = {field: getattr(entry, field) for field in _FIELDS}
+    tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))
     tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
     tx.record(act)
     return entry

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, or_, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
@@ -49,6 +49,13 @@ class Publications:
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
+    def named(self, name: str) -> dict[str, str]:
+        """By dataset the newest folder of an asset of that name, whatever prefix its key has."""
+        last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
+        query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
+        with self.database.reading() as connection:
+            return {row.dataset: row.folder for row in connection.execute(query)}
+
     def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
         """What some runs published of an asset, as far as nobody has published it anew since."""
         return self._of(asset, PUBLISHED.c.run.in_(set(runs)))
@@ -74,4 +81,6 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
     tx.connection.execute(statement.values(published_at=DatabaseTime()), rows)
     digest = digest_of(json.dumps(one) for one in members)
     detail = {"assets": sorted({one.asset for one in members}), "runs": sorted({one.run for one in members})}
-    tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act))
+    published = Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act)
+    tx.seal(published, PUBLISHED, PUBLISHED.c.act == act)
+    tx.record(published)

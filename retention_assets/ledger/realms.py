@@ -12,10 +12,10 @@ from sqlalchemy import select
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import REALMS
+from retention_assets.ledger.schema import AUDIT_HEAD, REALMS
 from retention_assets.policy.durations import Duration, parse_duration
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.upserts import insert_or_skip, insert_or_update
+from retention_assets.sql.upserts import insert_or_update
 
 # The state of a realm that was never changed.
 INITIAL = "ACTIVE"
@@ -75,16 +75,18 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
         raise Refused(f"{name} is the system's: realms whose names begin with {SYSTEM} are not changed.")
     act = Act(ActType.REALM, actor, reason)
     row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
-    nothing = insert_or_skip(tx.connection, REALMS).values(**row, status=INITIAL, grace=str(Duration()))
-    tx.connection.execute(nothing)
-    before = tx.connection.execute(select(REALMS).where(REALMS.c.name == name).with_for_update()).one()
+    # Nobody else changes a realm before this transaction ends, also one that has no row yet.
+    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
+    before = Realm(name, found.status, parse_duration(found.grace)) if found else Realm(name, INITIAL, Duration())
     if status == before.status and grace is None:
-        return Realm(name, before.status, parse_duration(before.grace))
+        return before
     if status != before.status and status not in ARROWS[before.status]:
         allowed = " or ".join(ARROWS[before.status])
         ending = f", only {allowed}." if allowed else ": that is its end. New data belongs in a realm of another name."
         raise Refused(f"{name} is {before.status} and can't become {status}{ending}")
-    new = Realm(name, status, grace if grace is not None else parse_duration(before.grace))
+    tx.seal(act, REALMS, REALMS.c.name == name)
+    new = Realm(name, status, grace if grace is not None else before.grace)
     changes = insert_or_update(tx.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
     tx.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))
     act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}

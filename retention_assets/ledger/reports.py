@@ -4,8 +4,8 @@ Belongs here: opening a day's report once, counting in the transaction that wrot
 Does not belong here: showing a report (render).
 
 The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
-already gone, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that day. What
-becomes due later is swept all the same, and counts in the report of the next day, on both sides.
+already gone, hidden, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that
+day. What becomes due later is swept all the same, and counts in the report of the next day, on both sides.
 """
 
 import json
@@ -21,9 +21,13 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.sums import ByteSum, plus
 from retention_assets.sql.upserts import insert_or_skip
 
-COUNTERS = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free", "bytes_freed")
+COUNTERS = (
+    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "bytes_to_free", "bytes_freed",
+    "bytes_hidden",
+)  # fmt: skip
 _DAY = timedelta(days=1)
 
 
@@ -62,6 +66,7 @@ class ReportCounts(NamedTuple):
     counter: str
     bytes: int | None
     freed: int = 0
+    hidden: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Reports:
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
-        totals = [func.coalesce(func.sum(REPORTS.c[name]), 0).label(name) for name in COUNTERS]
+        totals = [ByteSum(REPORTS.c[name]).label(name) for name in COUNTERS]
         query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
@@ -136,15 +141,18 @@ def _is_shown() -> ColumnElement[bool]:
 def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str) -> bool:
     this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == dataset)
     act = Act(ActType.REPORT, actor, dataset=dataset)
-    _add_row(tx, execution_date, dataset, act.id)
-    due = select(func.count(), func.coalesce(func.sum(MARKS.c.bytes), 0))
+    if tx.connection.execute(select(REPORTS.c.dataset).where(this, _has_opened())).one_or_none():
+        return False
+    tx.seal(act, REPORTS, this)
+    _add_row(tx, act, execution_date, dataset)
+    due = select(func.count(), ByteSum(MARKS.c.bytes))
     due = due.where(text(OPEN), MARKS.c.dataset == dataset, MARKS.c.due_at <= as_of)
     amount, size = (int(value) for value in tx.connection.execute(due).one())
     values = {
         **_json_columns(opening),
         "terminal_only": opening.terminal_only,
         "to_delete": REPORTS.c.to_delete + amount,
-        "bytes_to_free": REPORTS.c.bytes_to_free + size,
+        "bytes_to_free": plus(REPORTS.c.bytes_to_free, size),
         "due_by": as_of,
         "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
         # What was swept late the day before may have been all that there was.
@@ -158,14 +166,14 @@ def _open(tx: WriteTransaction, execution_date: date, dataset: str, opening: Ope
     return True
 
 
-def _add_row(tx: WriteTransaction, execution_date: date, dataset: str, act: int) -> None:
+def _add_row(tx: WriteTransaction, act: Act, execution_date: date, dataset: str) -> None:
     """A report that has not begun, if there is none of that day."""
     nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
-    row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act, **nothing}
+    row = {"execution_date": execution_date, "dataset": dataset, "to_delete": 0, "bytes_to_free": 0, "act": act.id, **nothing}
     tx.connection.execute(insert_or_skip(tx.connection, REPORTS).values(**row, started_at=DatabaseTime()))
 
 
-def count(tx: WriteTransaction, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
+def count(tx: WriteTransaction, act: Act, execution_date: date, dataset: str, counted: Iterable[ReportCounts]) -> None:
     """Add to the counters of a day's report, in the transaction that wrote what is counted; what came later counts later."""
     waiting, day = list(counted), execution_date
     while waiting:
@@ -174,17 +182,17 @@ def count(tx: WriteTransaction, execution_date: date, dataset: str, counted: Ite
             raise ValueError(f"no report of {dataset} is open for {execution_date}")
         if span is None or span.due_by is None:
             # A day that has not begun: both what was to be deleted and what became of it.
-            _add_row(tx, day, dataset, 0)
+            _add_row(tx, act, day, dataset)
             done = [one for one in waiting if one.counter != "failed"]
             sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
-            _add(tx, day, dataset, waiting, sums)
+            _add(tx, act, day, dataset, waiting, sums)
             return
-        _add(tx, day, dataset, [one for one in waiting if span.has(one)], {})
+        _add(tx, act, day, dataset, [one for one in waiting if span.has(one)], {})
         waiting = [one for one in waiting if not span.has(one)]
         day += _DAY
 
 
-def count_unmarked(tx: WriteTransaction, marks: Iterable[tuple[str, ReportCounts]]) -> None:
+def count_unmarked(tx: WriteTransaction, act: Act, marks: Iterable[tuple[str, ReportCounts]]) -> None:
     """Count marks that people took back, each in the newest report of its dataset that is not finished and has it."""
     by_dataset: dict[str, list[ReportCounts]] = {}
     for dataset, one in marks:
@@ -195,7 +203,7 @@ def count_unmarked(tx: WriteTransaction, marks: Iterable[tuple[str, ReportCounts
     for dataset, report in newest.items():
         span = DaySpan(report.due_by, report.marks_before)
         mine = [one for one in by_dataset[dataset] if span.has(one)]
-        _add(tx, report.execution_date, dataset, mine, {})
+        _add(tx, act, report.execution_date, dataset, mine, {})
 
 
 def _span(tx: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
@@ -205,23 +213,31 @@ def _span(tx: WriteTransaction, day: date, dataset: str) -> DaySpan | None:
     return DaySpan(row.due_by, row.marks_before) if row else None
 
 
-def _add(tx: WriteTransaction, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]) -> None:
+def _add(
+    tx: WriteTransaction, act: Act, day: date, dataset: str, counted: Iterable[ReportCounts], sums: dict[str, int]
+) -> None:
     for one in counted:
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
+        sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
-        added = {name: REPORTS.c[name] + amount for name, amount in sums.items()}
-        tx.connection.execute(update(REPORTS).where(this).values(**added))
+        added = {name: plus(REPORTS.c[name], amount) for name, amount in sums.items()}
+        tx.seal(act, REPORTS, this)
+        tx.connection.execute(update(REPORTS).where(this).values(**added, act=act.id))
 
 
 def _finish_done(tx: WriteTransaction, actor: str, dataset: str | None) -> list[tuple[date, str]]:
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
     here = true() if dataset is None else REPORTS.c.dataset == dataset
     unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
-    done = update(REPORTS).where(unfinished, ~exists().where(mine, text(OPEN))).values(finished_at=DatabaseTime())
-    found = tx.connection.execute(done.returning(REPORTS.c.execution_date, REPORTS.c.dataset)).all()
+    done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(mine, text(OPEN)))
+    found = tx.connection.execute(done.with_for_update(of=REPORTS)).all()
     finished = sorted((row.execution_date, row.dataset) for row in found)
     for day, name in finished:
-        tx.record(Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True}))
+        act = Act(ActType.REPORT, actor, dataset=name, detail={"date": day.isoformat(), "finished": True})
+        this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == name)
+        tx.seal(act, REPORTS, this)
+        tx.connection.execute(update(REPORTS).where(this).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
     return finished

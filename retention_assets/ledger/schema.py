@@ -22,10 +22,10 @@ from sqlalchemy import (
     text,
 )
 
-from retention_assets.sql.columns import InstantColumn, Name
+from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0004"
+REVISION = "0009"
 
 METADATA = MetaData(
     naming_convention={
@@ -86,6 +86,9 @@ MARKS = Table(
     Column("policy_version", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("bytes", BigInteger),
+    # Of the transaction that was marked: one of other times under its id is another one. Both null: nobody knows.
+    Column("opened_at", MicrosColumn),
+    Column("closed_at", MicrosColumn),
     Column("grace", Text, nullable=False),
     Column("marked_at", InstantColumn, nullable=False),
     Column("due_at", InstantColumn, nullable=False),
@@ -102,12 +105,21 @@ MARKS = Table(
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
+# By what the transactions are told apart that had one id after the other (frames/lives.py).
+TIMES = ("opened_at", "closed_at")
 # At most one open mark per transaction; also the way to the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
-# A transaction is swept once. Apart from the open ones, so that marking a million keeps one index and not two.
+# Each life of an id is swept once, unless that only hid it, which the statement that marks holds. Apart from the open ones, so
+# that marking a million keeps one index and not two.
 SWEPT = "status = 'SWEPT'"
 Index(
-    "uq_marks_swept", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(SWEPT), postgresql_where=text(SWEPT)
+    "ix_marks_swept",
+    MARKS.c.dataset,
+    MARKS.c.transaction,
+    MARKS.c.opened_at,
+    MARKS.c.closed_at,
+    sqlite_where=text(SWEPT),
+    postgresql_where=text(SWEPT),
 )
 
 # The rest, so that every mark is found by its transaction through one of the three.
@@ -122,6 +134,8 @@ PLANNED = Table(
     Column("bytes", BigInteger),
     # By what the store finds the rest of a transaction again whose deletion was cut short.
     Column("note", Text),
+    # Null: planned by a release that sealed no plans.
+    Column("seal", Text),
 )
 
 # One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.
@@ -136,7 +150,7 @@ STEPS = Table(
     Column("why", Text),
     Column("seal", Text, nullable=False),
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
-    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'FAILED')", name="outcome"),
+    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'FAILED')", name="outcome"),
 )
 
 LEASES = Table(
@@ -194,6 +208,32 @@ HOLDS = Table(
 HELD = "released_at IS NULL"
 Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
 
+# Holds of policy files, as the record has seen them come and go. They hold by standing in the files, not by standing here.
+FILE_HOLDS = Table(
+    "file_holds",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("name", Name, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("came_at", InstantColumn, nullable=False),
+    Column("gone_at", InstantColumn),
+    Column("act", ACT, nullable=False),
+)
+
+# What checks of judged datasets found wrong. A dataset with an objection that was not taken back is not swept.
+OBJECTIONS = Table(
+    "objections",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    Column("check_name", Name, primary_key=True),
+    Column("sentence", Text, nullable=False),
+    Column("raised_at", InstantColumn, nullable=False),
+    Column("raised_by", Text, nullable=False),
+    Column("withdrawn_at", InstantColumn),
+    Column("withdrawn_by", Text),
+    Column("act", ACT, nullable=False),
+)
+
 
 def _counter(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=text("0"))
@@ -210,7 +250,8 @@ REPORTS = Table(
     Column("archived_types", Text, nullable=False),
     Column("to_delete", BigInteger, nullable=False),
     Column("bytes_to_free", BigInteger, nullable=False),
-    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "bytes_freed")),
+    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "hidden")),
+    *(_counter(name) for name in ("bytes_freed", "bytes_hidden")),
     Column("classes", Text, nullable=False),
     Column("started_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),
@@ -251,6 +292,10 @@ CLOCK = Table(
     Column("newest_seen_at", InstantColumn),
     Column("accepted_until", InstantColumn),
     Column("next_mark", BigInteger, nullable=False),
+    # Null until somebody writes anything but the next id.
+    Column("act", ACT),
+    # Whether its times are made up, for tests and demonstrations. Null: nobody has said so, and it is real once it is used.
+    Column("simulated", Boolean),
     CheckConstraint("id = 1", name="one_row"),
 )
 
@@ -273,6 +318,8 @@ AUDIT = Table(
     Column("hash", Text, nullable=False),
     UniqueConstraint("act"),
 )
+# What is asked before each sweep is about a few kinds of acts, in a chain of any length.
+Index("ix_audit_deed", AUDIT.c.deed, AUDIT.c.dataset, AUDIT.c.position)
 
 AUDIT_HEAD = Table(
     "audit_head",
@@ -280,5 +327,7 @@ AUDIT_HEAD = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("position", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
+    # Which ledger this is, by chance and for ever: a warehouse knows its own by it.
+    Column("ledger", Text, nullable=False, server_default=text("''")),
     CheckConstraint("id = 1", name="one_row"),
 )

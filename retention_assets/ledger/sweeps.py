@@ -13,24 +13,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, case, exists, insert, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.audit.seals import digest_of, planned_seal
+from retention_assets.ledger.clock_guard import has_come
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import Lease, fence
 from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, record_steps
+from retention_assets.ledger.marks.steps import NO_ERROR, MarkStep, by_id, move_marks, record_steps
 from retention_assets.ledger.reports import ReportCounts, count
-from retention_assets.ledger.schema import MARKS, PLANNED, PLANS
+from retention_assets.ledger.schema import MARKS, PLANNED, PLANS, PUBLISHED
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.staging import append_rows
 from retention_assets.sql.streams import stream
+from retention_assets.sql.sums import fit
 
 # The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(
@@ -46,12 +50,13 @@ PLANNED_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class Settlement:
-    """The outcome for one mark, the bytes that became free, and the error if it failed."""
+    """The outcome for one mark, the bytes that became free, the error if it failed, and the bytes that are only hidden."""
 
     mark: int
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
+    bytes_hidden: int = 0
 
 
 class Planned(NamedTuple):
@@ -162,7 +167,7 @@ def _spare(tx: WriteTransaction, lease: Lease, reasons: Mapping[int, str], execu
     if steps:
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:
-        count(tx, execution_date, lease.dataset, counted)
+        count(tx, act, execution_date, lease.dataset, counted)
     return sorted(step.mark for step in steps)
 
 
@@ -171,18 +176,30 @@ def _plan(tx: WriteTransaction, lease: Lease, marks: Mapping[int, Planned], as_o
     act, plan = new_id(), new_id()
     row = {"id": plan, "dataset": lease.dataset, "token": lease.token, "as_of": as_of, "marks": 0, "bytes": 0, "act": act}
     tx.connection.execute(insert(PLANS).values(**row, place=place, planned_at=DatabaseTime()))
-    due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & (MARKS.c.due_at <= as_of)
+    due = (MARKS.c.dataset == lease.dataset) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
     rows: list[tuple[int, int, int | None, str | None]] = []
     for where in by_id(tx.connection, marks, due):
         for mark, logged in tx.connection.execute(select(MARKS.c.id, MARKS.c.bytes).where(where).order_by(MARKS.c.id)):
             size, note = marks[mark]
             rows.append((plan, mark, logged if size is None else size, note))
-    append_rows(tx.connection, PLANNED, (PLANNED.c.plan, PLANNED.c.mark, PLANNED.c.bytes, PLANNED.c.note), rows)
-    amount, size = len(rows), sum(row[2] or 0 for row in rows)
+    rows.sort(key=itemgetter(1))
+    seals = [planned_seal(*row) for row in rows]
+    columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
+    append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(rows, seals, strict=True)])
+    amount, size = len(rows), fit(sum(row[2] or 0 for row in rows))
     tx.connection.execute(update(PLANS).where(PLANS.c.id == plan).values(marks=amount, bytes=size))
     detail = {**_detail(lease), "plan": plan, "as_of": text_of(as_of), "marks": amount, "bytes": size, "place": place}
-    tx.record(Act(ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, id=act))
+    planning = Act(
+        ActType.PLAN, lease.holder, dataset=lease.dataset, detail=detail, members=amount, digest=digest_of(seals), id=act
+    )
+    tx.seal(planning, PLANS, PLANS.c.id == plan)
+    tx.record(planning)
     return Plan(plan, lease.dataset, amount, size)
+
+
+def _is_due(tx: WriteTransaction, as_of: datetime | ScalarSelect[datetime]) -> ColumnElement[bool]:
+    """Whether the grace of marks is over, as of an instant and by the ledger's own clock: the caller's word is not enough."""
+    return (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
 
 
 def _begin(tx: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int]) -> list[int]:
@@ -193,7 +210,8 @@ def _begin(tx: WriteTransaction, lease: Lease, plan: Plan, marks: Sequence[int])
     for where in by_id(tx.connection, marks, PLANNED.c.plan == plan.id, PLANNED.c.mark):
         planned += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
     begun: list[int] = []
-    for where in by_id(tx.connection, planned, MARKS.c.dataset == lease.dataset):
+    as_of = select(PLANS.c.as_of).where(PLANS.c.id == plan.id).scalar_subquery()
+    for where in by_id(tx.connection, planned, (MARKS.c.dataset == lease.dataset) & _is_due(tx, as_of)):
         begun += [row.id for row in move_marks(tx, act, "MARKED", "SWEEPING", where)]
     record_steps(tx, act, (MarkStep(mark, "SWEEPING") for mark in begun))
     return sorted(begun)
@@ -207,7 +225,7 @@ def _settle(
     here = MARKS.c.dataset == lease.dataset
     errors: dict[str, dict[int, str]] = {}
     for mark, one in settlements.items():
-        errors.setdefault(_ENDS.get(one.outcome, "SWEPT"), {})[mark] = one.error or _NO_ERROR
+        errors.setdefault(_ENDS.get(one.outcome, "SWEPT"), {})[mark] = one.error or NO_ERROR
     steps: list[MarkStep] = []
     counted: list[ReportCounts] = []
     for after, mine in errors.items():
@@ -216,11 +234,12 @@ def _settle(
                 one = settlements[row.id]
                 steps.append(MarkStep(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
-                counted.append(ReportCounts(row.id, row.due_at, one.outcome.value.lower(), row.bytes, freed))
+                name = one.outcome.value.lower()
+                counted.append(ReportCounts(row.id, row.due_at, name, row.bytes, freed, one.bytes_hidden))
     if any(step.status == "SPARED" for step in steps):
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:
-        count(tx, execution_date, lease.dataset, counted)
+        count(tx, act, execution_date, lease.dataset, counted)
     return Counter(settlements[step.mark].outcome for step in steps)
 
 
@@ -231,11 +250,17 @@ _CHANGES: Mapping[str, Callable[[Mapping[int, str]], Mapping[str, Any]]] = {
     "MARKED": lambda errors: {"attempts": MARKS.c.attempts + 1, "last_error": case(errors, value=MARKS.c.id)},
     "SPARED": lambda errors: {"why": case(errors, value=MARKS.c.id)},
 }
-_NO_ERROR = "no error was given"
 
 
 def _finish(tx: WriteTransaction, lease: Lease, plan: Plan) -> None:
     fence(tx, lease)
     mine = (PLANS.c.id == plan.id) & (PLANS.c.dataset == lease.dataset) & PLANS.c.finished_at.is_(None)
-    if tx.connection.execute(update(PLANS).where(mine).values(finished_at=DatabaseTime())).rowcount:
-        tx.record(Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan)))
+    if tx.connection.execute(select(PLANS.c.id).where(mine).with_for_update()).one_or_none():
+        act = Act(ActType.FINISH, lease.holder, dataset=lease.dataset, detail=_detail(lease, plan))
+        tx.seal(act, PLANS, PLANS.c.id == plan.id)
+        tx.connection.execute(update(PLANS).where(PLANS.c.id == plan.id).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
+        since = select(PLANS.c.planned_at).where(PLANS.c.id == plan.id).scalar_subquery()
+        evaluated = exists().where(PUBLISHED.c.dataset == lease.dataset, PUBLISHED.c.published_at >= since)
+        if tx.connection.execute(select(evaluated)).scalar_one():
+            request_evaluations(tx, [lease.dataset])

@@ -52,6 +52,7 @@ def _raise_to(tx: WriteTransaction, dataset: str, visible_from: datetime, actor:
     act = Act(ActType.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
     values = {"visible_from": visible_from, "raised_at": DatabaseTime(), "raised_by": actor, "act": act.id}
     new = insert_or_skip(tx.connection, VISIBILITY).values(dataset=dataset, **values)
+    tx.seal(act, VISIBILITY, VISIBILITY.c.dataset == dataset)
     lower = (VISIBILITY.c.dataset == dataset) & (VISIBILITY.c.visible_from < visible_from)
     if insert_counted(tx.connection, new) or tx.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount:
         tx.record(act)

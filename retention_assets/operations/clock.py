@@ -1,25 +1,67 @@
-"""The clock guard: accepting a time that it would refuse as too far ahead.
+"""The clock of a ledger: vouching for the present, and taking back what a wrong clock marked.
 
-Belongs here: the acceptance. What the guard refuses the ledger says, and what time it is retention_assets/clock.py.
+Belongs here: both acts of people. What the guard refuses, the ledger says (ledger/clock_guard.py).
 """
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from retention_assets.environment import Environment
-from retention_assets.ledger.clock_guard import LedgerTimes
-from retention_assets.operations.request import ReasonedRequest
+from retention_assets.errors import BadInput, Problem
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.clock_guard import ClockReset, LedgerTimes
+from retention_assets.operations.request import ReasonedRequest, Request
+from retention_assets.policy.durations import text_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClockRequest(ReasonedRequest):
-    """Until when it is right to mark and sweep."""
+class ClockRequest(Request):
+    """Who vouches for the present, and why if they say so. Where the clock is simulated, `as_of` is the present."""
 
-    as_of: datetime
+    reason: str | None = None
+    as_of: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockResetRequest(ReasonedRequest):
+    """Who says that an earlier clock was fast, and why."""
+
+    as_of: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ClockResetResult:
+    """What was taken back, and by which times the guard goes from now on."""
+
+    reset: ClockReset
+    times: LedgerTimes
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return {"reset_to": self.reset.at, "unmarked": self.reset.unmarked, "sweeping": self.reset.sweeping, **vars(self.times)}
 
 
 def accept_clock(request: ClockRequest, environment: Environment) -> LedgerTimes:
-    """Accept every time up to that one; an earlier one changes nothing. What the guard goes by from now on."""
+    """Vouch for the present: the next run compares with it. What the guard goes by from now on."""
     with environment.ledger() as ledger:
-        ledger.clock.accept(request.as_of, request.actor, request.reason)
+        ledger.clock.accept(_present(request.as_of, ledger), request.actor, (request.reason or "").strip() or None)
         return ledger.clock.times()
+
+
+def reset_clock(request: ClockResetRequest, environment: Environment) -> ClockResetResult:
+    """Take back the marks that were made later than now; what is swept stays swept."""
+    with environment.existing_ledger() as ledger:
+        reset = ledger.clock.reset(_present(request.as_of, ledger), request.actor, request.reason)
+        return ClockResetResult(reset, ledger.clock.times())
+
+
+def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
+    if as_of is not None and not ledger.clock.simulated:
+        raise BadInput(
+            Problem(
+                "is for simulated clocks alone", key="as_of", value=text_of(as_of), expected="nothing: the present is meant",
+                remedy="Set the clock of this machine right, and leave it out.",
+            )
+        )  # fmt: skip
+    return ledger.clock.present(as_of)

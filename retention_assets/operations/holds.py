@@ -1,22 +1,29 @@
 """Holds: placing one, so that nothing it holds is marked or swept, and releasing it.
 
-Belongs here: what makes a hold from what somebody typed, and what to say of one that holds nothing or stands in a file.
+Belongs here: what makes a hold from what somebody typed, how much of the last evaluation it is about, and what to say of one
+that holds nothing or stands in a file. A hold is placed first and looked at afterwards: what was judged last may be old.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.evaluation.rules_in_force import files_of, read_policies
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.ledger import Ledger
 from retention_assets.operations.request import NamedRequest
+from retention_assets.pipeline.stage import read_output
+from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.errors import problems_of
-from retention_assets.policy.globs import is_literal
+from retention_assets.policy.fields import Glob
+from retention_assets.policy.globs import is_literal, matching
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import Document
@@ -38,8 +45,8 @@ class HoldRequest(NamedRequest):
             raise BadInput(Problem("is past", key="until", value=text_of(self.until), expected="an instant to come"))
         typed = {
             "name": self.name,
-            "datasets": {"include": list(self.datasets)},
-            **({"transactions": list(self.transactions)} if self.transactions else {}),
+            "datasets": {"include": _globs_of(self.datasets)},
+            **({"transactions": _globs_of(self.transactions)} if self.transactions else {}),
             "reason": self.reason,
             "owner": self.owner or self.actor,
             **({"until": text_of(self.until)} if self.until else {}),
@@ -50,25 +57,95 @@ class HoldRequest(NamedRequest):
             raise BadInput(problems_of(error, Document("hold", typed, {}), Hold)) from None
 
 
+_GLOBS = TypeAdapter(Glob)
+
+
+def _globs_of(texts: Sequence[str]) -> list[str]:
+    """What was typed, as globs. What is none is meant as a name; a sign that no glob may have becomes any sign, and the text is
+    meant both ways: a hold may only become wider.
+    """
+    found: list[str] = []
+    for text in texts:
+        if _is_glob(text):
+            found.append(text)
+        else:
+            found += [glob for glob in (_with_any_signs(text), _with_any_signs(escape_glob(text))) if _is_glob(glob)] or [text]
+    return found
+
+
+def _is_glob(text: str) -> bool:
+    try:
+        _GLOBS.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _with_any_signs(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+@dataclass(frozen=True)
+class HoldReach:
+    """How much of the last evaluation a hold is about; unknown where nothing was judged yet. `sweeping`: what of it is being
+    swept right now, by datasets.
+    """
+
+    name: str
+    datasets: int | None
+    transactions: int | None
+    sweeping: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return {**vars(self), "sweeping": list(self.sweeping)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether something was judged, and the hold is about none of it."""
+        return self.transactions == 0
+
+    def words(self) -> tuple[str, ...]:
+        """What its owner should know."""
+        if self.datasets is None:
+            found = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed."
+        elif self.is_empty:
+            found = (
+                f"This hold is about {self.datasets:,} datasets and none of the transactions of the last evaluation. It is"
+                " placed; check its names."
+            )
+        else:
+            return _sweeping(self.sweeping)
+        return (found, *_sweeping(self.sweeping))
+
+
+def _sweeping(datasets: Sequence[str]) -> tuple[str, ...]:
+    if not datasets:
+        return ()
+    some = ", ".join(datasets)
+    return (f"{some}: being swept right now. The hold stops it before its next batch; what went before is gone.",)
+
+
 @dataclass(frozen=True)
 class HoldResult:
     """The hold that was placed, and what its owner should know of it."""
 
     hold: Hold
+    reach: HoldReach
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
-        return hold_row(self.hold, "ledger")
+        return {**hold_row(self.hold, "ledger"), **self.reach.as_dict()}
 
 
 def hold_row(hold: Hold, source: str) -> dict[str, Any]:
-    """A hold and where it was found, as `--format json` prints it."""
+    """A hold and where it was found, as `--format json` prints it. `scope` is what it is about, in globs."""
+    datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {
         "name": hold.name,
         "source": source,
-        "datasets": hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        "transactions": hold.transactions,
+        "scope": {"datasets": datasets, "transactions": hold.transactions},
         "reason": hold.reason,
         "owner": hold.owner,
         "until": hold.until,
@@ -76,11 +153,42 @@ def hold_row(hold: Hold, source: str) -> dict[str, Any]:
 
 
 def place_hold(request: HoldRequest, environment: Environment) -> HoldResult:
-    """Place a hold."""
+    """Place a hold, and say how much it is about."""
     hold = request.hold()
     with environment.ledger() as ledger:
         ledger.holds.place(hold, request.actor)
-    return HoldResult(hold, tuple(_unknown_stores(hold, environment.settings)))
+        reach = hold_reach(hold, ledger)
+    return HoldResult(hold, reach, (*_unknown_stores(hold, environment.settings), *reach.words()))
+
+
+def hold_reach(hold: Hold, ledger: Ledger) -> HoldReach:
+    """How much of the last evaluation a hold is about."""
+    folders = ledger.publications.named("candidate_marks")
+    sweeping = tuple(one.dataset for one in ledger.leases.held() if _is_about(hold, one.dataset))
+    mine = {name: folder for name, folder in folders.items() if _is_about(hold, name)}
+    if not folders:
+        return HoldReach(hold.name or "", None, None, sweeping)
+    return HoldReach(hold.name or "", len(mine), _count(hold, mine, ledger), sweeping)
+
+
+def _is_about(hold: Hold, dataset: str) -> bool:
+    # One that is placed by hand asks for no attributes.
+    return selects_dataset(hold.datasets, dataset, {})
+
+
+def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
+    """The transactions among the verdicts of some datasets; among their marks where a folder can't be read."""
+    by_folder: dict[str, list[str]] = {}
+    for dataset, folder in folders.items():
+        by_folder.setdefault(folder, []).append(dataset)
+    total = 0
+    for folder, datasets in by_folder.items():
+        try:
+            rows = read_output(folder, "candidate_marks", datasets, ["transaction"])
+        except (OSError, pa.ArrowInvalid):
+            rows = ledger.marks.table(datasets)
+        total += len(rows) if hold.transactions is None else sum(matching(rows["transaction"].to_pylist(), hold.transactions))
+    return total
 
 
 def _unknown_stores(hold: Hold, settings: Settings) -> Iterator[str]:

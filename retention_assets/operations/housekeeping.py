@@ -18,9 +18,9 @@ from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_
 
 @dataclass(frozen=True, kw_only=True)
 class HousekeepingRequest(Request):
-    """The instant, the stores (every one that expires rows by itself if none is named), and the holds of policy files."""
+    """The instant (else now), the stores (every one that expires rows by itself if none is named), holds of policy files."""
 
-    as_of: datetime
+    as_of: datetime | None = None
     stores: tuple[str, ...] = ()
     holds: tuple[Hold, ...] = ()
 
@@ -45,18 +45,18 @@ class HousekeepingResult:
 
 def run_housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
     """Postpone what must not expire yet."""
-    stores = _stores(request, environment)
+    at, stores = environment.instant(request.as_of), _stores(request, environment)
     with environment.ledger() as ledger:
-        found = postpone_expiry(ledger, stores, request.as_of, request.actor, request.holds)
-    return HousekeepingResult(request.as_of, False, tuple(found))
+        found = postpone_expiry(ledger, stores, at, request.actor, request.holds)
+    return HousekeepingResult(at, False, tuple(found))
 
 
 def preview_housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
     """What housekeeping would postpone now. Changes nothing."""
-    stores = _stores(request, environment)
+    at, stores = request.as_of or environment.present(), _stores(request, environment)
     with environment.ledger() as ledger:
-        found = postpone_expiry_dry_run(ledger, stores, request.as_of, request.holds)
-    return HousekeepingResult(request.as_of, True, tuple(found))
+        found = postpone_expiry_dry_run(ledger, stores, at, request.holds)
+    return HousekeepingResult(at, True, tuple(found))
 
 
 def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[str, Store]:

@@ -4,7 +4,7 @@ Belongs here: writing it beside a run's output, and reading the part that a task
 Does not belong here: the ledger's own way of keeping it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.stage import place_of
+from retention_assets.pipeline.file_systems import place_of
 from retention_assets.policy.model import Policy
 
-_COLUMNS = ("dataset", "transaction")
+_SCHEMA = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
 _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
@@ -34,8 +36,10 @@ class AlreadyMarked:
         return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(datasets["dataset"].to_pylist()))
 
 
-def write_already_marked(ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str) -> AlreadyMarked:
-    """Write down what is known of the datasets that a policy with limits is about."""
+def write_already_marked(
+    ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str, hidden_again: Collection[str] = ()
+) -> AlreadyMarked:
+    """Write down what is known of the datasets that a policy with limits is about; what is to be marked again is not."""
     limited = [policy for policy in policies if policy.limits]
     about = [
         row["dataset"]
@@ -47,8 +51,14 @@ def write_already_marked(ledger: Ledger, policies: Sequence[Policy], datasets: p
     path = f"{folder}/known.parquet"
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
-    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
-    with pq.ParquetWriter(place, schema, filesystem=files) as writer:
-        for batch in ledger.marks.read(about, _STATUSES):
-            writer.write_batch(batch.select(list(_COLUMNS)))
+    with pq.ParquetWriter(place, _SCHEMA, filesystem=files) as writer:
+        for batch in ledger.marks.read(about, _STATUSES, hidden_again=hidden_again):
+            writer.write_batch(_known(batch))
     return AlreadyMarked(path)
+
+
+def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
+    """Who is known, and of what was swept also when: another one may have its id since. An open mark keeps its id to itself."""
+    swept = pc.equal(marks["status"], "SWEPT")
+    times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
+    return pa.record_batch([marks["dataset"], marks["transaction"], *times], schema=_SCHEMA)

@@ -16,7 +16,8 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import column_statistics, largest_datasets
-from retention_assets.pipeline.stage import TASKS_PER_SLOT, place_of, slots, write_log, write_part
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.stage import TASKS_PER_SLOT, slots, write_log, write_part
 from retention_assets.stores.protocol import Store
 
 if TYPE_CHECKING:

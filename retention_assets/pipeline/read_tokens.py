@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.pipeline.stage import Source, place_of, read_output, write_part
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.stage import Source, read_output, write_part
 
 if TYPE_CHECKING:
     from retention_assets.pipeline.read_logs import ChosenDatasets

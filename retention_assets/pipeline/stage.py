@@ -16,7 +16,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
 
-from retention_assets.frames.log import DATASETS, Log
+from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.pipeline.file_systems import place_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -219,6 +220,16 @@ def read_output(
     return parquet(f"{folder}/{output}").to_table(columns=None if columns is None else list(columns), filter=some)
 
 
+def read_transactions(sources: Sequence[Source], datasets: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Some columns of some datasets' transactions, from wherever the newest log of each is. `columns` begin with `dataset`."""
+    schema = pa.schema([LOG.field(name) for name in columns])
+    tables = [schema.empty_table()]
+    for source in sources:
+        if mine := sorted(set(datasets) & (source.datasets or set(datasets))):
+            tables.append(read_output(source.folder, "transactions", mine, columns).cast(schema))
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
 def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
     """All Parquet of a folder, to be read in parts."""
     # With it comes pandas, a quarter of a second that loading definitions does not need.
@@ -226,14 +237,6 @@ def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
 
     files, root = place_of(folder)
     return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
-
-
-def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it."""
-    if "://" not in folder:
-        return pafs.LocalFileSystem(), folder
-    files, path = pafs.FileSystem.from_uri(folder)
-    return files, path
 
 
 def _part_name(share: int, number: int) -> str:

@@ -15,7 +15,9 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
-from retention_assets.pipeline.stage import Source, place_of
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.head_file import HeadFile
+from retention_assets.pipeline.stage import Source
 
 FOLDER = "folder"
 
@@ -25,6 +27,11 @@ class Warehouse:
     """The root below which assets are written: a path, or a URI that Arrow can write to."""
 
     root: str
+
+    @property
+    def head_file(self) -> HeadFile:
+        """The note in it of the ledger that it belongs to."""
+        return HeadFile(self.root)
 
     def folder(self, asset: str, run_id: str) -> str:
         """Where a run writes an asset."""
@@ -47,7 +54,11 @@ class Warehouse:
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
 
     def clean(self, ledger: Ledger, assets: Collection[str], is_over: Callable[[str, datetime | None], bool]) -> int:
-        """Remove folders to which no dataset points, of runs that are over (asked by id and time of writing); how many."""
+        """Remove folders to which no dataset points, of runs that are over (asked by id and time of writing); how many.
+
+        A ledger that is not the newest of this warehouse does not know what others point at: refused.
+        """
+        self.head_file.check(ledger.database)
         published = ledger.publications.folders()
         removed = 0
         for asset in assets:

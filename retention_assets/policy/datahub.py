@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.errors import problems_of
-from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, OlderThan, Policy, Selection, Value
+from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, KeepAll, OlderThan, Policy, Selection, Value
 from retention_assets.settings.yaml import Document
 
 ALL = "*"
@@ -174,15 +174,15 @@ def _entry_for(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> Asp
 
 def as_policy(
     entry: AspectEntry, datasets: Sequence[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
-) -> Policy | None:
-    """The entry as a policy over globs of datasets, or none: an `indefinite` entry marks nothing.
+) -> Policy:
+    """The entry as a policy over globs of datasets. An `indefinite` entry marks nothing, and is the reason why.
 
     The current version is the newest transaction of its branch and protected anyway; it comes on top of `maxVersions`,
     unless the store says that it counts.
     """
     kept = entry.config.retention
-    if kept.indefinite is not None or not datasets:
-        return None
+    if kept.indefinite is not None:
+        return KeepAll(name=entry.name, description=sentence(entry), datasets=Datasets(include=tuple(datasets)))
     beside = 0 if current_counts else 1
     return Policy(
         name=entry.name,
@@ -211,8 +211,7 @@ def policies_for(
         entry = _entry_for(by_key, entity, aspect) if entity and dot and aspect else None
         if entry is not None:
             won[entry.key].append(escape_glob(dataset))
-    found = (as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items())
-    return [policy for policy in found if policy is not None]
+    return [as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items() if globs]
 
 
 def sentence(entry: AspectEntry, current_counts: bool = False) -> str:

@@ -1,6 +1,7 @@
-"""Globs over dataset and branch names.
+"""Globs over dataset, branch and transaction names.
 
 `*` is any run of characters (also `/`), `?` one character, `[a-z]` one of a set, `[!a-z]` one not of it; the case counts.
+A name that is equal to the text is always meant as well: ids hold these signs, and a hold on one must hold it.
 Belongs here: the one meaning of a glob, for one name and for many at once.
 """
 
@@ -23,19 +24,18 @@ def _compiled(globs: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """Whether any glob matches the whole name."""
-    wanted = tuple(globs)
-    return bool(wanted) and _compiled(wanted).match(name) is not None
+    """Whether any glob matches the whole name, or is the name."""
+    return matching((name,), globs)[0]
 
 
 def matching(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
-    """For each name, whether any glob matches it. Literal globs cost a set look-up, not a scan of patterns."""
+    """For each name, whether any glob matches it, or is it. Literal globs cost a set look-up, not a scan of patterns."""
     wanted = tuple(globs)
     if "*" in wanted:
         return [True] * len(names)
-    literal = {glob for glob in wanted if is_literal(glob)}
+    exact = frozenset(wanted)
     patterns = tuple(glob for glob in wanted if not is_literal(glob))
     if not patterns:
-        return [name in literal for name in names]
+        return [name in exact for name in names]
     match = _compiled(patterns).match
-    return [name in literal or match(name) is not None for name in names]
+    return [name in exact or match(name) is not None for name in names]

@@ -256,6 +256,15 @@ class Policy(Value):
         return self
 
 
+class KeepAll(Policy):
+    """A rule that selects nothing. It is about something all the same, and so the reason why that stays can name it.
+
+    Its `select` is one that nothing meets, should anybody take it for any other policy.
+    """
+
+    select: Selection = Selection(status=("OPEN",))
+
+
 class Hold(Value):
     """Nothing held is marked or swept, by any policy, until the hold ends or is released."""
 

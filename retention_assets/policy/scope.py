@@ -53,7 +53,7 @@ def _globs(scope: Datasets) -> _Globs:
 def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
     """Where the names stand that some include matches and no exclude. A plain name is looked up: a rule about one costs one."""
     include, exclude = globs
-    found = {place[glob] for glob in include if is_literal(glob) and glob in place}
+    found = {place[glob] for glob in include if glob in place}
     if patterns := [glob for glob in include if not is_literal(glob)]:
         found.update(at for at, matched in enumerate(matching(names, patterns)) if matched)
     if found and exclude:

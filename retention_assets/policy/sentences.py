@@ -7,7 +7,18 @@ so a test walks the model and fails when one is missing.
 from collections.abc import Iterator, Sequence
 
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Beyond, Branches, Datasets, Hold, Limits, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import (
+    Beyond,
+    Branches,
+    Datasets,
+    Hold,
+    KeepAll,
+    Limits,
+    OlderThan,
+    Policy,
+    Selection,
+    Window,
+)
 
 _CLOCKS = {
     "closed": "they closed",
@@ -20,6 +31,8 @@ _CLOCKS = {
 
 def sentence(policy: Policy) -> str:
     """The whole policy in words."""
+    if isinstance(policy, KeepAll):
+        return policy.description
     text = f"Marks {_what(policy.select)} of {_datasets(policy.datasets)}"
     scope = list(_branches(policy.branches))
     text += f", {'; '.join(scope)}" if scope else ""

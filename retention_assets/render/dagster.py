@@ -27,7 +27,7 @@ from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
 from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.svg import Plot, data_uri, strip
-from retention_assets.render.text import size_of
+from retention_assets.render.text import size_of, visible_line
 
 # No table of a page is longer: what matters stands first, and all of it is in the warehouse or the ledger.
 MOST_SHOWN = 1_000
@@ -345,5 +345,5 @@ def strip_metadata(freed: FreedDays) -> dg.MetadataValue:
 def plot_metadata(plot: Plot) -> dg.MetadataValue:
     """A plot, shown on a click on [Show Markdown], with its answer for those who can't see it."""
     # Brackets would end the words too early.
-    words = plot.title.translate({ord("["): "(", ord("]"): ")"})
+    words = visible_line(plot.title).translate({ord("["): "(", ord("]"): ")"})
     return dg.MetadataValue.md(f"![{words}]({data_uri(plot)})")

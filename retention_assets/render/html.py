@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from retention_assets.policy.durations import text_of
 from retention_assets.render.svg import NARROW, Plot, draw
-from retention_assets.render.text import duration_of, printable, share_of, size_of
+from retention_assets.render.text import duration_of, share_of, size_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
 
 # How many datasets the page lists.
@@ -70,8 +70,8 @@ def _read(name: str) -> str:
 
 
 def _finalize(value: Any) -> Any:
-    """What a template writes: escaping, which comes after this, leaves control characters as they are."""
-    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    """What a template writes: escaping, which comes after this, leaves what nobody sees as it is."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _to_the_second(instant: datetime) -> str:

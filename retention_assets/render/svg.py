@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, tostring
 
-from retention_assets.render.text import printable
+from retention_assets.render.text import visible
 
 # By Okabe and Ito, in an order in which neighbours differ in lightness too; the last is for everything else.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")
@@ -155,14 +155,14 @@ def _draw_strip(words: str, values: Sequence[int]) -> str:
 
 def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
     """An element. Attributes whose name Python has for itself, or can't write, are spelled with underscores."""
-    element = Element(tag, {name.strip("_").replace("_", "-"): printable(value) for name, value in attributes.items()})
+    element = Element(tag, {name.strip("_").replace("_", "-"): visible(value) for name, value in attributes.items()})
     for part in content:
         if isinstance(part, Element):
             element.append(part)
         elif len(element):
-            element[-1].tail = (element[-1].tail or "") + printable(part)
+            element[-1].tail = (element[-1].tail or "") + visible(part)
         else:
-            element.text = (element.text or "") + printable(part)
+            element.text = (element.text or "") + visible(part)
     return element
 
 

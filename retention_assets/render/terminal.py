@@ -1,19 +1,21 @@
 """Results as a person reads them on a terminal: what policies decide, what the ledger knows, and the report of a day.
 
 Belongs here: layout, and the words for values. JSON for programs does not pass through here; rows come with the names that they
-have in JSON. Each function imports what only it needs, so that no command loads what another one prints.
+have in JSON. Each function imports what only it needs, so that no command loads what another one prints. No text of others is
+markup, an emoji or an order to the terminal: what is printed can be copied.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from retention_assets.policy.durations import text_of
-from retention_assets.render.text import share_of, size_of
+from retention_assets.render.text import share_of, size_of, visible, visible_line
 
 if TYPE_CHECKING:
     from retention_assets.evaluation.explain import Explanation, PolicyAnswer
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+# Wider than any line: whoever reads from a pipe folds for himself.
+_WIDEST = 100_000
+
 _COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 # What became of the marks of a report, and how the counters are called.
 _OUTCOMES = {
-    "deleted": "deleted", "already_gone": "already gone", "failed": "failed attempts", "spared": "spared",
+    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
     "unmarked": "unmarked",
 }  # fmt: skip
 # What loading the files would do with an entry, and whether the book has none of it yet.
@@ -40,19 +45,46 @@ _WRITERS = {None: "", True: "system", False: "user"}
 _STATES = {None: "", True: "revoked", False: "in force"}
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """A console for results; without a terminal, lines are not cut."""
-    found = Console(file=stream, highlight=False, soft_wrap=False)
-    return found if found.is_terminal else Console(file=stream, highlight=False, width=200)
+class ResultConsole(Console):
+    """A console that takes every text as it is."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A text without markup, emoji and highlights; in it, what nobody would see can be seen."""
+        kept = {name: options[name] for name in ("style", "justify", "overflow", "tab_size") if options.get(name) is not None}
+        return Text(visible(text), **kept)
+
+
+class ResultTable(Table):
+    """A table whose title has the whole line: a name in it is not folded because the columns are narrow."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The title, then the table as it is without one."""
+        if self.title:
+            yield self.title
+        untitled = copy(self)
+        untitled.title = None
+        yield from Table.__rich_console__(untitled, console, options)
+
+
+def console(stream: TextIO | None = None, *, markup: bool = False) -> Console:
+    """A console for results; without a terminal no line is folded. `markup` is for those who print only their own words."""
+    kind = Console if markup else ResultConsole
+    found = kind(file=stream, highlight=False, emoji=False)
+    return found if found.is_terminal else kind(file=stream, highlight=False, emoji=False, width=_WIDEST)
+
+
+def status_text(words: str) -> Text:
+    """What stands beside a spinner or a bar."""
+    return Text(visible_line(words))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A plain table; columns in `right` are numbers."""
-    made = Table(title=escape(title), title_justify="left", title_style="bold")
+    """A plain table; columns in `right` are numbers. What has no room is folded, never cut."""
+    made = ResultTable(title=Text(visible_line(title), "bold"))
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(escape(cell) if isinstance(cell, str) else str(cell) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(visible_line(str(cell))) for cell in row))
     return made
 
 
@@ -86,11 +118,10 @@ def _verdict_table(result: "Preview") -> Table:
     from retention_assets.frames.verdicts.decisions import VERDICTS
 
     sums = {row["verdict"]: row for row in result.sums_by("verdict")}
-    made = table(f"Verdicts at {text_of(result.as_of)}", ("verdict", "transactions", "bytes"), (), ("transactions", "bytes"))
-    for verdict in VERDICTS:
-        row = sums.get(verdict, {"transactions": 0, "bytes": 0})
-        made.add_row(f"[{_COLOURS[verdict]}]{verdict}[/]", f"{row['transactions']:,}", size_of(row["bytes"]))
-    return made
+    found = [(verdict, sums.get(verdict, {"transactions": 0, "bytes": 0})) for verdict in VERDICTS]
+    rows = [(Text(verdict, _COLOURS[verdict]), f"{row['transactions']:,}", size_of(row["bytes"])) for verdict, row in found]
+    columns = ("verdict", "transactions", "bytes")
+    return table(f"Verdicts at {text_of(result.as_of)}", columns, rows, columns[1:])
 
 
 def _policy_table(result: "Preview") -> Table:
@@ -116,43 +147,50 @@ def compare_tables(changes: "Sequence[Change]") -> list[Table]:
     return [table(title, ("dataset", "policy", "change", "transactions", "bytes"), rows, ("transactions", "bytes"))]
 
 
-def explanation(found: "Explanation") -> str:
-    """One transaction explained, as text with markup."""
+def explanation(found: "Explanation") -> Text:
+    """One transaction explained."""
     closed = f"closed {found.closed_at}" if found.closed_at else "not closed"
-    by_policy = f", by policy {escape(found.policy)}" if found.policy else ""
+    by_policy = f", by policy {found.policy}" if found.policy else ""
     lines = [
-        f"[bold]{escape(found.transaction)}[/] of [bold]{escape(found.dataset)}[/] at {found.as_of}",
-        f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}",
-        "",
-        f"Verdict: [bold {_COLOURS[found.verdict]}]{found.verdict}[/]{by_policy}",
-        f"  {escape(found.summary)}",
-        "",
-        "Reasons",
+        _line((found.transaction, "bold"), " of ", (found.dataset, "bold"), f" at {found.as_of}"),
+        _line(f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}"),
+        _line(),
+        _line("Verdict: ", (found.verdict, f"bold {_COLOURS[found.verdict]}"), by_policy),
+        _line(f"  {found.summary}"),
+        _line(),
+        _line("Reasons"),
     ]
-    lines += [f"  {reason['code']}: {escape(reason['text'] or '')}" for reason in found.reasons]
-    lines += [f"  Selected as well by: {escape(', '.join(found.also))}"] if found.also else []
-    lines += ["", "Branches"]
-    lines += [f"  {escape(branch.branch)}: {escape(branch.words)}" for branch in found.branches] or [
-        "  It is on no live branch."
-    ]
-    lines += [f"  … and {found.more_branches:,} more"] if found.more_branches else []
-    lines += [f"  Pinned by tag {escape(tag)}" for tag in found.tags]
-    lines += ["", "Policies"]
+    lines += [_line(f"  {reason['code']}: {reason['text'] or ''}") for reason in found.reasons]
+    lines += [_line(f"  Selected as well by: {', '.join(found.also)}")] if found.also else []
+    lines += [_line(), _line("Branches")]
+    lines += [_line(f"  {branch.branch}: {branch.words}") for branch in found.branches] or [_line("  It is on no live branch.")]
+    lines += [_line(f"  … and {found.more_branches:,} more")] if found.more_branches else []
+    lines += [_line(f"  Pinned by tag {tag}") for tag in found.tags]
+    lines += [_line(), _line("Policies")]
     for answer in found.policies:
         lines += _answer_lines(answer)
-    lines += ["  No policy is about this dataset."] if not found.policies else []
-    return "\n".join(lines)
+    lines += [_line("  No policy is about this dataset.")] if not found.policies else []
+    return Text("\n").join(lines)
 
 
-def _answer_lines(answer: "PolicyAnswer") -> Iterable[str]:
-    yield f"  {escape(answer.policy)}: {'[bold]selects it[/]' if answer.selects else 'does not select it'}"
-    yield f"    {escape(answer.sentence)}"
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """A line of texts, each with its style if it has one."""
+    found = Text()
+    for part in parts:
+        words, style = part if isinstance(part, tuple) else (part, "")
+        found.append(visible_line(words), style or None)
+    return found
+
+
+def _answer_lines(answer: "PolicyAnswer") -> Iterable[Text]:
+    yield _line(f"  {answer.policy}: ", ("selects it", "bold") if answer.selects else "does not select it")
+    yield _line(f"    {answer.sentence}")
     for line in answer.lines:
         where = f" on branches {line.branches}" if line.branches else ""
         value = f": {line.value}" if line.value else ""
         why = f". {line.words}" if line.words else ""
-        holds = "[green]holds[/]        " if line.holds else "[red]does not hold[/]"
-        yield f"    {holds}  {escape(line.key + where + value)}{escape(why)}"
+        holds = ("holds        ", "green") if line.holds else ("does not hold", "red")
+        yield _line("    ", holds, f"  {line.key}{where}{value}{why}")
 
 
 # --- what the ledger knows --------------------------------------------------------------------------------------------
@@ -215,8 +253,9 @@ def hold_table(holds: Sequence[Row]) -> Table:
     columns = ("name", "where", "datasets", "transactions", "reason", "owner", "until")
     rows = [
         (
-            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["datasets"]),
-            ", ".join(hold["transactions"] or ("all",)), hold["reason"], hold["owner"], _instant(hold["until"]) or "released",
+            hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["scope"]["datasets"]),
+            ", ".join(hold["scope"]["transactions"] or ("all",)), hold["reason"], hold["owner"],
+            _instant(hold["until"]) or "released",
         )
         for hold in holds
     ]  # fmt: skip
@@ -238,7 +277,7 @@ def realm_table(realms: "Sequence[Realm]") -> Table:
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:
     """The times that the clock guard compares with."""
-    words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest as_of", "accepted_until": "accepted until"}
+    words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest run", "accepted_until": "accepted at"}
     rows = [(words[name], _instant(at) or "none") for name, at in times.items()]
     return table("The clock of the ledger", ("time", "instant"), rows)
 
@@ -317,11 +356,16 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
     return table(f"Report of {report.when}", ("", ""), rows)
 
 
+def _outcomes_of(total: "ReportLine") -> Mapping[str, str]:
+    """The outcomes as they are called; where nothing is hidden nobody has to ask what that is."""
+    return {name: words for name, words in _OUTCOMES.items() if name != "hidden" or total.counters["hidden"]}
+
+
 def _outcome_table(total: "ReportLine") -> Table:
     counts = total.counters
     rows = [("to delete", f"{counts['to_delete']:,}", size_of(counts["bytes_to_free"]))]
-    for name, words in _OUTCOMES.items():
-        rows.append((words, f"{counts[name]:,}", size_of(counts["bytes_freed"]) if name == "deleted" else ""))
+    sizes = {"deleted": size_of(counts["bytes_freed"]), "hidden": size_of(counts["bytes_hidden"])}
+    rows += [(words, f"{counts[name]:,}", sizes.get(name, "")) for name, words in _outcomes_of(total).items()]
     rows.append(("left", f"{total.left:,}", ""))
     return table("What became of it", ("", "transactions", "bytes"), rows, ("transactions", "bytes"))
 
@@ -341,10 +385,13 @@ def _rules_table(total: "ReportLine") -> Table:
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
-    columns = ("dataset", "to delete", *_OUTCOMES.values(), "to free", "freed", "finished")
+    from retention_assets.report import sum_lines
+
+    outcomes = _outcomes_of(sum_lines("all", lines))
+    columns = ("dataset", "to delete", *outcomes.values(), "to free", "freed", "finished")
     rows = [
         (
-            line.dataset, *(f"{line.counters[name]:,}" for name in ("to_delete", *_OUTCOMES)),
+            line.dataset, *(f"{line.counters[name]:,}" for name in ("to_delete", *outcomes)),
             size_of(line.counters["bytes_to_free"]), size_of(line.counters["bytes_freed"]), "yes" if line.finished_at else "no",
         )
         for line in lines[:most]

@@ -1,4 +1,4 @@
-"""Sizes, lengths of time and shares in words for people, the same in every medium.
+"""Sizes, lengths of time and shares in words for people, the same in every medium; and texts of others, made safe to look at.
 
 Belongs here: what more than one medium writes. Forms for programs (ISO 8601, JSON) are policy/durations.py's and report.py's.
 """
@@ -7,8 +7,13 @@ import re
 from datetime import timedelta
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
-# Control characters, and halves of characters, which no encoding can write.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# What nobody sees, and what changes how its neighbours are seen: control characters but tab and line end, marks of the
+# direction of text, marks without a width, other line ends, and halves of characters, which no encoding can write.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_SPACES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 def size_of(count: int | None) -> str:
@@ -41,6 +46,27 @@ def share_of(part: int, whole: int) -> str:
     return "under 0.1 %" if 0 < share < 0.1 else "over 99.9 %" if 99.9 < share < 100 else f"{share:.1f} %"
 
 
-def printable(text: str) -> str:
-    """The text with a replacement character for everything that no page and no picture can hold."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+def visible(text: str) -> str:
+    r"""A text of anybody as it may be shown: what nobody would see in it is an escape, such as `\x1b` or `\u202e`."""
+    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
+
+
+def visible_line(text: str) -> str:
+    """The same in one line: what is copied from it is what was meant."""
+    return visible(text).translate(_SPACES)
+
+
+def visible_json(text: str) -> str:
+    """JSON that says the same, and shows nothing that nobody would see."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSEEN.sub(lambda found: _json_escape(found[0]), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

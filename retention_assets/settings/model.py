@@ -5,10 +5,9 @@ Does not belong here: using any of it. Neither Dagster nor Spark nor a database 
 to know where the policies are starts at once.
 """
 
-import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -20,15 +19,18 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
+from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
-from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, has_scheme, mask_secrets
+from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
+from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
 from retention_assets.stores.registry import kind_named, known_kinds
 from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
@@ -62,10 +64,13 @@ class SparkSettings(SettingsPart):
 
 
 class ClockSettings(SettingsPart):
-    """How far a clock may be off before marking and sweeping refuse."""
+    """How far a clock may be off before sweeping is refused; or that there is none, and a run's as_of is its present."""
 
     max_ahead: Length = Duration(days=14)
     max_skew: Length = Duration(seconds=300)
+    simulated: Annotated[
+        bool, Field(description="For tests and demonstrations: the present is as_of. Stores must be in this folder.")
+    ] = False
 
 
 class AutomationSettings(SettingsPart):
@@ -78,6 +83,8 @@ class AutomationSettings(SettingsPart):
     report: bool = False
     # Each day, where a store expires rows by itself: what must not go yet is put off.
     housekeeping: bool = False
+    # Each day: the whole record of the ledger is computed again.
+    verify: bool = False
     alerts: bool = False
     evaluate: Annotated[
         Interval | None,
@@ -113,14 +120,26 @@ class Settings(SettingsPart):
         return self
 
     @model_validator(mode="after")
-    def _data_is_their_own(self) -> Self:
+    def _places_are_their_own(self, info: ValidationInfo) -> Self:
         """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
-        roots = sorted((_real(root), store.name) for store in self.stores if (root := store.data_root) is not None)
-        for (outer, one), (inner, other) in itertools.pairwise(roots):
-            if inner.startswith(outer):
+        if conflict := next(self.place_conflicts((info.context or {}).get("file")), None):
+            raise conflict.as_invalid_value()
+        return self
+
+    @model_validator(mode="after")
+    def _made_up_days_delete_nothing_real(self, info: ValidationInfo) -> Self:
+        """Where the days are made up, grace protects nothing: such an environment may reach nothing but its own folder."""
+        folder = folder_of(info)
+        for store in self.stores if self.clock.simulated else ():
+            outside = None if store.addresses is None else [one for one in store.addresses if not is_confined(one, folder)]
+            if outside is None or outside:
+                where = "does not tell where its data is" if outside is None else f"is at {mask_secrets(outside[0])}"
                 raise InvalidValue(
-                    f"gives the stores {one} and {other} data that lies in one folder", "a folder of its own for each",
-                    "Put the data of one of them elsewhere, or keep both histories in one log.", key="stores",
+                    f"holds the store {store.name}, which {where}: with clock.simulated no store may lie outside of the"
+                    " settings' folder",
+                    f"places below {folder}, or servers on this machine (localhost, 127.0.0.1)",
+                    "Copy the data to a folder of its own, with these settings in it; or take clock.simulated out.",
+                    key="stores",
                 )  # fmt: skip
         return self
 
@@ -138,6 +157,22 @@ class Settings(SettingsPart):
             )  # fmt: skip
         return self
 
+    def place_conflicts(self, file: str | None = None) -> Iterator[PlaceConflict]:
+        """Places that lie where somebody else deletes, as the file system has them now: links may have come since."""
+        claims = [Claim("warehouse", self.warehouse, deletes=True), Claim("ledger", self.ledger)]
+        claims += [Claim(f"policies[{number}]", str(path)) for number, path in enumerate(self.policies)]
+        claims += [Claim("settings file", file)] if file else []
+        for number, store in enumerate(self.stores):
+            claims += [
+                Claim(f"stores[{number}].{key}", place, store, key == store.reach) for key, place in store.places.items()
+            ]
+        return conflicts_of(claims)
+
+    @property
+    def hidden_again(self) -> list[str]:
+        """The stores that delete every version: what sweeps of before only hid there is marked again."""
+        return [store.name for store in self.stores if store.deletes_versions]
+
     def store(self, name: str) -> StoreSettings | None:
         """The settings of a store, if there is one of that name."""
         return next((store for store in self.stores if store.name == name), None)
@@ -146,11 +181,6 @@ class Settings(SettingsPart):
         """The kind of a store, if there is one of that name."""
         store = self.store(store_name)
         return store.kind if store else None
-
-
-def _real(root: str) -> str:
-    """The root below which a store deletes, as it really is."""
-    return (root if has_scheme(root) else os.path.realpath(root)).rstrip("/") + "/"
 
 
 def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -228,7 +258,7 @@ class _Reading:
 
     def _valid(self, model: type[M], data: object, at: Path_) -> M | None:
         try:
-            return model.model_validate(data, context={"folder": self.folder})
+            return model.model_validate(data, context={"folder": self.folder, "file": self.document.file})
         except ValidationError as error:
             for problem in problems_of(error, self.document, model, at=at):
                 self._add(replace(problem, key=_joined(dotted(at), problem.key)))

@@ -19,7 +19,23 @@ from retention_assets.errors import InvalidValue
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
 # From the first colon that is not `://` to the last @: a password may itself hold an unescaped @, / or colon.
 _USER_PASSWORD = re.compile(r":(?!//).*@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|credential|key)[^=&]*=)[^&]*", re.IGNORECASE)
+_SECRET = "pass|pwd|secret|token|credential|key"
+_QUERY_PASSWORD = re.compile(rf"([?&#][^=&]*(?:{_SECRET})[^=&]*=)[^&]*", re.IGNORECASE)
+# One key of a query or of a fragment. Which of them sign a request nobody can list: each service has its own.
+_QUERY_VALUE = re.compile(r"([?&#;])([^\s=&?#;]+)=[^&#\s]*")
+_HARMLESS = {
+    "application_name", "charset", "connect_timeout", "generation", "host", "mode", "port", "region", "sslmode",
+    "timeout", "uri", "user", "versionid",
+}  # fmt: skip
+# Of a page a fragment names a place in it, and some services write a token there.
+_FRAGMENT = re.compile(r"(\bhttps?://[^\s#]*#)[^\s=&]+(?=$|[\s'\"),])", re.IGNORECASE)
+# What is written like this: AccountKey=…;SharedAccessSignature=…, or password=… host=…
+_CONNECTION_PASSWORD = re.compile(
+    r"\b(\w*(?:password|passwd|pwd|secret|token|signature|accesskey|accountkey)\w*=)[^;&\s]+", re.IGNORECASE
+)
+_WORD = re.compile(r"\S+")
+# Drivers make different places of it.
+_FILE_OF_HOST = re.compile(r"(file|local)://(?!/)", re.IGNORECASE)
 
 # Each dialect and the drivers that the ledger and the stores are tested with; what follows is for stores alone.
 _DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
@@ -29,8 +45,23 @@ _EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or m
 
 
 def mask_secrets(text: str) -> str:
-    """The text without any password that a URL in it may hold. Rather hides too much than too little."""
-    return _QUERY_PASSWORD.sub(r"\1***", _USER_PASSWORD.sub(":***@", text))
+    """A URL without its password, and without any value of its query but those that are known to be harmless.
+
+    Rather hides too much than too little: of a text that is more than a URL, much may be hidden.
+    """
+    text = _QUERY_PASSWORD.sub(r"\1***", _USER_PASSWORD.sub(":***@", text))
+    text = _CONNECTION_PASSWORD.sub(r"\1***", _QUERY_VALUE.sub(_masked_value, text))
+    return _FRAGMENT.sub(r"\1***", text)
+
+
+def _masked_value(found: re.Match[str]) -> str:
+    mark, key = found[1], found[2]
+    return found[0] if mark != "#" and key.lower() in _HARMLESS else f"{mark}{key}=***"
+
+
+def mask_text(text: str) -> str:
+    """A sentence, such as an error of a driver, without the secrets of the addresses in it. The other words stay."""
+    return _WORD.sub(lambda word: mask_secrets(word[0]), text)
 
 
 class Url(str):
@@ -74,6 +105,10 @@ def locate(text: str, folder: Path) -> str:
         raise InvalidValue("is not a path", "a path or a URI")
     if text.startswith("~"):
         raise InvalidValue("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
+    if _FILE_OF_HOST.match(text):
+        raise InvalidValue("names a host, or is a relative path", "file:///folder", "Three slashes begin an absolute path.")
+    if has_scheme(text) and ".." in text.split("/"):
+        raise InvalidValue("leads out of its folder by ..", "a URI without ..")
     return text if has_scheme(text) else os.path.abspath(folder / text)
 
 

@@ -37,6 +37,22 @@ class InstantColumn(TypeDecorator[datetime]):
         return from_micros(value) if isinstance(value, int) else value
 
 
+class MicrosColumn(TypeDecorator[datetime]):
+    """An instant that is microseconds since the epoch on both databases: what a million rows carry, and nobody computes with.
+
+    As timestamps PostgreSQL takes three times as long to copy and to read them.
+    """
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _: Dialect) -> int | None:
+        return None if value is None else micros(value)
+
+    def process_result_value(self, value: int | None, _: Dialect) -> datetime | None:
+        return None if value is None else from_micros(value)
+
+
 class DatabaseTime(FunctionElement[datetime]):
     """The database's clock, so many seconds from now. Leases expire by it: the clocks of two sweepers need not agree."""
 
@@ -52,6 +68,14 @@ class DatabaseTime(FunctionElement[datetime]):
 def _on_postgresql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Not the time at which the transaction began: one that waited for a lock would otherwise live in the past.
     return f"(clock_timestamp() + {compiler.process(element.clauses, **options)} * INTERVAL '1 second')"
+
+
+@compiles(DatabaseTime, "mysql")
+@compiles(DatabaseTime, "mariadb")
+def _on_mysql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
+    # Microseconds, as InstantColumn reads them; the session's zone does not matter.
+    epoch = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+    return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS SIGNED))"
 
 
 @compiles(DatabaseTime, "sqlite")

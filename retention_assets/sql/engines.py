@@ -13,8 +13,10 @@ Does not belong here: statements about anybody's tables.
 import atexit
 import os
 import sqlite3
+import stat
 import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ from retention_assets.sql.retry import retry
 
 # A million marks take seconds to write; who waits for such a writer must not give up before it is done.
 BUSY_SECONDS = 60
+# How long a writer of the ledger may be silent in the middle of a transaction: one that is suspended keeps a row that every
+# hold and every other sweep needs.
+LEDGER_IDLE_SECONDS = 120
 # How long one statement waits for the lock of somebody else before the whole transaction is tried again.
 LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
@@ -40,15 +45,34 @@ _engines: dict[tuple[int, str], Engine] = {}
 
 
 def ledger_engine(url: Url | str) -> Engine:
-    """A new engine for a ledger. Nothing is read yet; the folder of a new SQLite file is made."""
+    """A new engine for a ledger. Nothing is read yet; a new SQLite file is made, and its folder."""
     parsed = make_url(_exposed(url))
     if parsed.get_backend_name() == "sqlite":
-        Path(parsed.database or "").parent.mkdir(parents=True, exist_ok=True)
+        make_private(Path(parsed.database or ""))
         engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1)
         event.listen(engine, "connect", _prepare_ledger_file)
         event.listen(engine, "begin", _begin)
         return engine
     return _server_engine(parsed)
+
+
+def make_private(file: Path) -> None:
+    """Make a new ledger's file, and its folder if there is none, for its owner alone: who may write it decides what is deleted.
+
+    SQLite gives its companions (-wal, -shm) the rights of the file.
+    """
+    if not file.parent.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.chmod(0o700)
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def too_wide(file: Path) -> list[tuple[Path, int]]:
+    """The file of a ledger, its companions and its folder, as far as others than their owner have rights, with these."""
+    companions = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+    rights = [(one, stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, *companions) if one.exists()]
+    return [(one, mode) for one, mode in rights if mode & 0o077]
 
 
 def foreign_engine(url: Url | str) -> Engine:
@@ -111,6 +135,8 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     else:
         arguments = {} if "charset" in url.query else {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'"]
+    if postgresql and not lock_seconds:
+        prepared.append(f"SET idle_in_transaction_session_timeout = '{LEDGER_IDLE_SECONDS}s'")
     if lock_seconds:
         prepared.append(
             f"SET lock_timeout = '{lock_seconds}s'" if postgresql else f"SET innodb_lock_wait_timeout = {lock_seconds}"

@@ -32,17 +32,17 @@ class WriteFailed(Exception):
 
 def is_conflict(error: Exception) -> bool:
     """Whether the database undid the transaction in favour of another one. Nothing of it was done."""
-    return _code(error) in _CONFLICTS
+    return code_of(error) in _CONFLICTS
 
 
 def is_lock_timeout(error: Exception) -> bool:
     """Whether somebody else's lock was waited for in vain."""
-    return _code(error) in _LOCK_TIMEOUTS
+    return code_of(error) in _LOCK_TIMEOUTS
 
 
 def is_lost(error: Exception) -> bool:
     """Whether the connection is gone, so that nobody knows what became of a commit."""
-    code = _code(error)
+    code = code_of(error)
     invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
     return invalidated or code in _LOST or (isinstance(code, str) and code.startswith("08"))
 
@@ -70,7 +70,8 @@ def driver_message(error: BaseException) -> str:
     return lines[0].strip() if lines else type(cause).__name__
 
 
-def _code(error: Exception) -> str | int | None:
+def code_of(error: Exception) -> str | int | None:
+    """The code that the driver gives a failure; none where it gives none."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF

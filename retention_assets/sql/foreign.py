@@ -7,15 +7,17 @@ Does not belong here: which tables there are (reflection.py), and what one of th
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
-from sqlalchemy import Connection, Engine, Select
+from sqlalchemy import Connection, Engine, Select, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import Url
+from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.engines import close_engine, foreign_engine
 from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed, driver_message, is_lost, is_transient
 from retention_assets.sql.retry import retry
@@ -92,6 +94,14 @@ class ForeignDatabase:
         """One state of the database, however long it is read; no writer waits. Raises Refused where it can't be read."""
         with self._refusing(), reading(self.engine) as connection:
             yield connection
+
+    def present(self) -> datetime | None:
+        """What time it is by the server; none for a file, which has no clock of its own."""
+        if self.dialect == "sqlite":
+            return None
+        with self.reading() as connection:
+            at: datetime = connection.execute(select(DatabaseTime())).scalar_one()
+            return at
 
     def write(self, work: Callable[[Connection], T], permit: Callable[[], None] = lambda: None) -> T:
         """One transaction, tried again when another one got in its way or the connection was lost. Raises WriteFailed.

@@ -9,7 +9,7 @@ other's file locks (on closing a file, POSIX drops the locks of the whole progra
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, Connection, Engine, Select
 
 from retention_assets.frames.log import INSTANT
+from retention_assets.sql.columns import MicrosColumn
 
 BATCH = 50_000
 BYTES = 8 * 2**20
@@ -66,22 +67,25 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
 
 def _copied(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     driver: Any = connection.connection.driver_connection
+    # What is a number in the database is read as one.
+    numbers = [pa.int64() if isinstance(one.type, MicrosColumn) else None for one in query.selected_columns]
+    types = {field.name: number or field.type for field, number in zip(schema, numbers, strict=True)}
     with driver.cursor().copy(f"COPY ({_text(connection, query)}) TO STDOUT (FORMAT csv)") as copy:
         lines = bytearray()
         for line in copy:
             lines += line
             if len(lines) > BYTES:
-                yield from _parsed(lines, schema)
+                yield from _parsed(lines, schema, types)
                 lines.clear()
-        yield from _parsed(lines, schema)
+        yield from _parsed(lines, schema, types)
 
 
-def _parsed(lines: bytearray, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     if not lines:
         return
     # COPY writes null as nothing and an empty string as "".
     null = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
-    options = pa_csv.ConvertOptions(column_types={field.name: field.type for field in schema}, **null)
+    options = pa_csv.ConvertOptions(column_types=types, **null)
     read = pa_csv.ReadOptions(column_names=schema.names, block_size=2 * BYTES)
     parse = pa_csv.ParseOptions(newlines_in_values=True)
     table = pa_csv.read_csv(io.BytesIO(bytes(lines)), read, parse, options)

@@ -16,6 +16,7 @@ from retention_assets.stores.protocol import (
     Permit,
     PreparedTarget,
     Remains,
+    ServedStore,
     Store,
     SweptTarget,
     Target,
@@ -67,6 +68,10 @@ class RecordingStore:
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The store's own tokens."""
         return self.store.tokens(datasets)
+
+    def present(self) -> datetime | None:
+        """What the store's server says."""
+        return self.store.present() if isinstance(self.store, ServedStore) else None
 
     def warnings(self) -> list[str]:
         """The store's own warnings."""

@@ -8,7 +8,8 @@ Every store passes one contract test (retention_assets_tests/stores/contract.py)
 with one target.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +20,7 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
+from retention_assets.settings.urls import mask_text
 
 Answer = TypeVar("Answer")
 
@@ -70,12 +72,14 @@ class Target:
 
 @dataclass(frozen=True)
 class SweptTarget:
-    """What became of one target. `error` says why it failed, or why it was spared."""
+    """What became of one target, and the bytes that became free. `error` says why it failed, or why it was spared."""
 
     transaction: str
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
+    # Of a HIDDEN one: the bytes that can still be read.
+    bytes_hidden: int = 0
 
 
 @runtime_checkable
@@ -116,7 +120,8 @@ class Store(Protocol):
         """Delete what the targets own and nothing else; one outcome for each, in any order.
 
         Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
-        keeps no other from being deleted; what turns out to be needed is SPARED and untouched.
+        keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is not listed any more,
+        though its place keeps versions of it that can be read, is HIDDEN: nothing of it became free.
 
         `permit` is asked before each target, and again before each act in it that can't be undone: a file, a request, a
         statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is
@@ -210,6 +215,14 @@ class PostponingStore(Store, Protocol):
         """What expires in an interval, by type."""
 
 
+@runtime_checkable
+class ServedStore(Store, Protocol):
+    """A store behind a server, which has a clock of its own: a witness of what time it is."""
+
+    def present(self) -> datetime | None:
+        """What time its server says it is; none where its data is on this machine, or nothing can be asked."""
+
+
 # What follows in the words for a place by which it is known again, if anything could be left there.
 KNOWN_BY = ", known by "
 
@@ -233,5 +246,14 @@ def call_store(store: Store, question: Callable[[], Answer]) -> Answer:
 
 def error_text(fault: Exception) -> str:
     """An error as one line, with what kind it is where it is not made for people."""
-    text = " ".join(str(fault).split())
+    text = mask_text(" ".join(str(fault).split()))
     return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
+
+
+def outside_times(stores: Iterable[Store]) -> Iterator[datetime]:
+    """What time it is by the servers of some stores. One that can't be asked is no witness."""
+    for store in stores:
+        if isinstance(store, ServedStore):
+            with suppress(StoreFailed):
+                if at := call_store(store, store.present):
+                    yield at

@@ -5,6 +5,7 @@ Belongs here: what all kinds share under `stores:` in `retention.yaml`. A packag
 Does not belong here: the keys of one kind (its own settings.py), and anything that needs a driver.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -58,6 +59,36 @@ class StoreSettings(SettingsPart):
     @property
     def data_root(self) -> str | None:
         """The local folder or the URI below which the store deletes; none if it deletes no files below one folder."""
+        return None
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The paths, URIs and database files of it that nobody else may delete, by their keys."""
+        found, url = {"data": self.data_root, "url": None}, getattr(self, "url", None)
+        if isinstance(url, str) and url.startswith("sqlite"):
+            found["url"] = url
+        return {key: place for key, place in found.items() if place is not None}
+
+    @property
+    def reach(self) -> str | None:
+        """The key of the place below which it deletes."""
+        return "data" if self.data_root is not None else None
+
+    def may_hold(self, other: "StoreSettings") -> bool:  # noqa: ARG002 - of other kinds some may
+        """Whether places of another store may lie below where this one deletes: nobody's, for it knows its own log alone.
+
+        A kind that is told of another store, and spares whatever that one still needs, says so here.
+        """
+        return False
+
+    @property
+    def deletes_versions(self) -> bool:
+        """Whether every version goes of what a place keeps versions of: what sweeps only hid before is marked again."""
+        return False
+
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """Every path and URL at which the store reads or deletes; none if its kind does not tell."""
         return None
 
 

@@ -58,8 +58,12 @@ class SweepResult:
     planned: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     bytes_freed: int = 0
+    # What is not listed any more and can still be read.
+    bytes_hidden: int = 0
     # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
     refused: str | None = None
+    # It was the store that could not do what it was asked.
+    store_failed: bool = False
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -183,6 +187,8 @@ class DatasetSweep:
             targets = self._justified_targets(batch)
             self.permit()
             begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
+            # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
+            self.permit.notice(self.context.ledger.leases.protections())
             self._finish_batch(batch, self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
             self.context.on_progress(self.result)
         self.context.ledger.sweeps.finish(self.lease, plan)
@@ -365,6 +371,7 @@ class DatasetSweep:
                 " there may be no record. Put the ledger back in its place, whole, and run again: what was begun is finished."
             )
         self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
+        self.result.bytes_hidden += sum(one.bytes_hidden for one in over if one.outcome is Outcome.HIDDEN)
         for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.warnings, Outcome.DELETED)):
             words = [one.error for one in over if one.outcome is outcome and one.error]
             said += words[: max(0, _MOST_ERRORS - len(said))]

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class DryRun:
         """The same as sentences."""
         return tuple(f"{dataset} would not be swept: {why}" for dataset, why in self.refused.items())
 
+    @property
+    def store_failed(self) -> bool:
+        """Whether one of them would not be, because its store can't do what it is asked."""
+        return any(one.store_failed for one in self.results)
+
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
         rows = {"deleted": [vars(one) for one in self.deleted], "spared": [vars(one) for one in self.spared]}
@@ -66,8 +72,12 @@ def dry_run(
         tempfile.TemporaryDirectory(prefix="retention-dry-run-") as folder,
         open_ledger(f"sqlite:///{Path(folder) / 'ledger.db'}") as copy,
     ):
-        copy_open_marks(ledger, copy, datasets)
-        sweeper = Sweeper(copy, recording, Rulebook(copy, settings, files, ()), as_of, "dry run", wait=lambda *_: None)
+        # Ahead of the present, where a sweep may not go, the copy lives through the days.
+        copy_open_marks(ledger, copy, datasets, ledger.clock.simulated or as_of > ledger.clock.present())
+        rulebook = Rulebook(copy, settings, files, ())
+        # The copy is a file; where the ledger is not, its server is a witness of the time for the copy as well.
+        clocks = partial(filter, None, (ledger.clock.server_time(),))
+        sweeper = Sweeper(copy, recording, rulebook, as_of, "dry run", wait=lambda *_: None, clocks=clocks)
         results = tuple(sweeper.run(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)

@@ -6,8 +6,8 @@ Does not belong here: the sweep of one dataset (dataset_sweep.py).
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from retention_assets.datasets import by_store
@@ -16,7 +16,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import SECONDS
 from retention_assets.policy.durations import Duration
-from retention_assets.stores.protocol import Store, StoreFailed, call_store
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -28,26 +28,32 @@ from retention_assets.sweep.recheck import Recheck
 
 @dataclass
 class Sweeper:
-    """One sweep: the ledger, the stores by name, the rules and the instant. `holder` is who the leases and the record name."""
+    """One sweep: the ledger, the stores by name, the rules, and the instant up to which it goes, if one was given.
+
+    `holder` is who the leases and the record name.
+    """
 
     ledger: Ledger
     stores: Mapping[str, Store]
     rulebook: Rulebook
-    as_of: datetime
+    as_of: datetime | None
     holder: str
     on_progress: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[Duration, threading.Event], None] = pause
     lease_seconds: float = SECONDS
+    # What other clocks say, besides those of the stores' servers.
+    clocks: Callable[[], Iterable[datetime]] = tuple
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
+        at = self.ledger.clock.due_by(self.as_of)
         self._context = SweepContext(
             ledger=self.ledger,
             rulebook=self.rulebook,
-            recheck=Recheck(self.ledger, self.rulebook.settings, self.as_of, self.rulebook.file_holds()),
+            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds()),
             independent_check=IndependentCheck(self.ledger),
-            as_of=self.as_of,
+            as_of=at,
             on_progress=self.on_progress,
             stop=self.stop,
             wait=self.wait,
@@ -65,40 +71,60 @@ class Sweeper:
             try:
                 yield from self._sweep_store(store, mine)
             except StoreFailed as fault:
-                yield from (SweepResult(one, refused=str(fault)) for one in mine)
+                yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str]) -> Iterator[SweepResult]:
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
+            if fault := self._place_fault(store.name):
+                yield from (SweepResult(one, refused=fault) for one in share)
+                continue
             try:
                 reading = read_fresh(store, share)
                 self._check_clock(reading)
             except Refused as fault:
-                yield from (SweepResult(one, refused=str(fault)) for one in share)
+                failed = isinstance(fault, StoreFailed)
+                yield from (SweepResult(one, refused=str(fault), store_failed=failed) for one in share)
                 continue
             for one in reading.datasets:
                 if self.stop.is_set():
                     return
                 yield self._sweep_dataset(store, one)
 
+    def _place_fault(self, store: str) -> str | None:
+        """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read."""
+        found = (one for one in self.rulebook.settings.place_conflicts() if store in one.stores or not one.stores)
+        conflict = next(found, None)
+        return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
+
     def _check_clock(self, reading: StoreReading) -> None:
         """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""
-        seen = [time for time in (self._newest, reading.newest_closed_at) if time]
+        present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
+        seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
         self._newest = max(seen, default=None)
-        clock = self.rulebook.settings.clock
-        self.ledger.clock.check(self.as_of, self._newest, clock.max_ahead, clock.max_skew)
+        if why := self.ledger.clock.check(present, self._newest, clock.max_ahead, clock.max_skew, self._outside):
+            raise Refused(why)
+
+    def _outside(self) -> Iterator[datetime]:
+        yield from self.clocks()
+        yield from outside_times(self.stores.values())
+
+    def _context_now(self) -> SweepContext:
+        """The context once a lease is taken: by then more may be due, and holds and tags may be over."""
+        at = self.ledger.clock.due_by(self.as_of)
+        return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at))
 
     def _sweep_dataset(self, store: Store, reading: DatasetReading) -> SweepResult:
         result = SweepResult(reading.dataset)
         try:
             permit = SweepPermit()
             with hold_lease(self.ledger, reading.dataset, self.holder, self.lease_seconds, permit) as lease:
-                DatasetSweep(self._context, store, lease, permit, reading, result).run()
+                DatasetSweep(self._context_now(), store, lease, permit, reading, result).run()
         except LedgerFailed:
             # Other datasets could not be recorded either.
             raise
         except Refused as fault:
-            result.refused = str(fault)
+            result.refused, result.store_failed = str(fault), isinstance(fault, StoreFailed)
         self.on_progress(result)
         return result

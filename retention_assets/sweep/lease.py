@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.database import unwritable
 from retention_assets.ledger.leases import SECONDS, Lease
-from retention_assets.sql.errors import driver_message
 from retention_assets.sweep.permit import SweepPermit
 
 # So many fit into the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a
@@ -39,7 +39,7 @@ def hold_lease(
     try:
         lease = ledger.leases.take(dataset, holder, seconds)
     except OperationalError as fault:
-        raise LedgerFailed(_sentence(fault)) from fault
+        raise LedgerFailed(unwritable(fault)) from fault
     permit.confirm(lease, sent, seconds)
     permit.watch(ledger.file.watch())
     over = threading.Event()
@@ -71,7 +71,7 @@ def hold_lease(
             given_up = _give_up(ledger, lease)
     except OperationalError as fault:
         late = "" if given_up else f" The lease of {dataset} could not be given up: it ends by itself in {seconds:.0f} s."
-        raise LedgerFailed(_sentence(fault) + late) from fault
+        raise LedgerFailed(unwritable(fault) + late) from fault
 
 
 def _give_up(ledger: Ledger, lease: Lease) -> bool:
@@ -83,10 +83,3 @@ def _give_up(ledger: Ledger, lease: Lease) -> bool:
             continue
         return True
     return False
-
-
-def _sentence(fault: OperationalError) -> str:
-    return (
-        f"The ledger can't be written: {driver_message(fault)}. What was begun stays begun, and the next run finishes it. Make"
-        f" room on the ledger's disk, or mend what else keeps it from being written, and run again."
-    )

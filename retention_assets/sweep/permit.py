@@ -43,7 +43,11 @@ class SweepPermit:
             self.end(f"the ledger is another database than before: {lease.database}, and it was {self._lease.database}")
         self._good_for = seconds * PERMITTED
         self._sent, self._lease = sent, lease
-        self._changed |= self._protections not in (None, lease.protections)
+        self.notice(lease.protections)
+
+    def notice(self, protections: str) -> None:
+        """These holds and realms are in force now: if others were checked, nothing more begins by that check."""
+        self._changed |= self._protections not in (None, protections)
 
     def watch(self, ledger_fault: Callable[[], str | None]) -> None:
         """Ask this as well: why what is written into the ledger would be lost."""

@@ -43,10 +43,10 @@ class StoreReading:
     log: Log
     datasets: tuple[DatasetReading, ...]
 
-    @property
-    def newest_closed_at(self) -> datetime | None:
-        """The newest time that the logs know."""
-        newest: datetime | None = pc.max(self.log.transactions["closed_at"]).as_py()
+    def newest_closed_at(self, present: datetime) -> datetime | None:
+        """The newest time that the logs know. One that is still to come is a fault of whoever wrote it."""
+        closed = self.log.transactions["closed_at"]
+        newest: datetime | None = pc.max(closed.filter(pc.less_equal(closed, pa.scalar(present, closed.type)))).as_py()
         return newest
 
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
-from retention_assets.frames.arrays import join_chunks, keys_of
+from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.lives import TIMES, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
@@ -45,6 +46,10 @@ _USUAL = Sweep()
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
 _ANOTHER = "It closed after it was marked, so it is another one of the same name: its grace has not begun."
+_REPLACED = (
+    "It is another one of the same name: it was opened or closed at another time than what was marked, or has another size. Its"
+    " grace has not begun."
+)
 _UNKNOWN = "The policy version that marked it is not in the policy book, so nobody can say why it should go."
 _NOT_PURGING = "Its realm is not being purged any more."
 
@@ -136,14 +141,15 @@ class Recheck:
         reasons = found["reasons"].to_pylist()
         if not goes.all():
             reasons = self._with_witnesses(rows, datasets, rules, at.drop_null(), reasons)
-        # What closed after it was marked is another one of the same name, whose grace has not even begun.
-        closed = join_chunks(rows["closed_at"]).take(at.drop_null())
-        marked = join_chunks(marks["marked_at"]).filter(pa.array(known))
-        others = np.asarray(pc.fill_null(pc.greater(closed, marked), False))
+        mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(at.drop_null())
+        # What closed after it was marked is another one of the same name, also under a mark that does not know what it is of.
+        later = flags(pc.greater(here["closed_at"], mine["marked_at"]))
+        replaced = ~is_same_life(mine, here) | (flags(pc.not_equal(here["bytes"], mine["bytes"])) & ~_is_begun(mine))
         ours = ids[known].tolist()
         latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
         spared = {mark: _sentences(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
-        spared |= dict.fromkeys(ids[known][goes & others].tolist(), _ANOTHER)
+        spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
+        spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
         spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
         return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
 
@@ -182,6 +188,11 @@ class Recheck:
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
         policies = () if item is None else (item.model_copy(update={"limits": None}),)
         return RulesInForce(policies, tuple(holds))
+
+
+def _is_begun(marks: pa.Table) -> Bools:
+    """Marks on which a sweep has begun: what it left of them may be smaller than what was marked."""
+    return flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
 
 
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.arrays import flags, join_chunks
 from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.selectors import cut_off
 from retention_assets.ledger.reports import OpenedReport
@@ -38,13 +39,19 @@ def opening_of(
         bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
         terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
-        classes=classes_of(verdicts, marks, as_of),
+        classes=classes_of(log.transactions, verdicts, marks, as_of),
         periods={policy.name: policy.select.older_than.age.iso() for policy in about if policy.select.older_than},
     )
 
 
-def classes_of(verdicts: pa.Table, marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
-    """How many transactions are in each class. A mark says more than today's verdict."""
+def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
+    """How many transactions are in each class. A mark says more than today's verdict, unless it was swept and is of another
+    transaction than the one that the log has under its id now.
+    """
+    swept = flags(pc.equal(marks["status"], "SWEPT"))
+    still = swept & is_in_log(marks, rows)
+    # Should a transaction have both, it is the open one that says what becomes of it.
+    marks = pa.concat_tables([marks.filter(pa.array(~swept)), marks.filter(pa.array(still))])
     at = pc.index_in(join_chunks(verdicts["transaction"]), value_set=join_chunks(marks["transaction"]))
     unmarked = verdicts.filter(pc.is_null(at))
     found = Counter(_OF_VERDICT[verdict] for verdict in unmarked["verdict"].cast(pa.string()).to_pylist())

@@ -11,10 +11,11 @@ import pytest
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, swept
+from retention_assets_tests.histories import AS_OF, history, to_lines
+from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept
 
 LOG = ("--log", "log.jsonl")
 BEFORE, ON, AFTER = ("--as-of", "2026-01-07"), ("--as-of", "2026-01-08"), ("--as-of", "2026-01-09")
@@ -110,6 +111,61 @@ def test_every_step_of_every_mark_is_a_field(ledger: Ledger, found: Json) -> Non
         ("SWEEPING", None, None), ("MARKED", "FAILED", 0), ("SWEEPING", None, None), ("SWEPT", "DELETED", 9),
     ]  # fmt: skip
     assert second["marked_at"] == "2026-01-08T00:00:00Z"
+
+
+# T as its log has it, and one that had its id before.
+NOW = (AS_OF - timedelta(days=90),) * 2
+BEFORE_NOW = (NOW[0], NOW[1] - timedelta(microseconds=1))
+SWEPT_BEFORE = "an earlier one of its name was deleted (10 bytes) at … by sweeper; policy p@1 marked it"
+
+
+def came_again(ledger: Ledger, *marked: Times) -> None:
+    """T was swept as BEFORE_NOW, and was marked again since, perhaps more than once."""
+    ledger.marks.mark(candidates(["T"], life=BEFORE_NOW), T0, "evaluation")
+    ledger.leases.give_up(swept(ledger))
+    for life in marked:
+        ledger.marks.mark(candidates(["T"], life=life), T0, "evaluation")
+
+
+def both_swept(ledger: Ledger) -> None:
+    came_again(ledger, NOW)
+    ledger.leases.give_up(swept(ledger))
+
+
+@pytest.mark.parametrize(
+    ("happens", "state", "words"),
+    [
+        pytest.param(came_again, None, f"not marked; held by h; {SWEPT_BEFORE}", id="not marked yet"),
+        pytest.param(
+            lambda ledger: came_again(ledger, NOW), "MARKED",
+            f"due since 2026-01-08T00:00:00Z, {MARK}; held by h, so it is not swept; {SWEPT_BEFORE}", id="marked",
+        ),
+        pytest.param(
+            lambda ledger: came_again(ledger, (NOW[0], None)), "MARKED",
+            f"due since 2026-01-08T00:00:00Z, {MARK}; its log has another one of its name now, so it is not swept;"
+            f" held by h, so it is not swept; {SWEPT_BEFORE}", id="another is marked",
+        ),
+        pytest.param(
+            both_swept, "SWEPT",
+            f"{SWEPT_BEFORE.removeprefix('an earlier one of its name was ')}; {SWEPT_BEFORE}", id="both are swept",
+        ),
+    ],
+)  # fmt: skip
+def test_the_lives_of_an_id_are_told_newest_first_and_the_newest_is_what_the_log_has(
+    happens: Callable[[Ledger], object], state: str | None, words: str, ledger: Ledger, found: Json
+) -> None:
+    happens(ledger)
+    ledger.holds.place(Hold(name="h", datasets=Datasets(include=("lake/*",)), reason="r"), "bob")
+    Path("log.jsonl").write_text("\n".join(to_lines([history("main: T:SNAPSHOT@90d=10 - U:SNAPSHOT@89d")])))
+    [life] = found("history", "lake/d", "T", *AFTER, *LOG)["transactions"]
+    told = life["words"]
+    for one in life["marks"]:
+        told = told.replace(f"at {one['changed_at']}", "at …")
+    assert (life["mark"], told) == (state, words)
+    assert (life["due_at"] is None) == (state != "MARKED")
+    assert [(one["opened_at"], one["closed_at"]) for one in life["marks"]][:1] == [tuple(map(text_of, BEFORE_NOW))]
+    without = found("history", "lake/d", "T", *AFTER)["transactions"][0]
+    assert (without["mark"], len(without["marks"])) == (state or "SWEPT", len(life["marks"]))
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
 """`audit` and `clock`: a record that somebody changed must never pass for sound, and the way on where the clock guard refuses."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.durations import parse_instant
+from retention_assets.policy.durations import text_of
+from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.states import LATER, T0, candidates, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, statuses, write_past_ledger
 
-FAR = "2027-01-01T00:00:00Z"
+FAR = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -25,9 +27,22 @@ def written(ledger: Ledger) -> Ledger:
 def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, run: Run) -> None:
     head = written.verify().head
     assert found("audit", "verify") == {"rows": 2, "members": 4, "head": vars(head), "faults": []}
+    # That verification is an act itself.
+    head = written.verify().head
     code, out, err = run("audit", "verify")
     assert (code, err) == (0, "")
-    assert out == f"The record is sound: 2 rows with 4 members say what was written.\nhead: 2 {head.hash}\n"
+    assert out == f"The record is sound: 3 rows with 4 members say what was written.\nhead: 3 {head.hash}\n"
+
+
+def test_only_what_is_new_is_verified_when_that_is_asked_for(written: Ledger, found: Json, run: Run) -> None:
+    assert found("audit", "verify", "--new", "--actor", "bob")["rows"] == 2
+    line = json.loads([*written.audit_lines()][-1])
+    assert (line["deed"], line["actor"], line["detail"]["position"]) == ("VERIFY", "bob", 2)
+    written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
+    new = found("audit", "verify", "--new")
+    assert (new["rows"], new["members"], new["faults"]) == (2, 1, [])
+    write_past_ledger(written, "UPDATE steps SET why = 'x' WHERE mark = 2")
+    assert run("audit", "verify")[0] == 1
 
 
 def test_a_tampered_record_is_named_row_by_row_and_fails(written: Ledger, run: Run) -> None:
@@ -38,19 +53,22 @@ def test_a_tampered_record_is_named_row_by_row_and_fails(written: Ledger, run: R
     assert "Row 2 of the audit (UNMARK) was changed: it has not the hash of what it says." in out.splitlines()
     assert "Mark 2 (T2 of lake/d) was changed: it has not the hash of what it says." in out.splitlines()
     assert "sound" not in out
-    assert err == "2 faults: the record does not say what was written.\n"
+    # Who took the mark back is now said to be another than its row says.
+    assert "Mark 1 (T1 of lake/d) was changed: its changed_by is ann, and its steps say bob." in out
+    assert err == "3 faults: the record does not say what was written.\n"
     code, out, _ = run("audit", "verify", "--format", "json")
-    assert (code, len(json.loads(out)["faults"])) == (1, 2)
+    assert (code, len(json.loads(out)["faults"])) == (1, 3)
 
 
 def test_a_saved_head_is_known_again_while_the_record_grows(written: Ledger, run: Run) -> None:
     code, _, err = run("audit", "verify", "--save-head", "head.json")
     assert (code, err.startswith("the head is in head.json")) == (0, True)
-    assert json.loads(Path("head.json").read_text()) == vars(written.verify().head)
+    head = json.loads(Path("head.json").read_text())
+    assert head["hash"] == json.loads([*written.audit_lines()][1])["hash"]
     written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
     assert run("audit", "verify", "--known", "head.json", "--save-head", "head.json")[0] == 0
-    assert json.loads(Path("head.json").read_text())["position"] == 3
-    assert sorted(path.name for path in Path().iterdir()) == [".retention", "head.json"]
+    assert json.loads(Path("head.json").read_text())["position"] == 4
+    assert sorted(path.name for path in Path().iterdir()) == [".retention", "head.json", "retention.yaml"]
 
 
 def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: Ledger, run: Run) -> None:
@@ -103,29 +121,56 @@ def test_the_clock_shows_what_the_guard_goes_by(ledger: Ledger, found: Json, run
     assert "none" in out
 
 
-def test_an_accepted_time_lets_the_guard_pass(ledger: Ledger, found: Json) -> None:
+def test_accepting_needs_no_argument_and_the_very_next_run_goes_on(
+    ledger: Ledger, found: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger.clock.check(T0, None)
-    far = parse_instant(FAR)
-    with pytest.raises(Refused, match="retention clock accept"):
-        ledger.clock.check(far, None)
-    assert found("clock", "accept", "--as-of", FAR, "--reason", "back from a long pause")["accepted_until"] == FAR
-    ledger.clock.check(far, None)
-    # It only rises.
-    assert found("clock", "accept", "--as-of", "2026-06-01", "--reason", "r")["accepted_until"] == FAR
+    set_clock(monkeypatch, FAR)
+    assert "retention clock accept" in str(ledger.clock.check(FAR, None))
+    said = found("clock", "accept")
+    assert said["accepted_until"] == said["newest_seen_at"] == text_of(FAR)
+    assert ledger.clock.check(FAR + timedelta(seconds=9), None) is None
 
 
 def test_an_acceptance_is_on_the_record(ledger: Ledger, run: Run) -> None:
-    assert FAR in run("clock", "accept", "--as-of", FAR, "--reason", "back from a long pause")[1]
+    assert run("clock", "accept", "--reason", "back from a long pause")[0] == 0
     [line] = ledger.audit_lines()
     assert '"actor": "ann"' in line
     assert "back from a long pause" in line
 
 
+def test_a_reset_takes_back_what_a_fast_clock_has_marked(
+    ledger: Ledger, found: Json, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+    ledger.marks.mark(candidates(["T2", "T3"]), FAR, "evaluation")
+    set_clock(monkeypatch, LATER)
+    with pytest.raises(Refused, match="retention clock reset"):
+        ledger.clock.check(LATER, None)
+    said = found("clock", "reset", "--reason", "the battery was flat")
+    times = {"newest_mark_at": "2026-01-01T00:00:00Z", "newest_seen_at": None, "accepted_until": None}
+    assert said == {"reset_to": "2026-01-08T00:00:00Z", "unmarked": 2, "sweeping": 0, **times}
+    assert statuses(ledger) == {"T1": "MARKED", "T2": "UNMARKED", "T3": "UNMARKED"}
+    assert ledger.clock.check(LATER, None) is None
+    assert [json.loads(line)["reason"] for line in ledger.audit_lines()][2:] == ["the battery was flat"] * 2
+    code, out, err = run("clock", "reset", "--reason", "once more")
+    assert (code, err) == (0, "0 marks taken back.\n")
+    assert "2026-01-01T00:00:00Z" in out
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [("--reason", "r"), ("--as-of", FAR), ("--as-of", FAR, "--reason", ""), ("--as-of", "later", "--reason", "r")],
-    ids=["no time", "no reason", "a blank reason", "no instant"],
+    [("reset",), ("reset", "--reason", ""), ("accept", "--as-of", "2027-01-01"), ("accept", "--as-of", "later")],
+    ids=" ".join,
 )
-def test_accepting_without_what_or_why_is_bad_input(arguments: tuple[str, ...], ledger: Ledger, run: Run) -> None:
-    assert run("clock", "accept", *arguments)[:2] == (2, "")
+def test_a_word_about_the_clock_that_says_too_little_or_too_much_changes_nothing(
+    arguments: tuple[str, ...], ledger: Ledger, run: Run
+) -> None:
+    assert run("clock", *arguments)[:2] == (2, "")
     assert list(ledger.audit_lines()) == []
+
+
+def test_without_a_ledger_there_is_nothing_to_reset(run: Run) -> None:
+    code, _, err = run("clock", "reset", "--reason", "r")
+    assert code == 1
+    assert "no ledger yet" in err

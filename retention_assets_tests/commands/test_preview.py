@@ -66,10 +66,10 @@ def test_preview_names_every_policy_that_selects_and_gives_the_first_the_credit(
     assert (first["verdict"], first["policy"], first["also"]) == ("mark", "old", ["older"])
 
 
-def test_preview_of_a_refused_dataset_exits_with_one_and_goes_on_with_the_others(run: Run) -> None:
+def test_preview_of_a_refused_dataset_exits_with_four_and_goes_on_with_the_others(run: Run) -> None:
     code, out, err = run("preview", *write(SOUND, more=CYCLE), "--format", "json")
     found = json.loads(out)
-    assert code == 1
+    assert code == 4
     assert found["datasets"] == {"lake/bad": {"refused": {"fault": "cycle", "transaction": "X"}}, "lake/d": {"refused": None}}
     assert {row["dataset"] for row in found["transactions"]} == {"lake/d"}
     assert err == "1 of 2 datasets were refused: their logs are not sound.\n"
@@ -97,7 +97,7 @@ def test_preview_of_an_empty_dataset_has_no_transactions(run: Run) -> None:
 
 def test_preview_as_a_table_says_how_many_and_why(run: Run) -> None:
     code, out, err = run("preview", *write(SOUND, more=CYCLE))
-    assert code == 1
+    assert code == 4
     for words in ("mark", "spare", "LATEST_VIEW", "lake/bad", "cycle", "S"):
         assert words in out
     assert "refused" in err
@@ -182,10 +182,10 @@ def test_compare_says_what_another_set_would_newly_mark_and_no_longer_mark(run: 
     }
 
 
-def test_compare_of_a_refused_dataset_exits_with_one(run: Run) -> None:
+def test_compare_of_a_refused_dataset_exits_with_four(run: Run) -> None:
     options = write(SOUND, more=CYCLE)
     code, out, err = run("compare", *options, "--policies", "p.yaml", "--format", "json")
-    assert (code, json.loads(out)) == (1, {"changes": []})
+    assert (code, json.loads(out)) == (4, {"changes": []})
     assert "refused" in err
 
 

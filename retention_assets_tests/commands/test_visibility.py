@@ -107,6 +107,19 @@ def test_what_was_swept_since_is_flagged(ledger: Ledger, found: Json, run: Run) 
 
 
 @pytest.mark.usefixtures("log")
+def test_what_came_again_under_the_id_of_something_swept_is_not_flagged(ledger: Ledger, found: Json) -> None:
+    """A and B, opened when they closed, and B a microsecond later than the one that was swept."""
+    first, second = (parse_duration(age).before(AS_OF) for age in ("50d", "40d"))
+    lives = {"A": (first, first), "B": (second - timedelta(microseconds=1), second), "GONE": (first, first)}
+    for name, life in lives.items():
+        ledger.marks.mark(candidates([name], life=life), AS_OF - timedelta(days=400), "evaluation")
+    ledger.leases.give_up(swept(ledger))
+    said = found("as-of", "lake/d", ago("31d"), *LOG, "--branch", "main")
+    assert [(row["transaction"], row["swept"]) for row in said["branches"][0]["transactions"]] == [("A", True), ("B", False)]
+    assert said["swept_and_unlisted"] == 1
+
+
+@pytest.mark.usefixtures("log")
 def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger: Ledger, run: Run, found: Json) -> None:
     ledger.visibility.raise_to("lake/d", parse_duration("15d").before(AS_OF), "ann", "r")
     assert views(found("as-of", "lake/d", ago("15d"), *LOG)) == {"dev": "ABX", "main": "D"}

@@ -202,15 +202,43 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
         ledger.realms.change("acme", "PURGING", "ann", "contract over")
     statuses = []
     with dg.DagsterInstance.ephemeral() as instance:
-        for _ in range(2):
+        for day in range(3):
+            if day == 1:
+                # Whoever is purged goes on writing: under an id that was swept there is another one.
+                lake.comes_again(lake.drawn[0].transactions[0]["transaction"], opened_at="2020-01-01T00:00:00Z")
             job = build_defs(lake.settings).resolve_job_def("cycle")
             assert job.execute_in_process(
                 run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance
             ).success
             with lake.opened() as ledger:
                 statuses.append(ledger.realms.of("acme").status)
-    assert statuses == ["PURGING", "PURGED"]
+    assert statuses == ["PURGING", "PURGING", "PURGED"]
     assert lake.there() == set()
+
+
+@pytest.mark.spark
+def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_was_looked_at(
+    tmp_path: Path, spark: object
+) -> None:
+    """While a store is away, what was found of a realm is not all there is."""
+    lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
+    file = lake.folder / "retention.yaml"
+    whole = file.read_text()
+    gone = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
+    file.write_text(json.dumps({**json.loads(whole), "stores": [*json.loads(whole)["stores"], gone]}))
+    with lake.opened() as ledger:
+        ledger.realms.change("nobody", "PURGING", "ann", "contract over")
+    statuses = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for datasets in (["*"], ["lake/d"], ["*"]):
+            job = build_defs(lake.settings).resolve_job_def("evaluate")
+            config = {"as_of": text_of(MARKED), "datasets": datasets, "log_level": "CRITICAL"}
+            assert job.execute_in_process(run_config=config, instance=instance).success
+            file.write_text(whole)
+            with lake.opened() as ledger:
+                statuses.append(ledger.realms.of("nobody").status)
+    assert statuses == ["PURGING", "PURGING", "PURGED"]
+    assert marked(lake) == set()
 
 
 @pytest.mark.spark

@@ -1,8 +1,14 @@
 """What `retention run` says went wrong: everything, also what a table that was cut no longer shows."""
 
+import logging
+from pathlib import Path
+
 import pytest
 
-from retention_assets.dagster.headless import _troubles
+from retention_assets.dagster.headless import _troubles, run_job
+from retention_assets.dagster.step import show_unseen
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.sweep.lakes import Lake
 
 
 def row(dataset: str, refused: str = "", failed: int = 0) -> dict[str, object]:
@@ -33,4 +39,72 @@ def row(dataset: str, refused: str = "", failed: int = 0) -> dict[str, object]:
     ],
 )
 def test_nothing_that_went_wrong_is_left_unsaid(swept: dict[str, object], said: list[str]) -> None:
-    assert list(_troubles({"swept_transactions": swept})) == said
+    failed, refused = _troubles({"swept_transactions": swept})
+    assert sorted([*failed, *refused]) == sorted(said)
+    assert [words for words in refused if "not swept" not in words] == []
+
+
+def test_a_refused_dataset_is_no_failure_and_a_store_that_is_away_is_one() -> None:
+    rows = [
+        {"dataset": "lake/d", "fault": "cycle", "transaction": "X"},
+        {"dataset": "gone/*", "fault": "no route", "transaction": ""},
+    ]
+    read = {"refused_datasets": rows, "stores_away": 1}
+    refused = ("lake/d was refused: cycle (transaction X)",)
+    assert _troubles({"transaction_log": read}) == (("gone/* was not read: no route",), refused)
+    assert _troubles({"transaction_log": {"refused_datasets": rows[:1], "stores_away": 0}}) == ((), refused)
+    swept = {"by_dataset": [row("lake/d", "no answer")], "refused": 1, "failed": 0}
+    assert _troubles({"swept_transactions": {**swept, "stores_away": 0}}) == ((), ("lake/d was not swept: no answer",))
+    assert _troubles({"swept_transactions": {**swept, "stores_away": 1}}) == (("lake/d was not swept: no answer",), ())
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    return Lake(tmp_path / "lake")
+
+
+def test_policies_that_break_once_the_run_has_begun_are_bad_input_in_one_sentence(
+    lake: Lake, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
+    ran = run_job(lake.settings, "evaluate", AS_OF)
+    (words,) = ran.bad_input
+    assert (ran.failed, ran.refused, ran.troubles) == ((), (), (words,))
+    assert words.startswith(f"{lake.folder}/policies/p.yaml:1: policy 'p': ")
+    assert words.endswith("Did you mean older_than?")
+    # Nothing of it is a trace, here or on the way.
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_asks_for_everything_reads_the_trace(lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:
+    lake.says("{name: p}")
+    run_job(lake.settings, "evaluate", AS_OF, log_level="debug")
+    said = capfd.readouterr().err
+    assert "Traceback" in said or "Stack Trace" in said
+    assert " DEBUG " in said
+
+
+def test_a_failure_says_its_step_and_its_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retention_assets.dagster.assets.retention_policies.load_rulebook", full_disk)
+    ran = run_job(lake.settings, "evaluate", AS_OF)
+    assert (ran.bad_input, ran.refused) == ((), ())
+    assert ran.failed == (
+        "evaluate_retention_policies failed: cannot go on: no space is left. Make room, then run again: what was begun is finished"
+        " then ([Errno 28] No space left on device: '/data/x').",
+    )
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device", "/data/x")
+
+
+def test_a_log_gives_no_orders_to_whoever_reads_it() -> None:
+    logger = logging.getLogger("a-test-of-names")
+    seen: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    logger.addFilter(show_unseen)
+    logger.warning("lake/\x1b[2J%s\u202e")
+    assert seen == ["lake/\\x1b[2J%s\\u202e"]

@@ -9,6 +9,9 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
+from retention_assets.ledger.publications import Publication
+from retention_assets.policy.model import Hold
+from retention_assets.policy.sentences import hold_sentence
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
@@ -170,7 +173,17 @@ def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake
     ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
     assert ran.success
     said = [entry.user_message for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
-    assert said == ["store 'laek' of 'laek/a' is not in the settings. Did you mean lake?"]
+    assert said == [
+        "store 'laek' of 'laek/a' is not in the settings. Did you mean lake?",
+        "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.",
+    ]
+    with lake.opened() as ledger:
+        ledger.publications.publish([Publication("candidate_marks", "lake/b", str(lake.folder / "gone"), "run")], "test")
+    shown = done(lake, instance, "hold", name="i", datasets=["lake/z"], **WHY)
+    assert shown == {
+        "holds": hold_sentence(Hold.model_validate({"name": "i", "datasets": "lake/z", "reason": "a test", "owner": "ann"})),
+        "name": "i", "datasets": 0, "transactions": 0, "sweeping": [],
+    }  # fmt: skip
 
 
 def test_a_hold_that_is_not_there_cannot_be_released(lake: Lake, instance: dg.DagsterInstance) -> None:

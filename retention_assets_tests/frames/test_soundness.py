@@ -89,7 +89,8 @@ FAULTS = {
     # Each word of a transaction alone shows that a line was meant to be one: it is no word about the dataset.
     **{
         f"no-id-but-{key}": ([T1, {"dataset": "lake/d", key: value}], "missing id", None)
-        for key, value in (("type", "APPEND"), ("status", "OPEN"), ("opened_at", AT), ("closed_at", AT), ("parent", "T1"), ("parent", None))
+        for key, value in (("type", "APPEND"), ("status", "OPEN"), ("opened_at", AT), ("closed_at", AT), ("parent", "T1"), ("parent", None),
+            ("archived_at", AT), ("bytes", 7), ("bytes", 0), ("files", 2), ("files", ["a"]), ("files", []), ("expires_at", AT))
     },
     "no-id-but-both-times": ([T1, {"dataset": "lake/d", "opened_at": AT, "closed_at": LATER}], "missing id", None),
     "no-id-but-a-time-and-attributes": ([T1, {"dataset": "lake/d", "closed_at": AT, "attributes": {"tier": "a"}}], "missing id", None),

@@ -18,11 +18,23 @@ from retention_assets.outcomes import Outcome
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)
 LATER = T0 + WEEK
+_INSTANT = pa.timestamp("us", tz="UTC")
 
 
-def candidates(names: Sequence[str], dataset: str = "lake/d", policy: str = "p", grace: str = "7d", size: int = 10) -> pa.Table:
-    """Candidates of one dataset and policy."""
+Times = tuple[datetime | None, datetime | None]
+NO_TIMES: Times = (None, None)
+# A life of an id, and others that differ from it in one time, by as little as can be.
+FIRST_LIFE = (datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, 1, tzinfo=UTC))
+OPENED_LATER = (FIRST_LIFE[0] + timedelta(microseconds=1), FIRST_LIFE[1])
+CLOSED_LATER = (FIRST_LIFE[0], FIRST_LIFE[1] + timedelta(microseconds=1))
+
+
+def candidates(
+    names: Sequence[str], dataset: str = "lake/d", policy: str = "p", grace: str = "7d", size: int = 10, life: Times = NO_TIMES
+) -> pa.Table:
+    """Candidates of one dataset and policy, opened and closed at the times of `life`."""
     row = {"dataset": dataset, "policy": policy, "policy_version": 1, "reason": "SELECTED", "grace": grace, "bytes": size}
+    row |= dict(zip(("opened_at", "closed_at"), life, strict=True))
     return pa.Table.from_pylist([{**row, "transaction": name} for name in names], schema=CANDIDATES)
 
 
@@ -38,6 +50,8 @@ def many(amount: int, per_dataset: int = 1000) -> pa.Table:
             "reason": ["SELECTED"] * amount,
             "grace": ["7d"] * amount,
             "bytes": [10] * amount,
+            "opened_at": pa.repeat(pa.scalar(FIRST_LIFE[0], _INSTANT), amount),
+            "closed_at": pa.repeat(pa.scalar(FIRST_LIFE[1], _INSTANT), amount),
         }
     )
 

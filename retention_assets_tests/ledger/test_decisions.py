@@ -1,4 +1,4 @@
-"""What people decide, on both databases: the policy book, holds, realms, visibility and the clock guard."""
+"""What people decide, on both databases: the policy book, holds, realms and visibility."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -8,7 +8,6 @@ from sqlalchemy import select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.ledger.realms import Realm
 from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
@@ -236,43 +235,3 @@ def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
     with pytest.raises(Refused, match="is ACTIVE and can't become PURGED"):
         ledger.realms.purged("acme", 0, "scan")
     assert ledger.realms.all() == {}
-
-
-def test_the_clock_guard(ledger: Ledger) -> None:
-    ledger.clock.check(T0, None)
-    ledger.clock.check(T0 + 14 * DAY, None)
-    ledger.clock.check(T0, None)
-    far = T0 + 40 * DAY
-    with pytest.raises(Refused, match=r"more than 14 days after the newest time .* `retention clock accept --as-of 2026-02-10"):
-        ledger.clock.check(far, T0 + 15 * DAY)
-    ledger.clock.check(far, T0 + 26 * DAY)
-    further = T0 + 400 * DAY
-    ledger.clock.accept(further, "ann", "a ledger from the archive")
-    ledger.clock.check(further, None)
-    with pytest.raises(Refused, match="more than 14 days after"):
-        ledger.clock.check(further + 15 * DAY, None)
-
-
-def test_what_was_accepted_or_seen_of_a_clock_is_not_taken_back(ledger: Ledger) -> None:
-    ledger.clock.check(T0, None)
-    ledger.clock.accept(T0 + 40 * DAY, "ann", "a ledger from the archive")
-    ledger.clock.accept(T0 + 30 * DAY, "ann", "an earlier one")
-    ledger.clock.check(T0 + 40 * DAY, None)
-    # A day that is run again is no newer than what was seen.
-    ledger.clock.check(T0, None)
-    ledger.clock.check(T0 + 54 * DAY, None)
-
-
-def test_a_clock_behind_the_newest_mark_is_refused(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    ledger.clock.check(T0 - timedelta(minutes=5), None)
-    with pytest.raises(Refused, match="earlier than the newest mark of the ledger"):
-        ledger.clock.check(T0 - timedelta(minutes=5, seconds=1), None)
-
-
-def test_the_times_are_those_of_the_guard(ledger: Ledger) -> None:
-    assert ledger.clock.times() == LedgerTimes(None, None, None)
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    ledger.clock.check(LATER, None)
-    ledger.clock.accept(LATER, "ann", "r")
-    assert ledger.clock.times() == LedgerTimes(T0, LATER, LATER)

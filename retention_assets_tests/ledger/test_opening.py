@@ -1,7 +1,9 @@
 """Opening a ledger: made, migrated or refused, by one or by many at once, and nobody learns a password by it."""
 
+import json
 import multiprocessing
 import shutil
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -9,15 +11,21 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import insert, update
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.seal_existing import WRITTEN_EARLIER
+from retention_assets.ledger.audit.seals import digest_of
+from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.schema import METADATA, REVISION
+from retention_assets.ledger.schema import CLOCK, MARKS, METADATA, REVISION
+from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import Url
-from retention_assets_tests.ledger.states import LATER, T0, candidates, write_past_ledger
+from retention_assets_tests.ledger.states import FIRST_LIFE, LATER, T0, candidates, ids, swept, write_past_ledger
 
 LATER_RELEASE = """
 import sqlalchemy as sa
@@ -32,18 +40,40 @@ def upgrade() -> None:
         leases.add_column(sa.Column("host", sa.Text))
 """
 
-# As it stood before reports knew the set that they are about.
-FIRST_REPORT = """
-    INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
-                         started_at, act)
-    SELECT '2026-01-08', 'lake/d', '{"p": 1}', '{}', '[]', 3, 30, 2, '{}', marked_at, 1 FROM marks
+# A ledger as the first release left it, written with the statements that it had.
+FIRST = """
+INSERT INTO marks (id, dataset, "transaction", policy, policy_version, reason, bytes, grace, marked_at, due_at, act, seal, status)
+    SELECT 1, 'lake/d', 'T1', 'p', 1, 'SELECTED', 10, '7d', {at}, {at}, 11, 'x', 'MARKED';
+INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
+                     started_at, act)
+    SELECT '2026-01-08', 'lake/d', '{{"p": 1}}', '{{}}', '[]', 3, 30, 2, '{{}}', {at}, 12;
+INSERT INTO holds (id, name, content, reason, owner, placed_at, placed_by, act)
+    SELECT 5, 'case', '{{"name":"case","datasets":{{"include":["lake/*"]}},"reason":"r","owner":"o"}}', 'r', 'o', {at}, 'ann', 13;
+INSERT INTO realms (name, status, grace, changed_at, changed_by, act) SELECT 'acme', 'INACTIVE', 'P0D', {at}, 'ann', 14;
+INSERT INTO plans (id, dataset, token, as_of, marks, bytes, planned_at, act) SELECT 7, 'lake/d', 1, {at}, 1, 10, {at}, 15;
+INSERT INTO planned (plan, mark, bytes) SELECT 7, 1, 10;
+UPDATE clock SET newest_mark_at = {at}, newest_seen_at = {at}, next_mark = 2
 """
 
-# As it stood before plans knew where the data was.
-FIRST_PLAN = """
-    INSERT INTO plans (id, dataset, token, as_of, marks, bytes, planned_at, act)
-    SELECT 7, 'lake/d', 1, marked_at, 2, 60, marked_at, 1 FROM marks WHERE "transaction" = 'T1'
-"""
+
+# The seals of marks 1, 2 and 3 of T1, T2 and T3, as they were before marks knew when these had been opened and closed.
+FIRST_SEALS = ("8ae9d0268de4925f47dd741d148becef", "1073917c5afabcb8a4cf1594703e6a21", "09f9a7cb95789328a7a299fc82f4b6a8")
+
+
+def write_first_marks(older: Ledger) -> None:
+    """What an evaluation of the first release wrote."""
+    common = {"dataset": "lake/d", "policy": "p", "policy_version": 1, "reason": "SELECTED", "bytes": 10, "grace": "7d"}
+    act = Act(ActType.MARK, "evaluation", members=3, digest=digest_of(FIRST_SEALS), detail={"first": 1, "last": 3})
+
+    def work(tx: WriteTransaction) -> None:
+        for number, seal in enumerate(FIRST_SEALS, 1):
+            row = {**common, "id": number, "transaction": f"T{number}", "seal": seal, "act": act.id, "status": "MARKED"}
+            tx.connection.execute(insert(MARKS).values(**row, marked_at=T0, due_at=LATER))
+        tx.seal(act, CLOCK, CLOCK.c.id == 1)
+        tx.connection.execute(update(CLOCK).values(next_mark=4, newest_mark_at=T0, act=act.id))
+        tx.record(act)
+
+    older.database.write(work)
 
 
 @pytest.fixture
@@ -74,34 +104,108 @@ def test_an_older_ledger_is_migrated_and_keeps_what_it_says(url: str, later: Pat
         assert newer.verify(head).faults == ()
 
 
-def test_a_report_of_the_first_schema_keeps_its_numbers(url: str, tmp_path: Path) -> None:
-    shutil.copytree(FOLDER, tmp_path / "first")
-    for script in (tmp_path / "first" / "versions").glob("v*.py"):
+def first_release(url: str, folder: Path) -> None:
+    """Write a ledger as the first release did. Its chain is written as it wrote chains: with one mark."""
+    shutil.copytree(FOLDER, folder)
+    for script in (folder / "versions").glob("v*.py"):
         if not script.name.startswith("v0001"):
             script.unlink()
-    with open_ledger(url, tmp_path / "first") as first:
-        first.marks.mark(candidates(["T1"]), T0, "evaluation")
-        write_past_ledger(first, FIRST_REPORT)
+    with open_ledger(url, folder) as first:
+        at = "now()" if first.database.engine.dialect.name == "postgresql" else "1767225600000000"
+        for statement in FIRST.format(at=at).split(";\n"):
+            assert write_past_ledger(first, statement.replace(":", "\\:"))
+
+
+@pytest.fixture
+def upgraded(url: str, tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger of the first release, opened by this one."""
+    first_release(url, tmp_path / "first")
     with open_ledger(url) as ledger:
-        (report,) = ledger.reports.of(date(2026, 1, 8))
-        assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
-        assert report["due_by"] == report["started_at"]
-        assert not ledger.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
+        yield ledger
 
 
-def test_a_plan_of_before_places_were_noted_keeps_its_numbers_and_has_none(url: str, tmp_path: Path) -> None:
+def test_a_report_of_the_first_schema_keeps_its_numbers(upgraded: Ledger) -> None:
+    (report,) = upgraded.reports.of(date(2026, 1, 8))
+    assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
+    assert report["due_by"] == report["started_at"]
+    assert not upgraded.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
+
+
+def test_a_plan_of_before_places_were_noted_keeps_its_numbers_and_has_none(upgraded: Ledger) -> None:
+    with upgraded.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT id, marks, bytes, place FROM plans").one() == (7, 1, 10, None)
+
+
+def test_what_an_older_release_left_is_sealed_as_it_was_found_in_one_act_that_says_so(upgraded: Ledger) -> None:
+    (line,) = [json.loads(line) for line in upgraded.audit_lines()]
+    assert (line["deed"], line["actor"], line["reason"]) == ("SEAL", "::system", WRITTEN_EARLIER)
+    rows = {(table, *key) for table, key, _ in line["detail"]["rows"]}
+    assert rows == {
+        ("clock", "1"), ("holds", "5"), ("realms", "acme"), ("plans", "7"), ("reports", "2026-01-08", "lake/d"),
+    }  # fmt: skip
+    # The mark that this test made has neither an act nor a seal; everything else is as it was found.
+    assert [fault for fault in upgraded.verify().faults if "ark" not in fault] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        ("UPDATE holds SET until = placed_at", "Row 5 of holds was changed past the ledger"),
+        ("DELETE FROM realms", "Row acme of realms was removed past the ledger"),
+        ("UPDATE reports SET to_delete = 0", "Row 2026-01-08, lake/d of reports was changed"),
+        ("UPDATE plans SET marks = 2", "Row 7 of plans was changed"),
+        ("UPDATE planned SET bytes = 9", "knows of other planned marks without seals"),
+        ("UPDATE clock SET newest_seen_at = NULL", "Row 1 of clock was changed"),
+    ],
+)
+def test_what_is_changed_after_an_upgrade_is_named(upgraded: Ledger, statement: str, sentence: str) -> None:
+    assert write_past_ledger(upgraded, statement)
+    assert [fault for fault in upgraded.verify().faults if sentence in fault]
+
+
+def test_what_an_older_release_left_goes_on_and_stays_verified(upgraded: Ledger) -> None:
+    before = upgraded.verify().faults
+    upgraded.holds.release("case", "bob", "over")
+    upgraded.realms.change("acme", "ACTIVE", "bob", "back")
+    upgraded.clock.accept(LATER, "bob", "right")
+    assert upgraded.verify().faults == before
+
+
+def test_a_new_ledger_begins_with_what_its_first_user_does_and_says_which_it_is(ledger: Ledger) -> None:
+    ledger.holds.place(Hold.model_validate({"name": "h", "datasets": ["a/b"], "reason": "r"}), "ann")
+    (line,) = [json.loads(line) for line in ledger.audit_lines()]
+    with ledger.database.engine.connect() as connection:
+        assert line["detail"]["ledger"] == connection.exec_driver_sql("SELECT ledger FROM audit_head").scalar_one()
+    assert len(line["detail"]["ledger"]) == 32
+
+
+@pytest.fixture
+def before_lives(tmp_path: Path) -> Path:
+    """The migrations of a release whose marks did not know their times yet."""
     shutil.copytree(FOLDER, tmp_path / "before")
-    (tmp_path / "before" / "versions" / "v0004_places.py").unlink()
-    with open_ledger(url, tmp_path / "before") as before:
-        before.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
-        write_past_ledger(before, FIRST_PLAN)
-        write_past_ledger(before, "INSERT INTO planned (plan, mark, bytes, note) SELECT 7, id, 30, 'a note' FROM marks")
-        write_past_ledger(before, "UPDATE marks SET status = 'SWEEPING'")
+    for script in (tmp_path / "before" / "versions").glob("v*.py"):
+        if script.name >= "v0006":
+            script.unlink()
+    return tmp_path / "before"
+
+
+def test_marks_of_an_older_release_are_of_whatever_the_log_has_and_verify_as_they_did(url: str, before_lives: Path) -> None:
+    with open_ledger(url, before_lives) as older:
+        write_first_marks(older)
     with open_ledger(url) as ledger:
-        left = ledger.sweeps.left("lake/d").select(["transaction", "note", "place"]).to_pylist()
-        assert left == [{"transaction": name, "note": "a note", "place": None} for name in ("T1", "T2")]
-        with ledger.database.reading() as connection:
-            assert connection.exec_driver_sql("SELECT id, marks, bytes, place FROM plans").one() == (7, 2, 60, None)
+        rows = ledger.marks.table().to_pylist()
+        assert {(row["opened_at"], row["closed_at"]) for row in rows} == {(None, None)}
+        assert ledger.verify().faults == ()
+        swept(ledger)
+        assert ledger.marks.mark(candidates(["T1", "T2", "T3"], life=FIRST_LIFE), LATER, "evaluation").new == 0
+        assert ledger.marks.mark(candidates(["T4"], life=FIRST_LIFE), LATER, "evaluation").new == 1
+        assert ledger.verify().faults == ()
+        # A time that somebody puts into one of them is found, as is one that is taken out of a newer one.
+        write_past_ledger(ledger, update(MARKS).where(MARKS.c.id == 2).values(closed_at=T0))
+        write_past_ledger(ledger, update(MARKS).where(MARKS.c.transaction == "T4").values(opened_at=None, closed_at=None))
+        assert [fault.partition(" was")[0] for fault in ledger.verify().faults] == [
+            "Mark 2 (T2 of lake/d)", f"Mark {ids(ledger, 'T4')[0]} (T4 of lake/d)",
+        ]  # fmt: skip
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(url: str, later: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class Place:
             connection.row_factory = sqlite3.Row
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for table in tables:
-                rows = [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]
+                rows = [_without_seals(dict(row)) for row in connection.execute(f'SELECT * FROM "{table}"')]
                 found[table] = sorted((tuple((key, row[key]) for key in row if not _is_chance(key)) for row in rows), key=repr)
         connection.close()
         return found
@@ -90,6 +91,15 @@ class Place:
             assert ledger.verify().faults == ()
             lines = [json.loads(line) for line in ledger.audit_lines()]
         return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+
+
+def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
+    """Seals are over times and ids."""
+    if "detail" in row:
+        row["detail"] = {
+            name: value for name, value in json.loads(row["detail"]).items() if name not in ("rows", "position", "hash")
+        }
+    return row
 
 
 def _is_chance(column: str) -> bool:
@@ -168,6 +178,12 @@ def purging_has_a_grace(place: Place) -> None:
         ledger.realms.change("acme", "INACTIVE", "test", "r")
 
 
+def changed_past_ledger(place: Place) -> None:
+    with sqlite3.connect(place.lake.folder / "ledger.db") as connection:
+        connection.execute("UPDATE holds SET owner = 'x'")
+    connection.close()
+
+
 def a_branch_keeps_one(place: Place) -> None:
     place.lake.branches("keep", "S1", "lake/a")
 
@@ -225,6 +241,35 @@ DONE: dict[str, Case] = {
         ("policies", "revoke", "old", *WHY),
         "policy_revoke", {"name": "old", **SAID},
         lambda printed: {**pick(*VERSION)(printed), "orphaned_marks": 4}, (("POLICY", "ann", "a test"),),
+    ),
+    "verify": Case(
+        ("audit", "verify", "--actor", "ann"),
+        "audit_verify", {"actor": "ann"}, pick("rows", "members"), (("VERIFY", "ann", None),),
+    ),
+    "accept": Case(
+        ("audit", "accept", *WHY),
+        "audit_accept", {**SAID},
+        lambda printed: {"ledger": printed["ledger"], "position": printed["position"], "accepted_rows": len(printed["faults"])},
+        (("ACCEPT", "ann", "a test"),),
+    ),
+    "accept a row that was changed": Case(
+        ("audit", "accept", *WHY),
+        "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("ACCEPT", "ann", "a test"),),
+        changed_past_ledger,
+    ),
+    "vouch for the clock": Case(
+        ("clock", "accept", *DAY, "--actor", "ann"),
+        "clock_accept", {"as_of": text_of(DUE), "actor": "ann"}, pick("newest_seen_at", "accepted_until"),
+        (("CLOCK", "ann", None),),
+    ),
+    "vouch for the clock and say why": Case(
+        ("clock", "accept", *DAY, *WHY),
+        "clock_accept", {"as_of": text_of(DUE), **SAID}, pick("newest_seen_at", "accepted_until"), (("CLOCK", "ann", "a test"),),
+    ),
+    "reset the clock": Case(
+        ("clock", "reset", "--as-of", text_of(AS_OF - timedelta(days=1)), *WHY),
+        "clock_reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}, pick("reset_to", "unmarked", "sweeping"),
+        (("UNMARK", "ann", "a test"), ("CLOCK", "ann", "a test")),
     ),
     "preview": Case(
         ("run", "--dry-run", *DAY, "--dataset", "lake/*"),
@@ -319,6 +364,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("hold", "--name", "held", "--dataset", "lake/a", *WHY), "hold", {"name": "held", "datasets": ["lake/a"], **SAID},
         "A hold named held is in force. Release it first, or take another name.", nothing,
     ),
+    "a record that was changed": (
+        ("audit", "verify", "--actor", "ann"), "audit_verify", {"actor": "ann"},
+        "1 faults: the record does not say what was written.", changed_past_ledger,
+    ),
+    "no ledger to vouch for": (
+        ("audit", "accept", *WHY), "audit_accept", {**SAID}, "no ledger yet at sqlite:///", no_ledger,
+    ),
     "no such hold": (
         RELEASE, "release", {"name": "none", **SAID},
         "No hold named none is in force. `retention hold --list` shows those that are.", nothing,
@@ -360,6 +412,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
     "revoking what is not there": (
         ("policies", "revoke", "odl", *WHY), "policy_revoke", {"name": "odl", **SAID},
         "No policy named odl is in force. `retention policies` lists those that are.", nothing,
+    ),
+    "resetting the clock of nothing": (
+        ("clock", "reset", *WHY), "clock_reset", SAID, "no ledger yet", no_ledger,
     ),
     "a preview by broken policies": (
         ("run", "--dry-run", *DAY), "preview", {"as_of": text_of(DUE)}, "Did you mean older_than?", broken_policies,

@@ -20,7 +20,8 @@ from retention_assets.policy.datahub import (
 )
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.globs import matches
-from retention_assets.policy.model import Policy
+from retention_assets.policy.model import KeepAll, Policy
+from retention_assets.policy.sentences import sentence as sentence_of_policy
 from retention_assets.settings.yaml import parse_document
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -115,7 +116,10 @@ def test_the_winner_wins_whole(winner: AspectEntry, general: AspectEntry, age: s
 
 def test_an_indefinite_winner_sets_its_aspect_free() -> None:
     """Merged with the general rule it would lose versions that its author promised to keep."""
-    assert policies_for([entry(*EXACT), entry(*ALL, versions=1)], ["meta/dataset.status"]) == []
+    (policy,) = policies_for([entry(*EXACT), entry(*ALL, versions=1)], ["meta/dataset.status"])
+    assert isinstance(policy, KeepAll)
+    assert (policy.name, policy.datasets.include) == ("datahub:dataset.status", ("meta/dataset.status",))
+    assert sentence_of_policy(policy) == "Keeps every version of aspect status of entity dataset."
 
 
 # --- files over each other ---
@@ -191,10 +195,10 @@ KEPT = [
 ]
 
 
-def left(policy: Policy | None, history: dict[int, int]) -> set[int]:
+def left(policy: Policy, history: dict[int, int]) -> set[int]:
     """What a policy leaves of a history, by the sentences of the design alone; the current version is protected."""
     newest_first = [0, *sorted(history.keys() - {0}, reverse=True)]
-    if policy is None:
+    if isinstance(policy, KeepAll):
         return set(newest_first)
     older, beyond = policy.select.older_than, policy.select.beyond
     gone = set()
@@ -225,7 +229,6 @@ def test_what_is_kept_as_datahub_says_it(versions: int | None, days: int | None,
 
 def test_a_policy_has_the_entrys_name_its_sentence_a_grace_and_nothing_that_reaches_latest_views() -> None:
     policy = as_policy(entry(*EXACT, versions=3, force=True), ["meta/dataset.status"])
-    assert policy is not None
     assert (policy.name, policy.grace, policy.force_overwrite) == ("datahub:dataset.status", Duration(days=7), True)
     assert policy.latest_view is None
     assert policy.description == sentence(entry(*EXACT, versions=3))

@@ -3,13 +3,19 @@
 Belongs here: `policy/globs.py`. A glob that matches too much deletes; one that matches too little, in an exclude, does as well.
 """
 
+import fnmatch
 import re
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_assets.frames.grouping import bounds_of, datasets_chosen_by, selects_dataset
+from retention_assets.frames.log import DATASETS
 from retention_assets.policy.globs import is_literal, matches, matching
+from retention_assets.policy.model import Datasets
+from retention_assets.policy.scope import rules_reaching
 
 CASES = [
     ("lake/raw.orders", "lake/raw.orders", True),
@@ -26,6 +32,14 @@ CASES = [
     ("lake/?", "lake/", False),
     ("lake/?", "lake/de", False),
     ("lake/[ab]", "lake/b", True),
+    # A name that is equal to the text is meant, whatever else the text means.
+    ("lake/[ab]", "lake/[ab]", True),
+    ("lake/x[version=2.0].[type=string].y", "lake/x[version=2.0].[type=string].y", True),
+    ("lake/[!a]", "lake/[!a]", True),
+    ("lake/[z-a]", "lake/[z-a]", True),
+    ("lake/[z-a]", "lake/z", False),
+    ("lake/a[b", "lake/a[b", True),
+    ("lake/[[]", "lake/[[]", True),
     ("lake/[a-c]x", "lake/bx", True),
     ("lake/[a-c]", "lake/d", False),
     ("lake/[!a-c]", "lake/d", True),
@@ -75,6 +89,7 @@ def test_a_literal_glob_can_match_only_itself(glob: str, literal: bool) -> None:
 
 
 LETTERS = st.text("ab*?[]!-\n/", max_size=6)
+IDS = st.text() | LETTERS | st.builds("{0}[{1}]{2}".format, LETTERS, LETTERS, LETTERS)
 
 
 @given(st.lists(LETTERS, max_size=6), st.lists(LETTERS, max_size=4))
@@ -86,6 +101,37 @@ def test_many_names_are_matched_as_one_is(names: list[str], globs: list[str]) ->
 def test_stars_and_question_marks_mean_what_they_mean_everywhere(glob: str, name: str) -> None:
     pattern = "".join({"*": "[\\s\\S]*", "?": "[\\s\\S]"}.get(sign, re.escape(sign)) for sign in glob)
     assert matches(name, (glob,)) == (re.fullmatch(pattern, name) is not None)
+
+
+def chosen(names: list[str], scope: Datasets) -> list[bool]:
+    """Which of some datasets a scope is about, as whole batches are asked."""
+    log = pa.table({"dataset": pa.array(names, pa.string()).dictionary_encode()})
+    found = datasets_chosen_by(log, bounds_of(log), DATASETS.empty_table(), [scope])
+    return [bool(is_chosen) for is_chosen in found[:, 0]]
+
+
+@given(IDS, LETTERS)
+def test_a_name_is_meant_by_its_own_text_wherever_names_are_chosen(name: str, other: str) -> None:
+    assert matches(name, (name,))
+    assert matching([other, name], (name, other)) == [True, True]
+    include = Datasets.model_construct(include=(name,), exclude=(), with_={})
+    exclude = Datasets.model_construct(include=("*",), exclude=(name,), with_={})
+    assert (selects_dataset(include, name, {}), selects_dataset(exclude, name, {})) == (True, False)
+    assert (chosen([name], include), chosen([name], exclude)) == ([True], [False])
+    assert (rules_reaching([name], include), rules_reaching([name], exclude)) == ([name], [])
+
+
+@given(IDS, IDS)
+def test_nothing_but_the_name_itself_is_meant_that_the_pattern_does_not_mean(name: str, glob: str) -> None:
+    expected = name == glob or fnmatch.fnmatchcase(name, glob)
+    include = Datasets.model_construct(include=(glob,), exclude=(), with_={})
+    assert matches(name, (glob,)) == matching([name], (glob,))[0] == expected
+    assert (
+        selects_dataset(include, name, {})
+        == chosen([name], include)[0]
+        == (rules_reaching([name], include) == [name])
+        == expected
+    )
 
 
 def test_a_long_glob_of_stars_is_decided_at_once() -> None:

@@ -125,8 +125,8 @@ def named(part: str, name: str) -> DayReport:
         ('" onload="alert(1)" x=\'', '" onload="alert(1)" x=\''),
         ("&lt;b&gt; & &amp; <!-- ]]>", "&lt;b&gt; & &amp; <!-- ]]>"),
         ("naïve/データ/🗄", "naïve/データ/🗄"),
-        ("evil\u202egpj.exe", "evil\u202egpj.exe"),
-        ("nul\x00 esc\x1b half\ud800", "nul\ufffd esc\ufffd half\ufffd"),
+        ("evil\u202egpj.exe", "evil\\u202egpj.exe"),
+        ("nul\x00 esc\x1b half\ud800", "nul\\x00 esc\\x1b half\\ud800"),
         ("{{ 6 * 7 }} {% raw %} {# x #}", "{{ 6 * 7 }} {% raw %} {# x #}"),
     ],
 )

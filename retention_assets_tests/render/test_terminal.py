@@ -11,12 +11,23 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
+from retention_assets.evaluation.explain import BranchView, ExplainedLine, Explanation, PolicyAnswer
 from retention_assets.evaluation.preview import Change, Preview, preview
 from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.language import load_policies
-from retention_assets.render.terminal import compare_tables, console, hold_table, preview_tables, report_tables, table
+from retention_assets.render.terminal import (
+    ResultConsole,
+    compare_tables,
+    console,
+    explanation,
+    hold_table,
+    preview_tables,
+    report_tables,
+    status_text,
+    table,
+)
 from retention_assets.report import DayReport, ReportLine
 from retention_assets.settings.model import Settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
@@ -78,12 +89,66 @@ def test_names_are_no_markup() -> None:
     assert cells(table("[red]title", ("name",), [("[bold]x[/]",), ("[/]",)])) == [["[bold]x[/]"], ["[/]"]]
 
 
+ODD = "urn:li:a:b:warning:[red]x[/red]\\ \x1b[2J\u202e\n\ty"
+SHOWN = "urn:li:a:b:warning:[red]x[/red]\\ \\x1b[2J\\u202e\\n\\ty"
+
+
+def printed(*renderables: object, width: int | None = None) -> str:
+    """What a console prints; with a width, one of a terminal that is so wide."""
+    out = io.StringIO()
+    to = (
+        console(out)
+        if width is None
+        else ResultConsole(file=out, width=width, force_terminal=True, color_system=None, emoji=False)
+    )
+    to.print(*renderables)
+    return out.getvalue()
+
+
+def test_an_id_is_printed_as_it_is_and_orders_nothing() -> None:
+    assert cells(table(ODD, ("name",), [(ODD,)])) == [[SHOWN]]
+    assert printed(table(ODD, ("x",), ())).splitlines()[0] == SHOWN
+    assert "a:warning:[b]c[/b]" in printed(table("x", ("a:warning:[b]c[/b]",), ()))
+    assert printed("a :warning: [red]x[/] \x1b[2J") == "a :warning: [red]x[/] \\x1b[2J\n"
+    assert status_text(ODD).plain == SHOWN
+
+
+def test_a_long_id_is_whole_in_its_line_where_nobody_folds() -> None:
+    name = "urn:li:schemaField:" + "x" * 4_000
+    assert cells(table("t", ("a", "b"), [(name, name)])) == [[name, name]]
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_narrow_terminal_folds_ids_and_cuts_none(width: int) -> None:
+    names = [f"lake/{letter * 40}:{letter * 30}" for letter in "abcdefghij"]
+    lines = [
+        line.split("│")[1:-1] for line in printed(table("t", "0123456789", [names]), width=width).splitlines() if "│" in line
+    ]
+    assert ["".join(part.strip() for part in column) for column in zip(*lines, strict=True)] == names
+
+
+def test_an_explanation_is_text_without_markup() -> None:
+    found = Explanation(
+        dataset=ODD, transaction=ODD, as_of="2026", type="APPEND", status="OPEN", closed_at=None, bytes=1, verdict="keep", policy=ODD,
+        also=(ODD,), summary=ODD, reasons=({"code": "HOLD", "witness": ODD, "text": ODD},), more_branches=0, tags=(ODD,),
+        branches=(BranchView(ODD, 0, 0, None, ODD),),
+        policies=(PolicyAnswer(ODD, ODD, False, (ExplainedLine(ODD, False, ODD, ODD, ODD),)),),
+    )  # fmt: skip
+    said = printed(explanation(found))
+    assert said.count(SHOWN) == 15
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
 def test_a_hold_says_where_it_is_and_of_what() -> None:
     hold = {
-        "name": "audit", "source": "file", "datasets": {"include": ["lake/*", "ods/a"], "exclude": ["lake/x"], "with": {"realm": "r"}},
-        "transactions": None, "reason": "checked", "owner": "ann", "until": None,
+        "name": "audit", "source": "file", "reason": "checked", "owner": "ann", "until": None,
+        "scope": {
+            "datasets": {"include": ["lake/*", "ods/a"], "exclude": ["lake/x"], "with": {"realm": "r"}}, "transactions": None,
+        },
     }  # fmt: skip
-    ended = {**hold, "source": "ledger", "transactions": ["T1"], "datasets": {"include": ["ods/a"]}, "until": AS_OF}
+    about = {"transactions": ["T1"], "datasets": {"include": ["ods/a"]}}
+    ended = {**hold, "source": "ledger", "scope": about, "until": AS_OF}
     assert cells(hold_table([hold, ended])) == [
         ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "checked", "ann", "released"],
         ["audit", "ledger", "ods/a", "T1", "checked", "ann", "2026-03-31T12:00:00Z"],

@@ -1,10 +1,13 @@
 """Words for numbers: rounded, but never so that something looks like nothing, or a part like the whole."""
 
+import json
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from retention_assets.render.text import duration_of, printable, share_of, size_of
+from retention_assets.render.text import duration_of, share_of, size_of, visible, visible_json, visible_line
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,40 @@ def test_a_duration_has_seconds_where_they_matter(length: timedelta, words: str)
     assert duration_of(length) == words
 
 
-def test_what_cannot_be_printed_is_replaced_and_nothing_else() -> None:
-    assert printable("a\x00b\x7fc\x85d\ud800") == "a\ufffdb\ufffdc\ufffdd\ufffd"
-    assert printable("tab\tline\nnaïve \u202e <b>") == "tab\tline\nnaïve \u202e <b>"
+# An order to a terminal, one that many terminals take in one character, a text that runs backwards, one that has no width, a line
+# end that is none, a tag that nobody sees, and half of a character.
+UNSEEN = {
+    "\x1b[2J": r"\x1b[2J", "\x9b2J": r"\x9b2J", "\x07": r"\x07", "\r": r"\x0d", "\x00": r"\x00", "\x7f": r"\x7f", "\x85": r"\x85",
+    "\u202e": r"\u202e", "\u2066": r"\u2066", "\u2069": r"\u2069", "\u200f": r"\u200f", "\u061c": r"\u061c", "\u200b": r"\u200b",
+    "\u2028": r"\u2028", "\ufeff": r"\ufeff", "\xad": r"\xad", "\U000e0041": r"\U000e0041", "\ud800": r"\ud800",
+    "\x0b": r"\x0b", "\x1f": r"\x1f", "\x9f": r"\x9f", "\u2060": r"\u2060", "\u206f": r"\u206f",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNSEEN, ids=ascii)
+def test_what_nobody_would_see_is_shown_as_an_escape(text: str) -> None:
+    assert visible(f"a{text}b") == visible_line(f"a{text}b") == f"a{UNSEEN[text]}b"
+
+
+@pytest.mark.parametrize("text", ["tab\tline\n", "naïve", "日本", "👩‍🚀", "a\\x1b", " ~\xa0\xa1"])
+def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
+    assert visible(text) == visible_json(text) == text
+
+
+def test_a_name_of_two_lines_is_shown_in_one() -> None:
+    assert visible_line("a\n\tb") == r"a\n\tb"
+
+
+@given(st.text())
+def test_json_that_is_shown_says_the_same_and_hides_nothing(text: str) -> None:
+    shown = visible_json(json.dumps({text: [text]}, ensure_ascii=False))
+    assert json.loads(shown) == {text: [text]}
+    assert visible(shown) == shown
+
+
+@pytest.mark.parametrize("text", UNSEEN, ids=ascii)
+def test_json_writes_what_nobody_would_see_as_json_does(text: str) -> None:
+    shown = visible_json(json.dumps(text, ensure_ascii=False))
+    assert json.loads(shown) == text
+    assert shown.isascii()
+    assert shown.isprintable()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import BadInput
-from retention_assets.settings.urls import Url, database_url, locate, mask_secrets
+from retention_assets.errors import BadInput, InvalidValue
+from retention_assets.settings.urls import Url, database_url, locate, mask_secrets, mask_text
 from retention_assets_tests.settings.settings_files import LAKE, problems, read
 
 SECRETS = """
@@ -64,7 +64,7 @@ def test_no_repr_shows_a_password(tmp_path: Path) -> None:
         pytest.param("postgresql://u:p/q:r@h/d", "postgresql://u:***@h/d", id="other marks in the password"),
         pytest.param("postgresql://:p@h/d", "postgresql://:***@h/d", id="no user"),
         pytest.param("postgresql:/u:p@h/d", "postgresql:***@h/d", id="a slash short: hides more"),
-        pytest.param("postgresql://h/d?user=u&password=p&x=1", "postgresql://h/d?user=u&password=***&x=1", id="in the query"),
+        pytest.param("postgresql://h/d?user=u&password=p&x=1", "postgresql://h/d?user=u&password=***&x=***", id="in the query"),
         pytest.param("postgresql://u@h:5432/d", "postgresql://u@h:5432/d", id="none there"),
         pytest.param("sqlite:///a/b.db", "sqlite:///a/b.db", id="a file"),
         pytest.param("s3://bucket/path", "s3://bucket/path", id="a bucket"),
@@ -73,6 +73,76 @@ def test_no_repr_shows_a_password(tmp_path: Path) -> None:
 )
 def test_a_password_is_masked(text: str, answer: str) -> None:
     assert mask_secrets(text) == answer
+
+
+# As these services sign them; nothing of a signature may be seen, nor what it was made with.
+SIGNED = {
+    "AWS": (
+        "https://bucket.s3.amazonaws.com/log.jsonl?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAHUSH%2F20260101%2Fus"
+        "&X-Amz-Date=20260101T000000Z&X-Amz-Expires=3600&X-Amz-Security-Token=HUSH&X-Amz-SignedHeaders=host"
+        "&X-Amz-Signature=HUSH&versionId=v1"
+    ),
+    "AWS, the older way": "https://bucket.s3.amazonaws.com/log?AWSAccessKeyId=HUSH&Signature=HUSH%3D&Expires=1767225600",
+    "Azure": (
+        "https://account.blob.core.windows.net/lake/log.jsonl?sv=2022-11-02&ss=b&srt=sco&sp=rl&se=2026-01-01T00:00:00Z"
+        "&st=2026-01-01T00:00:00Z&spr=https&sig=HUSH%2Fhush%3D"
+    ),
+    "Azure by its driver": "abfss://lake@account.dfs.core.windows.net/log?SIG=HUSH",
+    "GCS": (
+        "https://storage.googleapis.com/lake/log?X-Goog-Algorithm=GOOG4-RSA-SHA256&X-Goog-Credential=me%40HUSH"
+        "&X-Goog-Date=20260101T000000Z&X-Goog-Expires=60&X-Goog-SignedHeaders=host&X-Goog-Signature=HUSH"
+    ),
+    "GCS, the older way": "https://storage.googleapis.com/lake/log?GoogleAccessId=HUSH&Expires=1&Signature=HUSH",
+    "a service that nobody knows": "https://host/log?unheard=HUSH;of=HUSH&%73ig=HUSH",
+    "a fragment": "https://host/page#access_token=HUSH&state=HUSH",
+    "a fragment alone": "https://host/page#HUSH",
+    "a query in a fragment": "https://host/page#/here?sig=HUSH",
+    "Azure's words for a connection": "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=HUSH==;SharedAccessSignature=HUSH",
+    "PostgreSQL's words for a connection": "host=h user=me password=HUSH dbname=d",
+}
+
+
+@pytest.mark.parametrize("signed", SIGNED.values(), ids=SIGNED)
+@pytest.mark.parametrize(
+    "sentence", ["{}", "ClientError: 403, message='Forbidden', url=URL('{}') while reading", "no: {}, again"]
+)
+def test_nothing_of_a_signed_address_is_shown(signed: str, sentence: str) -> None:
+    shown = mask_text(sentence.format(signed))
+    assert "hush" not in shown.lower()
+    assert "hush" not in mask_secrets(signed).lower()
+    # What it is about is still told.
+    assert shown.split()[0] == sentence.format(signed).split()[0] or sentence == "{}"
+    assert signed.partition("?")[0].partition("#")[0].partition("=")[0][:8] in shown
+
+
+@pytest.mark.parametrize("key", ["sslmode", "host", "port", "user", "timeout", "versionId"])
+def test_what_is_known_to_be_harmless_is_shown(key: str) -> None:
+    assert mask_secrets(f"postgresql://h/d?{key}=x1&other=HUSH") == f"postgresql://h/d?{key}=x1&other=***"
+    assert mask_secrets(f"https://h/d#{key}=x1") == f"https://h/d#{key}=***"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is a disk not mounted? Nothing is taken for gone.",
+        "s3://bucket/a#b/c",
+        "part of /data/dt=2026-01-01/x",
+        "at 12:00:05 in a@b",
+    ],
+)
+def test_a_sentence_without_a_secret_stays_as_it_is(text: str) -> None:
+    assert mask_text(text) == text
+
+
+@pytest.mark.parametrize("text", ["file://data/lake", "local://data", "FILE://localhost/lake"])
+def test_a_file_on_a_host_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="names a host"):
+        locate(text, Path("/home"))
+
+
+def test_a_uri_does_not_lead_out_of_its_folder() -> None:
+    with pytest.raises(InvalidValue, match=r"leads out of its folder by \.\."):
+        locate("s3://bucket/a/../b", Path("/home"))
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,28 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from threading import Lock
 
 import pytest
 
+from retention_assets.clock import now
 from retention_assets.errors import Withheld
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import LocatedStore, Permit, Remains, Store, SweptTarget, Target, always, is_same_place
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import (
+    LocatedStore,
+    Permit,
+    Remains,
+    Store,
+    SweptTarget,
+    Target,
+    always,
+    is_same_place,
+    outside_times,
+)
 
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
@@ -35,6 +48,8 @@ class Environment(ABC):
     datasets: tuple[str, ...]
     # Whether its transactions are independent of each other (RECORDs), so that none has a parent and no branch a head.
     independent: bool = False
+    # Whether a server is behind it, which has a clock.
+    has_clock: bool = False
     # What the store calls the branch of a dataset that was written.
     branch: str = "main"
 
@@ -105,6 +120,13 @@ class Contract:
         branched = not environment.independent
         assert [row["parent"] for row in rows] == [None, *(ids[name] if branched else None for name in CHAIN[:-1])]
         assert [row["heads"] for row in rows] == [[], [], [], [], [environment.branch] if branched else []]
+
+    def test_the_time_that_it_tells_is_the_present_of_its_server(self, environment: Environment) -> None:
+        """Files on this machine have no clock of their own, and tell none."""
+        store = environment.store()
+        told = list(outside_times([store]))
+        assert len(told) == len(list(outside_times([RecordingStore(store)]))) == environment.has_clock
+        assert all(abs(at - now()) < timedelta(minutes=5) for at in told)
 
     def test_only_what_was_asked_for_is_read(self, environment: Environment) -> None:
         lines = environment.store().read([environment.datasets[-1], f"{environment.store().name}/not-there"])

@@ -9,7 +9,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,7 +51,7 @@ class Stoppable:
     """Five due transactions in one store, everything that retention needs of them in one folder, and eyes that see the data."""
 
     folder: Path
-    store: dict[str, object]
+    store: Mapping[str, object]
     look: Callable[[], object]
     select: str = "{beyond: {views: 1}}"
     environment: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def sweeps_and_stops(
         with alone:
             return beat(leases, *lease)
 
-    SweepPermit.__call__, Leases.beat = stops, beats  # type: ignore[method-assign]
+    SweepPermit.__call__, Leases.beat = stops, beats  # type: ignore[method-assign, assignment]
     with open_ledger(url) as ledger:
         told.send(sweep(load_settings(folder / "retention.yaml"), ledger, "stopped", seconds))
 

@@ -20,6 +20,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, head, reachable, reaches, replace
 
@@ -40,7 +41,7 @@ class SweptDataset(ABC):
         self.saved = folder.with_name(f"{folder.name}-saved")
         (folder / "policies").mkdir(parents=True)
         (folder / "policies" / "p.yaml").write_text(POLICY)
-        settings = {"clock": {"max_ahead": "9y"}, "stores": [self.build()]}
+        settings = {"clock": CLOCK, "stores": [self.build()]}
         (folder / "retention.yaml").write_text(json.dumps(settings))
         shutil.copytree(folder, self.saved)
 
@@ -82,7 +83,7 @@ class SweptDataset(ABC):
         log = sound_log(store.read(store.datasets()))
         rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), MARKED)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
         ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test")
 
     def sweeps(self, ledger: Ledger) -> None:

@@ -25,6 +25,7 @@ from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
@@ -40,6 +41,8 @@ class Lake:
     ledger_url: str = ""
     policies: str = OLD
     drawn: list[History] = field(default_factory=list)
+    # Real where it is empty.
+    clock: dict[str, Any] = field(default_factory=lambda: dict(CLOCK))
 
     def __post_init__(self) -> None:
         for name in ("log", "data", "policies"):
@@ -49,12 +52,18 @@ class Lake:
         store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
         settings = {
             "ledger": self.ledger_url.replace("$", "$$"),
+            "clock": self.clock,
             "warehouse": "warehouse",
             "policies": "policies",
             "stores": [store],
         }
         # JSON is YAML.
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+        self.settings_file.write_text(json.dumps(settings))
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are written."""
+        return self.folder / "retention.yaml"
 
     def says(self, policies: str, holds: str = "") -> None:
         """The policies from now on."""
@@ -80,6 +89,15 @@ class Lake:
         with file.open("a") as stream:
             stream.write("".join(f"{line}\n" for line in lines))
 
+    def comes_again(self, transaction: str, dataset: str = "lake/d", **changes: Any) -> None:
+        """Somebody makes a transaction anew under its old id: its bytes are there, and its line in the log says other things."""
+        file = self.folder / "log" / f"{dataset.replace('/', '-')}.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        anew = [{**row, **changes} if row.get("transaction") == transaction else row for row in rows]
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in anew))
+        if not self.place(dataset, transaction).exists():
+            self._fill(dataset, transaction)
+
     def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
         """Somebody makes a branch."""
         self._log(dataset, [json.dumps({"dataset": dataset, "branch": name, "head": head})])
@@ -102,7 +120,7 @@ class Lake:
     @property
     def settings(self) -> Settings:
         """As a run reads them."""
-        return load_settings(self.folder / "retention.yaml")
+        return load_settings(self.settings_file)
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -111,17 +129,18 @@ class Lake:
 
     def opened(self) -> Ledger:
         """The ledger."""
-        return open_ledger(self.settings.ledger)
+        return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
 
     def marks(self, as_of: datetime = MARKED) -> int:
         """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
         with self.opened() as ledger:
             log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in self.stores.values()]))
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
-            known = write_already_marked(ledger, rules.policies, log.datasets, str(self.folder / "warehouse")).of(log.datasets)
+            again, folder = self.settings.hidden_again, str(self.folder / "warehouse")
+            known = write_already_marked(ledger, rules.policies, log.datasets, folder, again).of(log.datasets)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
-            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
+            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
 
     def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""

@@ -5,7 +5,6 @@ each batch, or on one that guards its targets and is not read again. It may also
 prepares a plan, or while another dataset has its turn.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,6 +29,10 @@ REST = {"S3", "S4", "S5"}
 GUARDS = pytest.mark.parametrize("guards", [pytest.param(False, id="read again"), pytest.param(True, id="guards")])
 LEFT = pytest.mark.parametrize("left", [pytest.param(False, id="fresh"), pytest.param(True, id="left")])
 BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
+REPLACED = (
+    "It is another one of the same name: it was opened or closed at another time than what was marked, or has another size. Its"
+    " grace has not begun."
+)
 Happens = Callable[[Lake], object]
 
 T = TypeVar("T")
@@ -98,10 +101,7 @@ def tags(lake: Lake) -> None:
 
 def closes_anew(lake: Lake, transaction: str) -> None:
     """The pipeline writes another one under the name of an old one."""
-    log = lake.folder / "log" / "lake-d.jsonl"
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    anew = [{**row, "closed_at": text_of(DUE - DAY)} if row.get("transaction") == transaction else row for row in rows]
-    log.write_text("".join(f"{json.dumps(row)}\n" for row in anew))
+    lake.comes_again(transaction, closed_at=text_of(DUE - DAY))
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,12 @@ def test_what_people_say_between_batches_is_heard(
             lambda lake: closes_anew(lake, "S4"),
             "It is younger than policy 'old' asks for.",
             id="another of the same name",
+        ),
+        pytest.param(
+            lambda lake: lake.comes_again("S4", closed_at="2026-01-30T12:00:00.000001Z"), REPLACED, id="another, back-dated"
+        ),
+        pytest.param(
+            lambda lake: lake.comes_again("S4", opened_at="2026-01-30T11:59:59.999999Z"), REPLACED, id="another, opened before"
         ),
     ],
 )

@@ -3,22 +3,29 @@
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.ledger import open_ledger
 from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
+from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
+from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.read import read_fresh
+from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
@@ -366,22 +373,108 @@ def begin(lake: Lake, *transactions: str, as_of: datetime = DUE) -> None:
         ledger.leases.give_up(lease)
 
 
-def test_a_clock_that_cannot_be_right_sweeps_nothing(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    (result,) = lake.sweeps(DUE + timedelta(days=400)).values()
-    assert "more than 14 days after the newest time" in str(result.refused)
-    assert lake.there() == ALL
+def real_lake(folder: Path, patch: pytest.MonkeyPatch) -> Callable[[datetime], dict[str, SweepResult]]:
+    """A lake with a real clock, marked at MARKED by a run of that day; and a sweep once the clock stands elsewhere."""
+    lake = Lake(folder / "real", clock={})
+    for name in "abc":
+        lake.has(FIVE.replace("@1d", "@+30d") if name == "b" else FIVE, f"lake/{name}")
+    set_clock(patch, MARKED)
+    lake.marks()
+    with lake.opened() as ledger:
+        assert ledger.clock.check(MARKED, None) is None
+
+    def sweep(at: datetime) -> dict[str, SweepResult]:
+        set_clock(patch, at)
+        return lake.sweeps(at)
+
+    return sweep
 
 
-def test_the_clock_is_judged_by_the_newest_time_of_the_run_and_stops_no_other(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+def test_a_clock_that_jumped_ahead_sweeps_nothing_until_somebody_vouches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sweep, at = real_lake(tmp_path, monkeypatch), DUE + timedelta(days=400)
+    for _ in range(2):
+        assert all("more than 14 days after the newest time" in str(one.refused) for one in sweep(at).values())
+    with open_ledger(f"sqlite:///{tmp_path}/real/ledger.db") as ledger:
+        ledger.clock.accept(at, "ann")
+    assert [one.refused for one in sweep(at + timedelta(hours=1)).values()] == [None] * 3
+
+
+def test_a_log_that_was_written_lately_is_a_witness_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold dataset alone says that it can't be so late; once a warm one was seen, it can."""
     monkeypatch.setattr(FilesLog, "shares", lambda _, datasets: [(one,) for one in sorted(datasets)])
-    lake.has(FIVE, "lake/a").has(FIVE.replace("@1d", "@+30d"), "lake/b").has(FIVE, "lake/c").marks()
-    results = lake.sweeps(MARKED + timedelta(days=40))
+    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=40))
     assert [name for name, one in results.items() if one.refused] == ["lake/a"]
-    assert (lake.there("lake/a"), lake.there("lake/b"), lake.there("lake/c")) == (ALL, {"S6"}, {"S6"})
+
+
+def test_a_log_time_that_is_still_to_come_is_no_witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of b says that it closed 30 days after the marking. At 29 days nobody can know."""
+    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=29))
+    assert [name for name, one in results.items() if one.refused] == ["lake/a", "lake/b", "lake/c"]
+
+
+def test_the_newest_log_time_is_the_newest_that_is_not_still_to_come(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name, closed in (("a", "@1d"), ("b", "@+20d"), ("c", "@+30d")):
+        lake.has(FIVE.replace("@1d", closed), f"lake/{name}")
+    reading = read_fresh(lake.stores["lake"], ["lake/a", "lake/b", "lake/c"])
+    assert [reading.newest_closed_at(MARKED + timedelta(days=days)) for days in (-100, 0, 20, 29, 40)] == [
+        None, *(MARKED + timedelta(days=days) for days in (-1, 20, 20, 30)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("off", "refused"), [(timedelta(minutes=4), 0), (timedelta(minutes=-4), 0), (timedelta(days=-15), 3)])
+def test_an_idle_lake_goes_on_where_a_server_agrees_about_the_time(
+    off: timedelta, refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = MARKED + timedelta(days=29)
+    monkeypatch.setattr(FilesStore, "present", lambda _: at + off)
+    results = real_lake(tmp_path, monkeypatch)(at)
+    assert sum(one.refused is not None for one in results.values()) == refused
+
+
+def test_a_server_that_cannot_be_asked_is_no_witness_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: FilesStore) -> datetime:
+        raise ConnectionError
+
+    monkeypatch.setattr(FilesStore, "present", away)
+    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=29))
+    assert all("no other clock was found to agree" in str(one.refused) for one in results.values())
+
+
+def test_what_becomes_due_while_the_sweep_waits_for_its_turn_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an as_of the time is asked when the lease is taken; with one, it is the bound. A hold that is over by then is over."""
+    lake = Lake(tmp_path / "real", clock={}).has(FIVE).has(FIVE, "lake/e")
+    set_clock(monkeypatch, MARKED)
+    lake.marks()
+    set_clock(monkeypatch, DUE - timedelta(minutes=1))
+    with lake.opened() as ledger:
+        until = {"name": "h", "datasets": "lake/d", "reason": "r", "until": DUE - timedelta(seconds=30)}
+        ledger.holds.place(Hold.model_validate(until), "ann")
+        rulebook = load_rulebook(ledger, lake.settings, "test")
+        early, late = (Sweeper(ledger, lake.stores, rulebook, bound, "test") for bound in (DUE - timedelta(minutes=1), None))
+        set_clock(monkeypatch, DUE)
+        assert [one.outcomes.total() for one in early.run(["lake/d"])] == [0]
+        assert [dict(one.outcomes) for one in late.run(["lake/d"])] == [{Outcome.DELETED: 5}]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=8), timedelta(days=8000)])
+def test_an_as_of_that_is_still_to_come_sweeps_nothing_early_whoever_asks(
+    ahead: timedelta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held or tagged until tomorrow is held today, and no grace is over before its time."""
+    lake = Lake(tmp_path / "real", clock={}).has(FIVE)
+    set_clock(monkeypatch, MARKED - timedelta(days=8))
+    lake.marks(MARKED - timedelta(days=8))
+    tag = {"dataset": "lake/d", "tag": "v1", "head": "S2", "expires_at": text_of(MARKED + timedelta(days=7))}
+    lake._log("lake/d", [json.dumps(tag)])
+    set_clock(monkeypatch, MARKED)
+    with lake.opened() as ledger:
+        until = {"name": "h", "datasets": "lake/d", "transactions": ["S3"], "reason": "r", "until": MARKED + timedelta(days=7)}
+        ledger.holds.place(Hold.model_validate(until), "ann")
+    lake.sweeps(MARKED + ahead)
+    assert lake.there() == {"S2", "S3", "S6"}
 
 
 def test_a_policy_that_hands_expiry_to_a_store_that_cannot_is_named(lake: Lake) -> None:

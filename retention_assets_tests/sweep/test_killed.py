@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import event
 
-from retention_assets.ledger import open_ledger
+from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptDataset
 
@@ -51,7 +51,7 @@ def sweeps_until(dataset: SweptDataset, url: str, last: int, acts: Any = None) -
 
         return counted_act
 
-    ledger = open_ledger(url)
+    ledger = open_simulated(url)
     event.listen(ledger.database.engine, "before_cursor_execute", counts)
     event.listen(ledger.database.engine, "commit", counts)
     os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
@@ -84,14 +84,14 @@ def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(
 ) -> None:
     dataset.restore()
     before = dataset.files()
-    with open_ledger(url) as ledger:
+    with open_simulated(url) as ledger:
         dataset.marks(ledger)
     sweeper = sweepers.Process(target=sweeps_until, args=(dataset, url, last))
     sweeper.start()
     sweeper.join()
     ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}
     assert sweeper.exitcode in ends
-    with open_ledger(url) as ledger:
+    with open_simulated(url) as ledger:
         assert ledger.verify().faults == ()
         dataset.is_whole()
         begun = ledger.marks.table([dataset.name], ["SWEEPING", "SWEPT"])
@@ -126,7 +126,7 @@ def files_of_all(dataset: SweptDataset, swept: list[str]) -> set[str]:
 def test_the_points_reach_from_the_first_write_to_the_last(dataset: SweptDataset, url: str, sweepers: Any) -> None:
     """A sweep that writes more, or is not counted any more, would be killed in part of its work only, or never."""
     dataset.restore()
-    with open_ledger(url) as ledger:
+    with open_simulated(url) as ledger:
         dataset.marks(ledger)
     acts = sweepers.Value("i", 0)
     sweeper = sweepers.Process(target=sweeps_until, args=(dataset, url, LAST, acts))

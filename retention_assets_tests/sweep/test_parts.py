@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import FrameType
 from typing import Any
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.log import DATASETS, LINES, LOG, Log
+from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, Log
+from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
@@ -23,6 +24,7 @@ from retention_assets.sweep.read import DatasetReading, StoreReading, is_current
 from retention_assets.sweep.report_classes import classes_of, opening_of
 from retention_assets.sweep.signals import stop_on_signals
 from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
 
 DAY = timedelta(days=1)
 EMPTY = Log(LOG.empty_table(), DATASETS.empty_table())
@@ -222,18 +224,46 @@ def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_
         "soon": ("MARKED", AS_OF + timedelta(microseconds=1)),
         "elsewhere": ("MARKED", AS_OF),
     }
-    found = classes_of(
-        pa.table({"transaction": list(verdicts), "verdict": list(verdicts.values())}),
-        pa.table(
-            {
-                "transaction": list(marks),
-                "status": [status for status, _ in marks.values()],
-                "due_at": pa.array([due for _, due in marks.values()], pa.timestamp("us", "UTC")),
-            }
-        ),
-        AS_OF,
-    )
+    rows = lives(dict.fromkeys(verdicts, FIRST_LIFE))
+    held = lives(dict.fromkeys(marks, FIRST_LIFE), *zip(*marks.values(), strict=True))
+    found = classes_of(rows, rows.append_column("verdict", [list(verdicts.values())]), held, AS_OF)
     assert found == dict.fromkeys(("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open"), 1)
+
+
+def lives(
+    times: Mapping[str, Times] | Sequence[tuple[str, Times]], statuses: Sequence[str] = (), due: Sequence[datetime] = ()
+) -> pa.Table:
+    """Rows of a log, or marks, of one dataset."""
+    pairs = list(times.items()) if isinstance(times, Mapping) else list(times)
+    columns: dict[str, Any] = {
+        "dataset": ["lake/d"] * len(pairs),
+        "transaction": [name for name, _ in pairs],
+        "opened_at": pa.array([opened for _, (opened, _) in pairs], INSTANT),
+        "closed_at": pa.array([closed for _, (_, closed) in pairs], INSTANT),
+    }
+    more = {"status": list(statuses), "due_at": pa.array(due, INSTANT)} if statuses else {}
+    return pa.table(columns | more)
+
+
+@pytest.mark.parametrize(
+    ("marks", "found"),
+    [
+        pytest.param([("SWEPT", FIRST_LIFE)], "swept", id="it was swept"),
+        pytest.param([("SWEPT", NO_TIMES)], "swept", id="something was swept, and nobody knows what"),
+        pytest.param([("SWEPT", OPENED_LATER)], "selected", id="one that was opened later was swept"),
+        pytest.param([("SWEPT", CLOSED_LATER)], "selected", id="one that was closed later was swept"),
+        pytest.param([("SWEPT", OPENED_LATER), ("SWEPT", FIRST_LIFE)], "swept", id="two were swept, it is one of them"),
+        pytest.param([("SWEPT", OPENED_LATER), ("SWEPT", CLOSED_LATER)], "selected", id="two others were swept"),
+        pytest.param([("SWEPT", OPENED_LATER), ("MARKED", FIRST_LIFE)], "waiting", id="another was swept, it waits"),
+        pytest.param([("SWEPT", FIRST_LIFE), ("SWEEPING", OPENED_LATER)], "sweeping", id="it was swept, another has begun"),
+    ],
+)
+def test_what_came_again_under_the_id_of_something_swept_is_not_swept(marks: list[tuple[str, Times]], found: str) -> None:
+    rows = lives({"T": FIRST_LIFE, "other": FIRST_LIFE})
+    verdicts = rows.append_column("verdict", [["mark", "keep"]])
+    held = lives([("T", times) for _, times in marks], [status for status, _ in marks], [AS_OF + DAY] * len(marks))
+    classes = classes_of(rows, verdicts, held, AS_OF)
+    assert {name: times for name, times in classes.items() if times} == {found: 1, "kept": 1}
 
 
 @pytest.mark.parametrize(
@@ -264,7 +294,7 @@ def test_a_report_opens_with_the_rules_that_are_about_its_dataset(
     others = policy("other", "ods/*", terminal_only=False)
     log = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
     nothing = pa.table({name: pa.array([], pa.string()) for name in ("transaction", "verdict", "status")})
-    marks = nothing.append_column("due_at", pa.array([], pa.timestamp("us", "UTC")))
+    marks = MARK_ROWS.empty_table()
     rules = RulesInForce((*mine, others), (), (), {"p0": 3, "p1": 4, "other": 5})
     opening = opening_of("lake/a", log, nothing, marks, rules, AS_OF)
     names = [one.name for one in mine]

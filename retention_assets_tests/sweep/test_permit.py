@@ -1,12 +1,12 @@
 """The permit: refused as soon as the lease may be lost, the ledger is another one, or a hold came; by clocks that the test turns."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from retention_assets.clock import Moment, moment
+from retention_assets.clock import Moment, moment, now
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.leases import PERMITTED, SECONDS, Lease
@@ -138,7 +138,7 @@ def test_what_was_begun_under_a_permit_ends_before_the_lease() -> None:
 def test_the_clocks_of_a_permit_are_real_ones() -> None:
     first, second = moment(), moment()
     assert first.running <= second.running
-    assert abs(first.wall - datetime.now(UTC).timestamp()) < 60
+    assert abs(first.wall - now().timestamp()) < 60
 
 
 # --- with a ledger ---
@@ -172,7 +172,7 @@ def placed(ledger: Ledger) -> None:
     ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": ["*"], "reason": "case 7"}), "ann")
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[Ledger], object]] = {
     "a hold is placed": placed,
     "a hold is released": lambda ledger: ledger.holds.release("first", "ann", "over"),
     "a hold is made longer past the ledger": lambda ledger: write_past_ledger(
@@ -213,7 +213,9 @@ def test_who_sweeps_what_at_the_moment_is_told(ledger: Ledger) -> None:
         pytest.param("ledger.db-wal", Path.unlink, id="the second file removed"),
     ],
 )
-def test_a_ledger_whose_file_is_gone_refuses_though_it_still_can_be_written(tmp_path: Path, name: str, happens: object) -> None:
+def test_a_ledger_whose_file_is_gone_refuses_though_it_still_can_be_written(
+    tmp_path: Path, name: str, happens: Callable[[Path], object]
+) -> None:
     (tmp_path / "new").write_bytes(b"")
     permit = SweepPermit()
     with (
@@ -221,7 +223,7 @@ def test_a_ledger_whose_file_is_gone_refuses_though_it_still_can_be_written(tmp_
         hold_lease(ledger, "lake/d", "ann", permit=permit) as lease,
     ):
         permit()
-        happens(tmp_path / name)  # type: ignore[operator]
+        happens(tmp_path / name)
         assert ledger.leases.beat(lease)
         with pytest.raises(Withheld, match=rf"the ledger's file {tmp_path / name} was removed or replaced"):
             permit()

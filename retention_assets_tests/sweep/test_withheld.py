@@ -6,7 +6,9 @@ for its two folders.
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,8 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Withheld
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
+from retention_assets.ledger.leases import Lease
+from retention_assets.ledger.sweeps import Plan, Sweeps
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
@@ -62,7 +66,7 @@ class Interrupted(RecordingStore):
 def pulse(monkeypatch: pytest.MonkeyPatch) -> Pulse:
     """What the heart of the lease waits with, so that it beats when the test says so."""
     one = Pulse()
-    monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=lease_module.threading.Thread))
+    monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=threading.Thread))
     return one
 
 
@@ -165,7 +169,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_it_there(marked: Lak
     assert marked.statuses() == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEEPING")
 
 
-LOST = {
+LOST: dict[str, Callable[[Path], object]] = {
     "removed": lambda file: file.unlink(),
     "moved": lambda file: file.rename(file.with_name("moved.db")),
     "replaced by a copy": lambda file: shutil.copy(file, file.with_name("copy.db")) and file.with_name("copy.db").replace(file),
@@ -270,3 +274,25 @@ def test_what_is_withheld_for_good_stays_begun_and_is_counted(marked: Lake) -> N
     assert (result.planned, result.outcomes) == (5, {Outcome.WITHHELD: 5})
     assert marked.left() == before
     assert marked.statuses() == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEEPING")
+
+
+def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of_it(
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, pulse: Pulse
+) -> None:
+    """No heart beats here: what the ledger says once the batch has begun is enough."""
+    begin, batches = Sweeps.begin, list[list[int]]()
+
+    def held_first(self: Sweeps, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
+        if not batches:
+            with marked.opened() as ledger:
+                hold = {"name": "legal", "datasets": ["lake/d"], "transactions": ["S2"], "reason": "case 7"}
+                ledger.holds.place(Hold.model_validate(hold), "ann")
+        batches.append(begin(self, lease, plan, marks))
+        return batches[-1]
+
+    monkeypatch.setattr(Sweeps, "begin", held_first)
+    (result,) = marked.sweeps().values()
+    assert len(batches[0]) == 5
+    assert result.outcomes == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert marked.there() == {"S2", "S6"}
+    assert marked.why("S2") == NOTHING + "Hold 'legal' keeps it."

@@ -1,8 +1,9 @@
 """The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,8 +11,11 @@ import pyarrow.compute as pc
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.datasets import by_store
+from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
@@ -21,11 +25,12 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
 from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens
-from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
+from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
 from retention_assets.render.dagster import VERDICT_COLUMNS, pending_metadata, reason_metadata, verdict_metadata
+from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"
@@ -45,35 +50,60 @@ class Verdicts:
         """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
         verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
-        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": transactions["closed_at"]}
+        closed = transactions["closed_at"]
+        # One that is still to come says nothing about what time it is.
+        past = pc.if_else(pc.less_equal(closed, pa.scalar(self.as_of, closed.type)), closed, pa.scalar(None, closed.type))
+        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": past}
         for name, column in columns.items():
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
-        marks = new_marks(verdicts, transactions["bytes"], self.policies, self.versions)
+        marks = new_marks(verdicts, transactions, self.policies, self.versions)
         reasons = count_reasons(verdicts, transactions["bytes"])
         return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
 
 
-def _close_purged_realms(ledger: Ledger, run: Step, datasets: pa.Table) -> None:
+def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
+    """What time it is by the servers of the stores of some datasets."""
+    return outside_times(run.retention.stores(by_store(datasets)).values())
+
+
+def _close_purged_realms(
+    ledger: Ledger, run: Step, sources: Sequence[Source], datasets: pa.Table, policies: Sequence[Policy]
+) -> None:
     """A realm that is being purged is over once an evaluation of everything finds nothing of it that is not swept."""
-    realms = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
-    if not realms or not run.datasets.selects_all or datasets["fault"].null_count < len(datasets):
+    # One that became PURGING while this evaluation was at work was not looked for.
+    purged = {policy.name for policy in policies}
+    purging = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
+    realms = [name for name in purging if purge_named(name) in purged]
+    if not realms or not run.datasets.selects_all or not _is_everything(run, datasets):
         return
     attributes = {
         row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()
     }
     for realm in realms:
         mine = [name for name, own in attributes.items() if own.get("realm") == realm]
-        if ledger.realms.purged(realm, _left_of(ledger, run, realm, mine), run.actor).status == "PURGED":
+        if ledger.realms.purged(realm, _left_of(ledger, run, sources, realm, mine), run.actor).status == "PURGED":
             run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
 
 
-def _left_of(ledger: Ledger, run: Step, realm: str, datasets: Sequence[str]) -> int:
-    """How many transactions of a realm are still open or not swept."""
+def _is_everything(run: Step, datasets: pa.Table) -> bool:
+    """Whether these are all datasets that there are, each of them sound: what was not read may be of any realm."""
+    if datasets["fault"].null_count < len(datasets):
+        return False
+    present = list_datasets(run.retention)
+    return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())
+
+
+def _left_of(ledger: Ledger, run: Step, sources: Sequence[Source], realm: str, datasets: Sequence[str]) -> int:
+    """How many transactions of a realm are still open or not swept. What came again under the id of one that was is not."""
+    if not datasets:
+        return 0
     rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
     verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
     selected = rows.filter(pc.equal(policy, purge_named(realm)))
-    swept = ledger.marks.table(datasets, ["SWEPT"])
+    # What is only hidden can still be read.
+    swept = ledger.marks.table(datasets, ["SWEPT"], hidden_again=by_store(datasets))
+    swept = swept.filter(pa.array(is_in_log(swept, read_transactions(sources, datasets, ["dataset", "transaction", *TIMES]))))
     gone = pc.sum(pc.is_in(keys_of(selected), value_set=keys_of(swept))).as_py() or 0
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
@@ -94,17 +124,21 @@ def candidate_marks(run: Step) -> Metadata:
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         rules = rulebook.rules(names, run.as_of)
-        known = write_already_marked(ledger, rules.policies, datasets, run.folder)
+        again = run.retention.settings.hidden_again
+        known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
-        columns = sorted({*columns_for(rules.policies), "bytes", "closed_at"})
+        columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
         run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
-        ledger.clock.check(run.as_of, pc.max(sums["closed_at_max"]).as_py(), clock.max_ahead, clock.max_skew)
+        present, newest = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+        outside = partial(_ask_stores, run, names)
+        if why := ledger.clock.check(present, newest, clock.max_ahead, clock.max_skew, outside):
+            run.log.warning(why)
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        marked = ledger.marks.mark(candidates, run.as_of, run.actor, published=publications, evaluations=looks)
-        _close_purged_realms(ledger, run, datasets)
+        marked = ledger.marks.mark(candidates, present, run.actor, None, publications, looks, again)
+        _close_purged_realms(ledger, run, sources, datasets, rules.policies)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     shown = verdict_metadata(sums)

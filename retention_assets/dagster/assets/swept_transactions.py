@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import dagster as dg
 
 from retention_assets.dagster.asset_factory import retention_asset
-from retention_assets.dagster.check_queries import CHECKS, before_a_sweep
+from retention_assets.dagster.check_queries import before_a_sweep
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.datasets import by_store
+from retention_assets.datasets import by_store, store_of
+from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
@@ -20,39 +21,37 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals
 
 _MOST_SHOWN = 1000
-# How far back an evaluation of a check is looked for, past executions that ended before it.
-_EXECUTIONS = 100
-_NUMBERS = ("deleted", "already_gone", "failed", "spared", "expiring", "bytes_freed")
+_NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "bytes_freed", "bytes_hidden")
 
 
-def _refuse_after_a_failed_check(run: Step) -> None:
-    """The last word of each check stands until it has another, whoever launches the sweep and in which run.
-
-    That word is about what one run judged. What keeps a wrong mark of another run here is the sweep's own independent check.
-    """
-    asset = run.sibling("candidate_marks")
-    for check in CHECKS["candidate_marks"]:
-        key = dg.AssetCheckKey(asset, check.name)
-        executions = run.instance.event_log_storage.get_asset_check_execution_history(key, limit=_EXECUTIONS)
-        # One that was planned and never evaluated has nothing to say: Dagster has its plan in the place of an evaluation.
-        last = next((one for one in executions if isinstance(one.evaluation, dg.AssetCheckEvaluation)), None)
-        if last and last.evaluation and not last.evaluation.passed:
-            raise dg.Failure(
-                f"Nothing is swept: {check.name} failed in run {last.run_id}. {last.evaluation.description or ''} When the"
-                " cause is mended, judge anew (`retention run --mark-only`, or materialize candidate_marks), then sweep again.",
-                allow_retries=False,
-            )
-
-
-def _refuse_an_unsound_ledger(ledger: Ledger, datasets: Sequence[str]) -> None:
-    """A sweep that is launched alone has nobody's checks before it."""
-    for name, found in before_a_sweep(ledger, datasets):
+def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
+    """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
+    try:
+        run.retention.head_file.check(ledger.database)
+    except Refused as fault:
+        raise dg.Failure(f"Nothing is swept. {fault}", allow_retries=False) from None
+    for name, found in before_a_sweep(ledger, datasets, run.as_of):
         if not found.passed:
             raise dg.Failure(
                 f"Nothing is swept: {name} failed. {found.actual} `retention audit verify` names what was changed; take the"
-                " marks back that nobody can vouch for (`retention unmark`), then sweep again.",
+                " marks back that nobody can vouch for (`retention unmark`), and put other rows back as they were, or vouch for"
+                " them (`retention audit accept --reason …`); then sweep again.",
                 allow_retries=False,
             )
+
+
+def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
+    """The last word of each check about a dataset stands until it has another, whoever launches the sweep and in which run."""
+    said: dict[str, list[str]] = {}
+    for one in ledger.objections.standing(set(datasets)):
+        said.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
+    remedy = (
+        "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
+    )
+    return {
+        dataset: SweepResult(dataset, refused=f"nothing of {dataset} is swept: {' '.join(words)} {remedy}")
+        for dataset, words in said.items()
+    }
 
 
 def _is_well(one: SweepResult) -> bool:
@@ -77,14 +76,16 @@ def swept_transactions(run: Step) -> Metadata:
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
-    _refuse_after_a_failed_check(run)
     with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
         datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
-        _refuse_an_unsound_ledger(ledger, datasets)
-        stores = run.retention.stores(by_store(datasets))
+        refused = _refused_by_checks(ledger, datasets)
+        wanted = [dataset for dataset in datasets if dataset not in refused]
+        _refuse_an_unsound_ledger(run, ledger, wanted)
+        stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
-        results = list(Sweeper(ledger, stores, rulebook, run.as_of, run.actor, tell, stop).run(datasets))
+        sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop)
+        results = [*refused.values(), *sweeper.run(wanted)]
         waiting = ledger.pending.waiting()
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
@@ -95,6 +96,7 @@ def swept_transactions(run: Step) -> Metadata:
         "as_of": run.as_of.isoformat(),
         "datasets": len(results),
         "refused": sum(one.refused is not None for one in results),
+        "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
         "stopped": stop.is_set(),
         **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
         **pending_metadata(waiting, run.as_of),
@@ -104,4 +106,5 @@ def swept_transactions(run: Step) -> Metadata:
 
 
 def _numbers(one: SweepResult) -> dict[str, int]:
-    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, "bytes_freed": one.bytes_freed}
+    sizes = {"bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, **sizes}

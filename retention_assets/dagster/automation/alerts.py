@@ -7,7 +7,6 @@ fails the tick, where the UI shows it; the run stays what it was.
 """
 
 import logging
-import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
@@ -15,13 +14,13 @@ import dagster as dg
 
 from retention_assets.dagster.automation.sensors import status_if
 from retention_assets.dagster.naming import Names
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.render.text import visible
+from retention_assets.settings.urls import mask_text
 
 _LOG = logging.getLogger("retention_assets.dagster.automation.alerts")
 _FAILED = "Tells that a run failed, and at which step."
 _LEFT_SOMETHING = "Tells that a run succeeded with checks that failed, or with something that could not be swept."
 _MOST = 20
-_WORD = re.compile(r"\S+")
 # What a sweep leaves behind, by the name of the number in its metadata.
 _LEFT = {
     "refused": "datasets were refused",
@@ -86,9 +85,9 @@ def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinitio
 
 def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
     more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
-    # What a store or a database raised may quote the address that it was given. Word by word, for a text is no URL.
-    text = _WORD.sub(lambda word: mask_secrets(word[0]), "\n".join([*troubles[:_MOST], *more]))
-    return Notice(title, text, run_id)
+    # What a store or a database raised may quote the address that it was given.
+    text = mask_text("\n".join([*troubles[:_MOST], *more]))
+    return Notice(title, visible(text), run_id)
 
 
 def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Schedules: what Dagster's daemon does at a time of the day.
 
-Belongs here: the daily report, and housekeeping. What happens when there is something to do is sensors.py's; jobs do the work.
+Belongs here: the daily report, housekeeping, and verifying the record. What happens when there is something to do is
+sensors.py's; jobs do the work.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ def schedules(settings: Settings, names: Names) -> list[dg.ScheduleDefinition]:
     return [
         _schedule("0 0 * * *", "report", daily_report, what.report, names),
         _schedule("10 0 * * *", "housekeeping", daily_housekeeping, what.housekeeping, names),
+        _schedule("20 0 * * *", "audit_verify", daily_verification, what.verify, names),
     ]
 
 
@@ -48,3 +50,9 @@ def daily_housekeeping(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     """Where a store expires rows by itself, puts off what must not go yet, and tells what expires on the next day."""
     day = context.scheduled_execution_time.date()
     return dg.RunRequest(run_key=day.isoformat(), tags={KIND: "housekeeping"})
+
+
+def daily_verification(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    """Computes the whole record of the ledger again. A run that fails names what was changed past the ledger."""
+    day = context.scheduled_execution_time.date()
+    return dg.RunRequest(run_key=day.isoformat(), tags={KIND: "audit_verify"})

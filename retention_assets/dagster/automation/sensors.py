@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -20,7 +20,7 @@ from retention_assets.dagster.automation.active_runs import KIND, active_run_of_
 from retention_assets.dagster.automation.evaluation_sensor import active_evaluation, evaluation_loop
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
-from retention_assets.dagster.step import Resources, resources_in
+from retention_assets.dagster.step import Resources, resources_in, show_unseen
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.evaluation.changes import Listing, list_datasets
@@ -40,6 +40,9 @@ _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
 # How often is tried again what a sweep has left as it was.
 _RETRY_AFTER = Duration(seconds=60 * 60)
+# How often the same policy files are asked to be loaded, if every run dies before it is done.
+_LOADS = 3
+_ASKED = "retention/policy_files"
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
@@ -73,6 +76,7 @@ def _sensor(names: Names, evaluate: SensorFunction, job: str | None, seconds: in
         required_resource_keys={names.resources},
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        context.log.addFilter(show_unseen)
         return evaluate(context, resources_in(context.resources, names))
 
     return sensor
@@ -124,10 +128,19 @@ def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) 
 
 @dataclass(frozen=True)
 class _FilesCursor:
-    """The cursor: which files were looked at last, and a number that every change gets for itself."""
+    """The cursor: which files were looked at last, a number that every change gets for itself, and what was asked for: the key
+    of the run that is to judge by them, until one is known to have done so, and how many runs that were.
+    """
 
     digest: str = ""
     change: int = 0
+    asked: str = ""
+    times: int = 0
+
+    @property
+    def key(self) -> str:
+        """The key of the next run. Dagster launches none twice under one key."""
+        return f"policies-{self.change}-{self.digest[:12]}" + (f"-{self.times}" if self.times else "")
 
     def next(self, digest: str) -> "_FilesCursor":
         """After a change. Numbers begin with the time, so that a cursor which somebody has reset repeats none either."""
@@ -142,8 +155,9 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     retention = resources.retention
     seen = _FilesCursor(**json.loads(context.cursor)) if context.cursor else _FilesCursor()
     digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
-    if digest == seen.digest:
-        return dg.SensorResult(skip_reason="The policy files are as they were.")
+    if digest == seen.digest and (not seen.asked or _has_succeeded(context.instance, seen.asked)):
+        cursor = json.dumps(asdict(replace(seen, asked="")))
+        return dg.SensorResult(skip_reason="The policy files are as they were.", cursor=cursor)
     if run := active_evaluation(context.instance, resources):
         # It may have loaded the files already; once it is over, the book says what is left to do.
         return dg.SensorResult(skip_reason=f"The policy files changed; {explain_wait(context, run, now())}")
@@ -154,8 +168,8 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     for decision in decisions:
         if decision.warning:
             context.log.warning(decision.warning)
-    seen = seen.next(digest)
-    cursor = json.dumps(asdict(seen))
+    seen = seen.next(digest) if digest != seen.digest else seen
+    cursor = json.dumps(asdict(replace(seen, asked="")))
     written = [decision.name for decision in decisions if decision.outcome is LoadOutcome.WRITTEN]
     datasets = _globs_reached(
         datasets_touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
@@ -165,10 +179,21 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
             f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
         )
         return dg.SensorResult(skip_reason=f"The policy files changed. {words}", cursor=cursor)
-    request = dg.RunRequest(
-        run_key=f"policies-{seen.change}-{digest[:12]}", run_config={"datasets": datasets}, tags={KIND: "evaluate"}
-    )
-    return dg.SensorResult(run_requests=[request], cursor=cursor)
+    if seen.times >= _LOADS:
+        words = (
+            f"The policy files changed, and {seen.times} runs died before they had judged by them. No more are launched: find"
+            " out why they died, then launch `evaluate`."
+        )
+        context.log.warning(words)
+        return dg.SensorResult(skip_reason=words)
+    request = dg.RunRequest(run_key=seen.key, run_config={"datasets": datasets}, tags={KIND: "evaluate", _ASKED: seen.key})
+    asked = replace(seen, asked=seen.key, times=seen.times + 1)
+    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(asked)))
+
+
+def _has_succeeded(instance: dg.DagsterInstance, key: str) -> bool:
+    """Whether the run that was asked for, or one that repeats it, has come to its end."""
+    return bool(instance.get_run_records(dg.RunsFilter(tags={_ASKED: key}, statuses=[dg.DagsterRunStatus.SUCCESS]), limit=1))
 
 
 def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: datetime) -> set[str]:

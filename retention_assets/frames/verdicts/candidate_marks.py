@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, flags, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
+from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import LOG
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
@@ -65,6 +66,8 @@ def columns_for(policies: Sequence[Policy]) -> list[str]:
         wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
         wanted |= {"attributes"} if select.unreferenced else set()
         wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
+        # By which limits tell what is swept from what came again under its id.
+        wanted |= set(TIMES) if policy.limits else set()
         if select.where:
             wanted |= columns_of(select.where)
     return [name for name in LOG.names if name in wanted]
@@ -81,7 +84,7 @@ def candidate_marks(
     """The verdict of every transaction of a sound log, in the order of the log.
 
     `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
-    not count towards limits.
+    not count towards limits. With times (opened_at, closed_at) it is only what the log has with the same.
     """
     return _evaluate(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
@@ -163,6 +166,8 @@ def _evaluate(
 
 def _fresh(log: pa.Table, known: pa.Table) -> Bools:
     """Rows that are not marked or swept yet."""
+    if set(TIMES) <= set(known.column_names):
+        known = known.filter(pa.array(is_in_log(known, log)))
     return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
 
 

@@ -10,12 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.lives import TIMES
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.model import Policy
 
 
-def new_marks(verdicts: pa.Table, sizes: pa.ChunkedArray, policies: Sequence[Policy], versions: Mapping[str, int]) -> pa.Table:
-    """One row per transaction whose verdict is `mark`. A policy of no version can't be named in a mark, and is a fault."""
+def new_marks(verdicts: pa.Table, log: pa.Table, policies: Sequence[Policy], versions: Mapping[str, int]) -> pa.Table:
+    """One row per transaction whose verdict is `mark`, with its times and its size as the log has them, beside its verdict.
+
+    A policy of no version can't be named in a mark, and is a fault.
+    """
     is_mark = pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark")
     rows = verdicts.filter(is_mark)
     names = join_chunks(rows["policy"]).cast(pa.string())
@@ -31,7 +35,7 @@ def new_marks(verdicts: pa.Table, sizes: pa.ChunkedArray, policies: Sequence[Pol
             "policy_version": numbers.take(place),
             "reason": _code(rows),
             "grace": graces.take(place),
-            "bytes": sizes.filter(is_mark),
+            **{name: log[name].filter(is_mark) for name in ("bytes", *TIMES)},
         }
     )
 

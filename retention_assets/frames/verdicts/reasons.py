@@ -21,6 +21,7 @@ class Reason(Enum):
 
     OPEN = "It is still open."
     NO_POLICY = "No policy is about this dataset."
+    INDEFINITE = "Entry {witness} keeps every version of it."
     UNREACHABLE = "It is on no live branch, and policy {witness} looks at live branches only."
     REACHABLE = "It is on a live branch, and policy {witness} looks only at what no branch reaches."
     OUT_OF_SCOPE = "It is on no branch that policy {witness} looks at."

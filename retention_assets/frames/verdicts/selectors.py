@@ -22,7 +22,7 @@ from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.frames.views.superseded import superseded
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.fields import STATUSES
-from retention_assets.policy.model import Beyond, Branches, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import Beyond, Branches, KeepAll, OlderThan, Policy, Selection, Window
 
 # The time of what no age ever gets past.
 FOREVER = np.iinfo(np.int64).max
@@ -81,6 +81,9 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
     `windows` is what the datasets say about their own retention, for policies that take it from there.
     """
     history, select = scopes.history, policy.select
+    if isinstance(policy, KeepAll):
+        yield SelectorLine("retention.indefinite", Reason.INDEFINITE, np.ones(len(history), dtype=bool))
+        return
     yield SelectorLine("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
     scope = scopes.all_in(policy.branches)
     yield from _place(policy.branches, scopes, scope)

@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -45,6 +46,11 @@ class ActType(StrEnum):
     REPORT = "REPORT"
     CLOCK = "CLOCK"
     POSTPONE = "POSTPONE"  # what a store would have expired by itself, and must not yet
+    OBJECT = "OBJECT"  # a check of what was judged failed: its datasets are not swept
+    WITHDRAW = "WITHDRAW"  # an objection is taken back
+    SEAL = "SEAL"  # what a release without seals left, sealed as it was found
+    VERIFY = "VERIFY"  # a verification that found no fault
+    ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is
 
 
 def new_id() -> int:
@@ -65,6 +71,8 @@ class Act:
     detail: Mapping[str, Any] = field(default_factory=dict)
     members: int | None = None
     digest: str | None = None
+    # When it was done, where a row says the same; otherwise when it is appended.
+    at: datetime | None = None
     id: int = field(default_factory=new_id)
 
 
@@ -73,7 +81,7 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
     if not acts:
         return
     head = connection.execute(
-        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, DatabaseTime().label("at"))
+        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, AUDIT_HEAD.c.ledger, DatabaseTime().label("at"))
         .where(AUDIT_HEAD.c.id == 1)
         .with_for_update()
     ).one()
@@ -81,10 +89,12 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
     position, previous = head.position, head.hash
     for act in acts:
         position += 1
+        # The first row says whose chain it is.
+        detail = {**act.detail, "ledger": head.ledger} if position == 1 else act.detail
         row = {
-            "position": position, "act": act.id, "at": head.at, "actor": act.actor, "deed": act.deed.value,
+            "position": position, "act": act.id, "at": act.at or head.at, "actor": act.actor, "deed": act.deed.value,
             "dataset": act.dataset, "policy": act.policy, "policy_version": act.policy_version, "reason": act.reason,
-            "detail": json.dumps(act.detail, sort_keys=True, ensure_ascii=False),
+            "detail": json.dumps(detail, sort_keys=True, ensure_ascii=False),
             "members": act.members, "digest": act.digest, "previous": previous,
         }  # fmt: skip
         previous = row["hash"] = hash_of(row)
@@ -103,7 +113,8 @@ def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
     """The chain from its beginning, or what follows a position, without holding all of it in memory."""
     query = select(AUDIT).where(AUDIT.c.position > after).order_by(AUDIT.c.position)
     # An option of the statement: of the connection, it would be one of every later statement as well.
-    with connection.execute(query, execution_options={"yield_per": 5_000}) as found:
+    # Few at a time: the act of a run that published thousands of datasets is long.
+    with connection.execute(query, execution_options={"yield_per": 500}) as found:
         yield from (dict(row) for row in found.mappings())
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import text_of
 
 # The first 128 bits: to forge a member, somebody has to hit a seal that is there, and a million rows stay a third smaller.
@@ -68,14 +69,20 @@ def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.N
 
 
 def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
-    lines = pc.binary_join_element_wise(
+    parts = [
         _text(table["id"]),
         pc.fill_null(_text(table["bytes"]), "?"),
         # With its length before it no name can be cut in another place and read as two others.
         _text(pc.binary_length(table["dataset"])), table["dataset"],
         _text(pc.binary_length(table["transaction"])), table["transaction"],
-        pa.chunked_array([common]), "|",
-    )  # fmt: skip
+        pa.chunked_array([common]),
+    ]  # fmt: skip
+    # A mark of an earlier release knows no times, and its seal is what it was.
+    known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
+    times = [pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES]
+    lines = pc.binary_join_element_wise(*parts, *times, "|")
+    if not pc.all(known).as_py():
+        lines = pc.if_else(known, lines, pc.binary_join_element_wise(*parts, "|"))
     return list(lines.cast(pa.binary()).to_pylist())
 
 
@@ -91,6 +98,12 @@ def _as_text(value: object) -> str:
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
+
+
+def planned_seal(plan: int, mark: int, size: int | None, note: str | None) -> str:
+    """The seal of one mark of a plan. Only the note is free text, and it comes last."""
+    text = "" if note is None else f"+{note}"
+    return hashlib.sha256(f"{plan}|{mark}|{size}|{text}".encode(errors="surrogatepass")).hexdigest()[:_SEAL]
 
 
 def step_seal(mark: int, status: str, outcome: str | None, size: int | None, why: str | None) -> str:

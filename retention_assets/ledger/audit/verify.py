@@ -1,33 +1,33 @@
 """Verification: whether the record still says what was written.
 
-Belongs here: computing the chain of the audit again, and the seals and digests of the members of bulk acts, and naming every
-row that was changed, removed, moved or added.
+Belongs here: computing the chain of the audit again, and holding every table against it: the rows, members and lives of which
+the chain knows. `since` a head that was verified before, only what came after it is computed again.
 Does not belong here: mending anything.
 
 What it can't find: somebody who writes the whole chain anew from some row on. Who wants to rule that out keeps
-`AuditResult.head` (or the exported lines) elsewhere and passes it as `known` the next time.
+`AuditResult.head` (or the exported lines) elsewhere and passes it as `known` the next time; the warehouse keeps one too.
 """
 
-import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, select
 
 from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
-from retention_assets.ledger.audit.seals import mark_seals, step_seal
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.audit.lives import life_faults
+from retention_assets.ledger.audit.members import BulkAct, Members
+from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_faults, single_faults
+from retention_assets.ledger.audit.rows import SEALED, RowKey, initial_rows, rows_in
+from retention_assets.ledger.audit.seal_existing import NOTHING, ended_digest, planned_digest
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
-from retention_assets.sql.streams import stream
 
 # A ledger that somebody has rewritten wholesale is not listed row by row.
 _MOST = 1_000
 # How far around its place a row that was moved is looked for.
 _AROUND = 1_000
-_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.BEGIN, ActType.SETTLE})
 
 
 @dataclass(frozen=True)
@@ -47,32 +47,86 @@ class AuditResult:
     head: ChainHead
     faults: tuple[str, ...]
 
+    @property
+    def summary(self) -> str:
+        """What the faults come to, in a sentence."""
+        return f"{len(self.faults):,} faults: the record does not say what was written."
 
-def verify(connection: Connection, known: ChainHead | None = None) -> AuditResult:
-    """Compute everything again, in one consistent state."""
-    chain = _Chain(known)
+
+def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
+    """Compute everything again, or what came after a head, in one consistent state."""
+    chain = _Chain(known, since)
     found = [*islice(chain.faults(connection), _MOST)]
-    members = _Members(chain.acts)
-    for part in (members.mark_faults(connection), members.step_faults(connection), members.missing(), _life_faults(connection)):
+    members = Members(chain.acts, only=since is not None)
+    parts = (
+        members.faults(connection),
+        (one.sentence for one in changed_rows(connection, chain)),
+        single_faults(connection, chain.ledger),
+        _sealed_faults(connection, chain),
+        life_faults(connection, chain.sealed_at, None if since is None else _moved_since(since)),
+    )
+    for part in parts:
         found += islice(part, max(0, _MOST - len(found)))
     return AuditResult(chain.count, sum(members.counted.values()), chain.last, tuple(found))
 
 
+def changed_rows_of(connection: Connection) -> list[RowFault]:
+    """Every row of the sealed tables that is not what the chain says, as far as the chain can be read."""
+    chain = _Chain(None, None)
+    for _ in chain.faults(connection):
+        """The chain's own faults are verify's."""
+    return [*changed_rows(connection, chain)]
+
+
+def changed_rows(connection: Connection, chain: "_Chain") -> Iterator[RowFault]:
+    """The rows that are not what a walk along the chain has found."""
+    return row_faults(connection, SEALED.values(), chain.recorded, only_recorded=chain.since is not None)
+
+
+def last_verified(connection: Connection) -> ChainHead | None:
+    """Up to where a verification has found no fault."""
+    query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc()).limit(1)
+    detail = connection.execute(query).scalar_one_or_none()
+    if detail is None:
+        return None
+    said = json.loads(detail)
+    return ChainHead(said["position"], said["hash"])
+
+
+def _moved_since(head: ChainHead) -> Any:
+    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > head.position)
+    return MARKS.c.id.in_(moved)
+
+
 @dataclass
 class _Chain:
-    """A walk along the audit, and the acts with members that it passes."""
+    """A walk along the audit, and what it passes: acts with members, and the newest seal of each row."""
 
     known: ChainHead | None
+    since: ChainHead | None
     last: ChainHead = ChainHead(0, GENESIS)
     count: int = 0
-    acts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    acts: dict[int, BulkAct] = field(default_factory=dict)
+    recorded: dict[RowKey, Recorded] = field(default_factory=dict)
+    # Which ledger the first row is of; where an older release ended, and what was sealed then.
+    ledger: str | None = None
+    sealed_at: int = 0
+    sealed: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is None:
+            self.recorded = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
+        else:
+            self.last = self.since
 
     def faults(self, connection: Connection) -> Iterator[str]:
-        for row in rows(connection):
+        if self.since is not None:
+            here = select(AUDIT.c.hash).where(AUDIT.c.position == self.since.position)
+            if self.since.position and connection.execute(here).scalar_one_or_none() != self.since.hash:
+                yield f"Row {self.since.position} of the audit is not the one up to which the record was verified."
+        for row in rows(connection, self.last.position):
             yield from self._at(row)
             self.last, self.count = ChainHead(row["position"], row["hash"]), self.count + 1
-            if row["digest"] is not None:
-                self.acts[row["act"]] = {name: row[name] for name in ("position", "deed", "members", "digest")}
         head = ChainHead(*connection.execute(select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
         if head.position > self.last.position:
             yield _missing(self.last.position + 1, head.position)
@@ -93,6 +147,35 @@ class _Chain:
             yield f"Row {position} of the audit ({row['deed']}) does not follow the row before it: one of them was replaced."
         if self.known and position == self.known.position and row["hash"] != self.known.hash:
             yield f"Row {position} of the audit is not the one that was noted before: the audit was written anew."
+        self._note(row)
+
+    def _note(self, row: Mapping[str, Any]) -> None:
+        """What the row says of others. A row that was changed past the ledger may hold anything, and says nothing then."""
+        try:
+            detail = json.loads(row["detail"])
+            seals = [*rows_in(detail)]
+        except (ValueError, TypeError, AttributeError):
+            detail, seals = {}, []
+        self.recorded |= {key: Recorded(seal, row["position"]) for key, seal in seals}
+        self.ledger = detail.get("ledger", self.ledger)
+        if row["deed"] == ActType.SEAL:
+            self.sealed_at, self.sealed = row["position"], detail
+        if row["digest"] is not None:
+            ids = {name: detail.get(name) for name in ("first", "last")} if row["deed"] == ActType.MARK else {}
+            plan = detail.get("plan") if row["deed"] == ActType.PLAN else None
+            self.acts[row["act"]] = BulkAct(row["position"], row["deed"], row["members"], row["digest"], **ids, plan=plan)
+
+
+def _sealed_faults(connection: Connection, chain: _Chain) -> Iterator[str]:
+    """What an older release left besides rows: plans whose marks have no seals, and lives that have ended."""
+    if chain.since is not None:
+        return
+    said = chain.sealed or {"planned": NOTHING}
+    place = f"Row {chain.sealed_at} of the audit (SEAL)" if chain.sealed else "The audit"
+    if planned_digest(connection) != said.get("planned"):
+        yield f"{place} knows of other planned marks without seals than there are: at least one was changed, added or removed."
+    if chain.sealed and ended_digest(connection, chain.sealed_at) != said.get("lives"):
+        yield f"{place} knows of other ends of marks than there are: at least one changed_at of an older release was changed."
 
 
 def _missing(first: int, last: int) -> str:
@@ -103,78 +186,3 @@ def _written_as(row: Mapping[str, Any]) -> int | None:
     """The position for which a row's hash was computed, if it is near."""
     near = range(max(1, row["position"] - _AROUND), row["position"] + _AROUND)
     return next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)
-
-
-class _Members:
-    """The members of bulk acts, each against its own seal, and all of an act against its digest."""
-
-    def __init__(self, acts: Mapping[int, Mapping[str, Any]]) -> None:
-        self.acts = acts
-        self.counted: dict[int, int] = {}
-
-    def mark_faults(self, connection: Connection) -> Iterator[str]:
-        """Marks, in the order of their ids: those of one act stand together."""
-        digests: dict[int, Any] = {}
-        for batch in stream(connection, select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id), MARK_ROWS):
-            table = pa.Table.from_batches([batch])
-            acts, seals, ids = (table[name].to_pylist() for name in ("act", "seal", "id"))
-            for row, (act, seal, right) in enumerate(zip(acts, seals, mark_seals(table), strict=True)):
-                self.counted[act] = self.counted.get(act, 0) + 1
-                digests.setdefault(act, hashlib.sha256()).update(seal.encode())
-                if seal != right:
-                    name = f"{table['transaction'][row]} of {table['dataset'][row]}"
-                    yield f"Mark {ids[row]} ({name}) was changed: it has not the hash of what it says."
-        for act, digest in digests.items():
-            yield from self._against(act, digest.hexdigest(), "marks")
-
-    def step_faults(self, connection: Connection) -> Iterator[str]:
-        """Steps, act by act."""
-        columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
-        query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
-        current, digest = None, hashlib.sha256()
-        for act, *values, seal in connection.execute(query, execution_options={"yield_per": 50_000}):
-            if act != current:
-                if current is not None:
-                    yield from self._against(current, digest.hexdigest(), "steps")
-                current, digest = act, hashlib.sha256()
-            self.counted[act] = self.counted.get(act, 0) + 1
-            digest.update(seal.encode())
-            if seal != step_seal(*values):
-                yield f"The step of mark {values[0]} to {values[1]} was changed: it has not the hash of what it says."
-        if current is not None:
-            yield from self._against(current, digest.hexdigest(), "steps")
-
-    def _against(self, act: int, digest: str, what: str) -> Iterator[str]:
-        row = self.acts.get(act)
-        if row is None:
-            yield f"The audit knows nothing of {self.counted[act]} {what} that act {act} is said to have written."
-            return
-        place = f"Row {row['position']} of the audit ({row['deed']})"
-        if row["members"] != self.counted[act]:
-            yield f"{place} is about {row['members']} {what}, and there are {self.counted[act]}."
-        elif row["digest"] != digest:
-            yield f"{place} is about other {what} than there are: at least one of them was replaced."
-
-    def missing(self) -> Iterator[str]:
-        """Acts none of whose members are there."""
-        for act, row in self.acts.items():
-            if act not in self.counted and row["deed"] in _WITH_MEMBERS:
-                place = f"Row {row['position']} of the audit ({row['deed']})"
-                yield f"{place} is about {row['members']} members, and there are none."
-
-
-def _life_faults(connection: Connection) -> Iterator[str]:
-    """Marks that are not where their last step led."""
-    last = select(STEPS.c.mark, func.max(AUDIT.c.position).label("position")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
-    newest = last.group_by(STEPS.c.mark).subquery()
-    led = select(newest.c.mark, STEPS.c.status, STEPS.c.act).join(AUDIT, AUDIT.c.position == newest.c.position)
-    led_to = led.join(STEPS, (STEPS.c.act == AUDIT.c.act) & (STEPS.c.mark == newest.c.mark)).subquery()
-    should = func.coalesce(led_to.c.status, "MARKED").label("should")
-    query = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.status, should)
-    query = query.outerjoin(led_to, led_to.c.mark == MARKS.c.id)
-    strays = query.where(or_(MARKS.c.status != should, func.coalesce(MARKS.c.changed_act, 0) != func.coalesce(led_to.c.act, 0)))
-    for row in connection.execute(strays.order_by(MARKS.c.id)):
-        yield (
-            f"Mark {row.id} ({row.transaction} of {row.dataset}) is said to be {row.status}, and its last step led to"
-            f" {row.should}: it was changed past the audit."
-        )

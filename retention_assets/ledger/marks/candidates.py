@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from retention_assets.ledger.audit.seals import groups_of, seals_of
+from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import parse_duration
+
+_INSTANT = pa.timestamp("us", tz="UTC")
 
 # What is to be marked: transactions that policies select and nothing spares. `grace` is a duration as policies have it;
 # `reason` is the code of the reason why the policy may (SELECTED, or LATEST_VIEW_ALLOWED).
@@ -24,6 +27,9 @@ CANDIDATES = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("grace", pa.string(), nullable=False),
         pa.field("bytes", pa.int64()),
+        # Of the transaction as it is when it is marked: one of other times under its id is another one.
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
     ]
 )
 _COMMON = ("policy", "policy_version", "reason", "grace")
@@ -65,6 +71,7 @@ def prepare_marks(candidates: pa.Table, first: int, marked_at: datetime) -> Prep
             "dataset": table["dataset"],
             "transaction": table["transaction"],
             "bytes": table["bytes"],
+            **{name: table[name].cast(pa.int64()) for name in TIMES},
             "group_number": pa.array(group.astype(np.int64)),
         }
     )

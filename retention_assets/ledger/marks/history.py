@@ -26,7 +26,7 @@ _STILL_OPEN = ("MARKED", "SWEEPING")
 _MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
 _FIELDS = (
     "id", "transaction", "policy", "policy_version", "reason", "bytes", "marked_at", "due_at", "status", "attempts",
-    "last_error", "why", "changed_at", "changed_by",
+    "last_error", "why", "changed_at", "changed_by", "opened_at", "closed_at",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ class MarkHistory:
     why: str | None
     changed_at: datetime | None
     changed_by: str | None
+    opened_at: datetime | None
+    closed_at: datetime | None
     events: tuple[MarkEvent, ...] = ()
 
 
@@ -125,6 +127,7 @@ class TransactionLife:
     in_log: bool
     type: str | None = None
     status: str | None = None
+    opened_at: datetime | None = None
     closed_at: datetime | None = None
     bytes: int | None = None
     protected_by: str | None = None
@@ -134,8 +137,19 @@ class TransactionLife:
 
     @property
     def mark(self) -> MarkHistory | None:
-        """Its newest mark: where it stands."""
-        return self.marks[-1] if self.marks else None
+        """Its newest mark: where it stands. What came again under the id of something swept has none before it is marked."""
+        newest = self.marks[-1] if self.marks else None
+        return None if newest and newest.status == "SWEPT" and self.is_another_than(newest) else newest
+
+    def is_another_than(self, mark: MarkHistory) -> bool:
+        """Whether the log has another transaction under its id than the one that was marked (frames/lives.py)."""
+        marked = (mark.opened_at, mark.closed_at)
+        return self.in_log and marked != (None, None) and marked != (self.opened_at, self.closed_at)
+
+    @property
+    def earlier(self) -> tuple[MarkHistory, ...]:
+        """The marks of those that had its id before and were swept."""
+        return tuple(one for one in self.marks if one.status == "SWEPT" and one is not self.mark)
 
     @property
     def ended_at(self) -> datetime | None:
@@ -172,10 +186,13 @@ def _sentence(life: TransactionLife, as_of: datetime) -> str:
     if life.mark and life.mark.attempts:
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
         parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")
+    if life.mark and life.mark.status in _STILL_OPEN and life.is_another_than(life.mark):
+        parts.append("its log has another one of its name now, so it is not swept")
     if life.holds:
         parts.append(f"held by {', '.join(life.holds)}" + (", so it is not swept" if life.mark else ""))
     if life.protected_by is not None:
         parts.append(f"protected by {life.protected_by}")
+    parts += [f"an earlier one of its name was {_state(one, as_of)}" for one in reversed(life.earlier)]
     return "; ".join(parts)
 
 
@@ -198,4 +215,6 @@ def _deleted(mark: MarkHistory) -> str:
     last = mark.events[-1] if mark.events else None
     if last is not None and last.outcome == "ALREADY_GONE":
         return "found to be gone already"
+    if last is not None and last.outcome == "HIDDEN":
+        return "hidden: its place keeps versions of it, and nothing became free,"
     return f"deleted ({last.bytes:,} bytes)" if last is not None and last.bytes is not None else "deleted"

@@ -4,7 +4,7 @@ Belongs here: marking, a million at a time, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,20 +14,26 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     Exists,
+    FromClause,
     Integer,
     MetaData,
     Select,
     Table,
     Text,
+    and_,
     case,
     exists,
     func,
     insert,
     literal,
+    literal_column,
     or_,
     select,
     text,
+    true,
+    type_coerce,
     update,
     values,
 )
@@ -38,7 +44,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
@@ -59,6 +65,8 @@ MARK_ROWS = pa.schema(
         pa.field("policy_version", pa.int32()),
         pa.field("reason", pa.string()),
         pa.field("bytes", pa.int64()),
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
         pa.field("grace", pa.string()),
         pa.field("marked_at", _INSTANT),
         pa.field("due_at", _INSTANT),
@@ -79,7 +87,7 @@ _MANY = 10_000
 _STAGED = Table(
     STAGED,
     MetaData(),
-    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number")),
+    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number", *TIMES)),
     *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
 )
 _GROUPS: tuple[Column[Any], ...] = (
@@ -116,22 +124,27 @@ class Marks:
     def mark(
         self,
         candidates: pa.Table,
-        as_of: datetime,
+        present: datetime,
         actor: str,
         reason: str | None = None,
         published: Sequence[Publication] = (),
         evaluations: pa.Table | None = None,
+        hidden_again: Collection[str] = (),
     ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
 
+        What a sweep only hid counts as swept, but not in the stores `hidden_again`: these delete every version now.
+        What comes again under the id of something swept, opened or closed at another time, is not swept yet.
+
         `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
+        Grace counts from `present`, which is what time it is as they are written, whatever the day was as of which was judged.
         Marking the same again changes nothing: not the time, not the policy.
         """
         first = self._reserve(len(candidates))
 
         def attempt() -> MarkResult:
-            prepared = prepare_marks(candidates, first, self._marked_at(as_of))
-            work = _Marking(prepared, actor, reason, published, evaluations)
+            prepared = prepare_marks(candidates, first, self._marked_at(present))
+            work = _Marking(prepared, actor, reason, published, evaluations, hidden_again)
             return self.database.write(work, prepared.rows if len(candidates) else None)
 
         done = retry(attempt, _RETRY_OVERTAKEN)
@@ -144,20 +157,28 @@ class Marks:
         taken = update(CLOCK).values(next_mark=CLOCK.c.next_mark + amount).returning(CLOCK.c.next_mark)
         return int(self.database.write(lambda tx: tx.connection.execute(taken).scalar_one())) - amount
 
-    def _marked_at(self, as_of: datetime) -> datetime:
-        """Mark times never go back: a run for an earlier day marks as of the newest mark, and its grace begins then."""
+    def _marked_at(self, present: datetime) -> datetime:
+        """Mark times never go back: by a clock that is a little slow, grace begins at the newest mark."""
         with self.database.reading() as connection:
             newest: datetime | None = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
-        return max(as_of, newest) if newest else as_of
+        return max(present, newest) if newest else present
 
     def read(
-        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+        self,
+        datasets: Iterable[str] | None = None,
+        statuses: Iterable[str] | None = None,
+        due_by: datetime | None = None,
+        hidden_again: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition."""
+        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition.
+
+        Without those that a sweep only hid in the stores `hidden_again`.
+        """
         with self.database.reading() as connection:
             # One query per index: together they would have neither database use any.
             for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
                 query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
+                query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
                 if datasets is None:
                     yield from stream(connection, query, MARK_ROWS)
                     continue
@@ -166,10 +187,14 @@ class Marks:
                     yield from stream(connection, mine, MARK_ROWS)
 
     def table(
-        self, datasets: Iterable[str] | None = None, statuses: Iterable[str] | None = None, due_by: datetime | None = None
+        self,
+        datasets: Iterable[str] | None = None,
+        statuses: Iterable[str] | None = None,
+        due_by: datetime | None = None,
+        hidden_again: Collection[str] = (),
     ) -> pa.Table:
         """The same as one table."""
-        return pa.Table.from_batches(self.read(datasets, statuses, due_by), MARK_ROWS)
+        return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
 
     def due(self, dataset: str, as_of: datetime) -> pa.Table:
         """The marks of a dataset whose grace is over."""
@@ -218,6 +243,7 @@ class _Marking:
     reason: str | None
     published: Sequence[Publication]
     evaluations: pa.Table | None
+    hidden_again: Collection[str] = ()
 
     def __call__(self, tx: WriteTransaction) -> MarkResult:
         """What was done. Raises _Overtaken where somebody marked as of a later time while this was prepared."""
@@ -229,8 +255,9 @@ class _Marking:
         act = new_id()
         new = self._insert(tx, act) if len(self.prepared.rows) else 0
         if new:
-            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at))
-            tx.record(self._act(tx, act, new))
+            marking = tx.record(self._act(tx, act, new))
+            tx.seal(marking, CLOCK, CLOCK.c.id == 1)
+            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
         if self.evaluations is not None:
             record_evaluations(tx, self.evaluations)
@@ -241,14 +268,15 @@ class _Marking:
         fields = [field.name for field in _GROUPS]
         groups = values(*_GROUPS, name="mark_groups").data([astuple(group) for group in self.prepared.groups]).cte()
         columns = {
-            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", "seal")},
+            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", *TIMES, "seal")},
             **{name: groups.c[name] for name in fields if name != "number"},
             "marked_at": literal(self.prepared.marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
             "status": literal("MARKED"),
         }
-        # An open mark and a swept one each have their index, so there is one condition for each.
-        fresh = [~_known(condition) for condition in (OPEN, SWEPT)]
+        # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
+        # itself, whatever it is of; when it is over, what came meanwhile is marked.
+        fresh = [~_known(OPEN), *(~_known(SWEPT, also, self.hidden_again) for also in _is_same_life(tx.connection))]
         # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
         joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
         new = select(*list(columns.values())).select_from(joined).where(*fresh)
@@ -271,7 +299,40 @@ class _Marking:
         return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
 
 
-def _known(condition: str) -> Exists:
+def _known(
+    condition: str,
+    also: Callable[[FromClause], ColumnElement[bool]] | None = None,
+    hidden_again: Collection[str] = (),
+) -> Exists:
     known = MARKS.alias()
     same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
-    return exists().where(same, text(condition))
+    found = exists().where(same, text(condition), true() if also is None else also(known))
+    return found.where(~_only_hidden(known, hidden_again)) if hidden_again else found
+
+
+def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
+    """Whether marks of some stores were swept, and their transactions only hidden."""
+    begins = (f"{store}/" for store in sorted(stores))
+    in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
+    return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))
+
+
+def _is_same_life(connection: Connection) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
+    """Of which swept marks one has to be there for a row to be of the same transaction (frames/lives.py)."""
+    if connection.dialect.name == "postgresql":
+        # One after the other: it hashes equal values, and nothing with an OR.
+        return _knows_no_times, _has_same_times
+    return (lambda known: or_(_knows_no_times(known), _has_same_times(known)),)
+
+
+def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(known.c[name].is_(None) for name in TIMES))
+
+
+def _has_same_times(known: FromClause) -> ColumnElement[bool]:
+    return and_(*(_even_if_none(known.c[name]) == _even_if_none(_STAGED.c[name]) for name in TIMES))
+
+
+def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
+    """A time as a number that is equal to another one also where there is none, so that it can be hashed."""
+    return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

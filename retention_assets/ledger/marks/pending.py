@@ -13,6 +13,7 @@ from sqlalchemy import func, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, PLANNED, PLANS, STEPS
+from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 
 
@@ -60,7 +61,7 @@ class PendingMarks:
 
     def waiting(self) -> list[PendingGroup]:
         """The open marks, by when they fall due. Marks made together stay together, so there are few rows."""
-        amounts = (func.count().label("marks"), func.coalesce(func.sum(MARKS.c.bytes), 0).label("bytes"))
+        amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("bytes"))
         alike = (MARKS.c.policy, MARKS.c.marked_at, MARKS.c.due_at, MARKS.c.status)
         query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike)
         with self.database.reading() as connection:
@@ -83,7 +84,7 @@ class PendingMarks:
         mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
         mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
         gone = mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
-        amounts = (func.count().label("transactions"), func.coalesce(func.sum(gone.c.bytes), 0).label("bytes"))
+        amounts = (func.count().label("transactions"), ByteSum(gone.c.bytes).label("bytes"))
         query = select(gone.c.as_of, MARKS.c.policy, *amounts).join(MARKS, MARKS.c.id == gone.c.mark)
         query = query.group_by(gone.c.as_of, MARKS.c.policy).order_by(gone.c.as_of, MARKS.c.policy)
         with self.database.reading() as connection:

@@ -34,7 +34,6 @@ from retention_assets.ledger.audit.chain import Act
 from retention_assets.ledger.audit.seals import digest_of, step_seal
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.staging import append_rows
 from retention_assets.sql.transactions import portions
 
@@ -42,6 +41,10 @@ TRANSITIONS: Mapping[str, Collection[str]] = {
     "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),
     "SWEEPING": ("SWEPT", "MARKED", "SPARED"),
 }
+
+
+# What a mark says of a failure that came without a word.
+NO_ERROR = "no error was given"
 
 
 class MarkStep(NamedTuple):
@@ -74,7 +77,9 @@ def move_marks(
         # the statement that moves them: joined with its own rows, the server may look through all marks for a few.
         locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
         tx.connection.execute(select(func.count()).select_from(locked))
-    values = {"status": after, "changed_at": DatabaseTime(), "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
+    # One instant for the marks and for the act, so that the one can be held against the other.
+    act.at = tx.present()
+    values = {"status": after, "changed_at": act.at, "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
     statement = update(MARKS).where(mine).values(values)
     return tx.connection.execute(statement.returning(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)).all()
 

@@ -76,7 +76,7 @@ def _unmark_transactions(tx: WriteTransaction, act: Act, dataset: str, transacti
     if late:
         more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
         raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
-    return UnmarkResult(_take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
+    return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
 
 def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
@@ -97,7 +97,7 @@ def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str
     here: ColumnElement[bool] = and_(
         true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
     )
-    unmarked = _take_back(tx, act, [here])
+    unmarked = take_back(tx, act, [here])
     sweeping, swept = (_count(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
     if not unmarked:
         whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
@@ -112,9 +112,10 @@ def _count(tx: WriteTransaction, here: ColumnElement[bool], status: str, conditi
     return int(tx.connection.execute(query).scalar_one())
 
 
-def _take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
+def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
+    """Take back the MARKED among some marks, as part of a transaction; how many."""
     taken = [row for where in conditions for row in move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})]
     if taken:
-        count_unmarked(tx, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
+        count_unmarked(tx, act, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
         request_evaluations(tx, (row.dataset for row in taken))
     return record_steps(tx, act, (MarkStep(row.id, "UNMARKED", why=act.reason) for row in taken))

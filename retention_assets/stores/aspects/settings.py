@@ -29,3 +29,8 @@ class AspectsSettings(StoreSettings):
     url: StoreUrl
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The database."""
+        return (self.url,)

@@ -12,6 +12,7 @@ share, over the entities in it, and a second one if a time in it is impossible.
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -90,6 +91,10 @@ class AspectsStore(LazyStore[AspectsSettings]):
             for entity, aspect, *numbers in connection.execute(self._table().fingerprints(wanted)):
                 numbers_of.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
         return {name: _digest(numbers_of[name]) for name in datasets if name in numbers_of}
+
+    def present(self) -> datetime | None:
+        """What the database's server says."""
+        return self._database.present()
 
     def warnings(self) -> list[str]:
         """What makes it slow, or makes others wait."""

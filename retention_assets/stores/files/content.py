@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.exchange import datasets_in, read_file
+from retention_assets.exchange import datasets_in, is_plain, read_file
 from retention_assets.frames.arrays import Ints, join_chunks
+from retention_assets.stores.files.copies import check_copy
 from retention_assets.stores.files.file_systems import is_local, open_file_system
 from retention_assets.stores.files.listing import LogFile, is_settled
 
@@ -126,7 +127,7 @@ def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
 
 def _can_be_joined(file: LogFile) -> bool:
     fs, _ = open_file_system(file.log)
-    return is_local(fs) and 0 < file.size <= _SMALL and not file.name.endswith((".gz", ".parquet"))
+    return is_local(fs) and 0 < file.size <= _SMALL and is_plain(file.name)
 
 
 def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
@@ -171,6 +172,7 @@ def _local_copy(file: LogFile) -> Iterator[Path]:
         copy = Path(folder) / f"log-{file.name}"
         try:
             fs.get_file(file.path, str(copy))
+            check_copy(fs, file, copy)
             yield copy
         except BadInput as fault:
             raise BadInput(replace(problem, file=file.shown) for problem in fault.problems) from None

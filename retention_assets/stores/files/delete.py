@@ -1,7 +1,7 @@
 """Deleting the folders of transactions, on whatever file system they are.
 
-Belongs here: opening that file system once for all targets of a sweep, and the choice between the two ways to delete.
-Does not belong here: either of them (delete_local.py, delete_remote.py), and which folder may go (ownership.py).
+Belongs here: opening that file system once for all targets of a sweep, and the choice between the ways to delete.
+Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py), and which folder may go (ownership.py).
 """
 
 import os
@@ -10,8 +10,8 @@ from typing import Self
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files import delete_local, delete_remote
-from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.files import delete_local, delete_remote, delete_s3
+from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.protocol import Permit, always
 
@@ -22,9 +22,11 @@ class TransactionFolders:
 
     fs: FileSystem
     root: str
+    # Of S3 alone.
+    versions: delete_s3.VersionRules | None = None
 
     @classmethod
-    def of(cls, layout: FolderLayout) -> Self:
+    def of(cls, layout: FolderLayout, every_version: bool = False) -> Self:
         """Open the file system of a layout. Raises Refused for a root in which nothing is: it cannot tell what is gone."""
         if "::" in layout.root:
             # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
@@ -32,30 +34,40 @@ class TransactionFolders:
         fs, root = open_file_system(layout.root)
         if is_local(fs):
             delete_local.check_root(root)
-        elif delete_remote.is_empty(fs, root):
+            return cls(fs, root)
+        rules = delete_s3.version_rules(fs, root, every_version) if is_s3(fs) else None
+        if delete_s3.is_empty(fs, root, rules) if rules else delete_remote.is_empty(fs, root):
             raise Refused(
                 f"The root {mask_secrets(layout.root)} is empty. Is it the right place? Nothing is taken for gone in it."
             )
-        return cls(fs, root)
+        return cls(fs, root, rules)
 
     def has(self, folder: Folder) -> bool:
         """Whether a folder is there."""
         place = self._place(folder)
         if is_local(self.fs):
             return os.path.isdir(place) and not os.path.islink(place)
+        if self.versions:
+            return not delete_s3.is_empty(self.fs, place, self.versions)
         return not delete_remote.is_empty(self.fs, place)
 
     def measure(self, folder: Folder) -> int | None:
         """The bytes in a folder, or None if it is not there."""
         if is_local(self.fs):
             return delete_local.measure(self.root, folder)
+        if self.versions:
+            return delete_s3.measure(self.fs, self._place(folder), self.versions)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def remove_folder(self, folder: Folder, permit: Permit = always) -> int | None:
-        """Remove a folder; the bytes that became free, or None if it was not there."""
+    def remove_folder(self, folder: Folder, permit: Permit = always) -> delete_remote.Removed | None:
+        """Remove a folder; the bytes that became free or are only hidden, or None if it was not there."""
+        if self.versions:
+            return delete_s3.remove_folder(self.fs, self._place(folder), permit, self.versions)
         if is_local(self.fs):
-            return delete_local.remove_folder(self.root, folder, permit)
-        return delete_remote.remove_folder(self.fs, self._place(folder), permit)
+            freed = delete_local.remove_folder(self.root, folder, permit)
+        else:
+            freed = delete_remote.remove_folder(self.fs, self._place(folder), permit)
+        return None if freed is None else delete_remote.Removed(freed)
 
     def _place(self, folder: Folder) -> str:
         return "/".join((self.root.rstrip("/"), *folder))

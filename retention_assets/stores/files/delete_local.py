@@ -1,7 +1,8 @@
 """Deleting from a local file system: the folder of one transaction, and what is left of a log file that was not finished.
 
 Belongs here: the one function that deletes local data of a `files` store, and the one that measures it. Both go down from the
-root by directory descriptors and follow no symlink, so that whoever swaps a folder for a symlink meanwhile leads them nowhere.
+root by directory descriptors, follow no symlink and enter no other mount: whoever swaps a folder for a symlink, or mounts
+something in it, leads them nowhere.
 Does not belong here: which folder it is to be (paths.py).
 """
 
@@ -12,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from retention_assets.errors import Refused
+from retention_assets.stores.files.mounts import Mount, mount_of
 from retention_assets.stores.files.paths import IDENTITY, Folder
 from retention_assets.stores.protocol import Permit
 
+_UNMOUNT = "Unmount it, or remove the folder by hand."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -46,7 +49,7 @@ def remove_folder(root: str, folder: Folder, permit: Permit) -> int | None:
     with _open_parent(root, folder) as above:
         if above is None:
             return None
-        for _, folders, names, here in _walk(folder[-1], above):
+        for _, folders, names, here in _walk(folder[-1], above, ahead=True):
             for name in names:
                 permit()
                 freed += _remove_file(name, here)
@@ -79,6 +82,7 @@ def _open_parent(root: str, folder: Folder) -> Iterator[int | None]:
     """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
     above = _open_root(root)
     try:
+        home = mount_of(above)
         for segment in folder[:-1]:
             below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
             if below is None:
@@ -86,6 +90,9 @@ def _open_parent(root: str, folder: Folder) -> Iterator[int | None]:
                 return
             os.close(above)
             above = below
+            # A disk of its own may be mounted there. A second mount of the same disk is a second name of another folder.
+            if (found := mount_of(above)) != home and found.device == home.device:
+                raise Refused(f"The folder {segment} of {root} is another folder of the same disk, mounted there. {_UNMOUNT}")
         yield above if _is_folder(folder[-1], above) else None
     finally:
         os.close(above)
@@ -118,13 +125,32 @@ def _is_folder(name: str, above: int) -> bool:
     raise Refused(f"{name} is {what}. Put the folder itself there, or remove it by hand.")
 
 
-def _walk(name: str, above: int) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """What is in a folder and below it, the deepest first, each with a descriptor of where it is."""
+def _walk(
+    name: str, above: int, home: Mount | None = None, ahead: bool = False
+) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """What is in a folder and below it, the deepest first, each with a descriptor of where it is.
 
-    def stop(fault: OSError) -> None:
-        raise fault
-
-    return os.fwalk(name, topdown=False, onerror=stop, follow_symlinks=False, dir_fd=above)
+    Raises Refused at the first folder that lies on another mount than the one above all of them; `ahead` of everything,
+    so that what is mounted somewhere in a folder keeps all of it.
+    """
+    home = home or mount_of(above)
+    here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+    try:
+        if mount_of(here) != home:
+            raise Refused(f"Something is mounted at {name} in the folder, so nothing of it is deleted. {_UNMOUNT}")
+        folders: list[str] = []
+        names: list[str] = []
+        with os.scandir(here) as entries:
+            for entry in entries:
+                (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        for below in folders if ahead else ():
+            for _ in _walk(below, here, home):
+                pass
+        for below in folders:
+            yield from _walk(below, here, home)
+        yield name, folders, names, here
+    finally:
+        os.close(here)
 
 
 def _remove_file(name: str, here: int) -> int:
@@ -138,10 +164,5 @@ def _remove_file(name: str, here: int) -> int:
 
 
 def _remove_empty_folder(name: str, here: int) -> None:
-    """Remove an empty folder; among folders the walk also names the symlinks that lead to one."""
-    try:
+    with suppress(FileNotFoundError):
         os.rmdir(name, dir_fd=here)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        os.unlink(name, dir_fd=here)

@@ -1,28 +1,31 @@
-"""Deleting the folder of one transaction from an object store, or from any other file system that fsspec knows.
+"""Deleting the folder of one transaction from any file system that fsspec knows, beyond this machine's and S3.
 
 Belongs here: the one function that deletes remote data of a `files` store, the listing that measures it, and trying again
-where a store is busy. On S3 the keys are listed and deleted by S3's own requests: s3fs reads no error of a single key in a bulk
-deletion, takes names with * for patterns, and hides the objects that stand for folders.
-Does not belong here: which folder it is to be (paths.py).
+where a store is busy.
+Does not belong here: S3 (delete_s3.py), and which folder it is to be (paths.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
-from retention_assets.stores.files.file_systems import FileSystem, is_s3
+from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")
-Request = Callable[..., Mapping[str, Any]]
 
-_KEYS_PER_REQUEST = 1000
-_PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+class Removed(NamedTuple):
+    """What a removal did: the bytes that became free, and where versions can still be read, the bytes of those."""
+
+    freed: int
+    hidden: int | None = None
 
 
 def _may_pass(error: Exception) -> bool:
@@ -57,14 +60,9 @@ def remove_folder(fs: FileSystem, folder: str, permit: Permit) -> int | None:
     places = with_patience(lambda: _list(fs, folder))
     if not places:
         return None
-    if is_s3(fs):
-        bucket, keys = fs.split_path(folder)[0], list(places)
-        for first in range(0, len(keys), _KEYS_PER_REQUEST):
-            _delete_keys(fs, bucket, keys[first : first + _KEYS_PER_REQUEST], permit)
-    else:
-        # Files before folders, and the deepest folders first.
-        for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
-            with_patience(partial(_delete_one, fs, place, permit))
+    # Files before folders, and the deepest folders first.
+    for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
+        with_patience(partial(_delete_one, fs, place, permit))
     with_patience(lambda: _check_none_left(fs, folder, len(places)))
     return sum(places.values())
 
@@ -75,10 +73,7 @@ def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
 
 
 def _list(fs: FileSystem, folder: str) -> dict[str, int]:
-    """What lies below a folder, asked anew: on S3 keys, elsewhere places, those of folders with a / at their ends."""
-    if is_s3(fs):
-        bucket, key, _ = fs.split_path(folder)
-        return dict(_list_keys(fs.call_s3, bucket, f"{key}/"))
+    """What lies below a folder, asked anew: places, those of folders with a / at their ends."""
     fs.invalidate_cache()
     try:
         if not fs.isdir(folder):
@@ -103,48 +98,12 @@ def _check_none_left(fs: FileSystem, folder: str, there: int) -> None:
 
 
 def _any_below(fs: FileSystem, root: str) -> bool:
-    if is_s3(fs):
-        bucket, key, _ = fs.split_path(root)
-        prefix = f"{key}/" if key else ""
-        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=3).get("Contents", ())
-        return any(one["Key"] not in (prefix, prefix + IDENTITY) for one in found)
     fs.invalidate_cache()
     try:
         nothing = (root, f"{root}/{IDENTITY}")
         return any(str(info["name"]).rstrip("/") not in nothing for info in fs.ls(root, detail=True))
     except FileNotFoundError:
         return False
-
-
-def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
-    """Every key that begins with a prefix, the objects that stand for folders among them, with its size."""
-    more: dict[str, str] = {}
-    while True:
-        page = request("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
-        yield from ((found["Key"], found["Size"]) for found in page.get("Contents", ()))
-        if not page.get("IsTruncated"):
-            return
-        more = {"ContinuationToken": page["NextContinuationToken"]}
-
-
-def _delete_keys(fs: FileSystem, bucket: str, keys: Sequence[str], permit: Permit) -> None:
-    """Delete up to a thousand keys in one request, and those that failed once more. Raises OSError when any stays."""
-    left = list(keys)
-
-    def delete() -> None:
-        nonlocal left
-        # Here, so that it is asked again before each request that is made again.
-        permit()
-        wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
-        errors = fs.call_s3("delete_objects", Bucket=bucket, Delete=wanted).get("Errors", ())
-        left = [error["Key"] for error in errors]
-        if errors:
-            first = next((error for error in errors if error["Code"] not in _PASSING), errors[0])
-            kind = OSError if first["Code"] in _PASSING else PermissionError
-            text = f"{len(errors)} of {len(keys)} objects stay: {first['Key']}: {first['Code']}: {first.get('Message', '')}"
-            raise kind(text.rstrip(": "))
-
-    with_patience(delete)
 
 
 def _delete_one(fs: FileSystem, place: str, permit: Permit) -> None:

@@ -1,23 +1,63 @@
 """File systems: the one place that opens them, and tells apart the few kinds that are treated differently.
 
-Belongs here: a path or URI to a file system and a path in it. Drivers and credentials are found as fsspec finds them, by the
-environment and its configuration files. Does not belong here: anything done with one.
+Belongs here: a path or URI to a file system and a path in it, and what to say of a scheme that nobody knows or whose driver is
+not installed. Drivers and credentials are found as fsspec finds them, by the environment and its configuration files.
+Does not belong here: anything done with one.
 """
+
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem as FileSystem
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
 
-from retention_assets.errors import Refused
-from retention_assets.settings.urls import has_scheme
+from retention_assets.errors import InvalidValue, Refused, nearest
+from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
 
-__all__ = ["FileSystem", "is_local", "is_s3", "open_file_system"]
+__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
+
+
+def check_scheme(place: str) -> None:
+    """Raises InvalidValue for a URI whose file system nobody knows, or whose driver is not installed. Opens nothing."""
+    for link in place.split("::") if has_scheme(place) else ():
+        scheme = link.partition(":")[0]
+        # What a chain ends in may be a path.
+        if "/" in scheme:
+            continue
+        if scheme not in known_implementations and scheme not in registry:
+            guess = nearest(scheme.lower(), sorted(known_implementations))
+            remedy = f"Did you mean {guess}:// ?" if guess else "A path of this machine needs no scheme."
+            raise InvalidValue(
+                f"begins with {scheme}:, which no file system is known by", "a path, or a URI such as s3://…", remedy
+            )
+        if missing := _missing_driver(scheme):
+            raise InvalidValue(f"is on a file system whose driver is not installed: {missing}", remedy=_how_to_install(missing))
+
+
+def _missing_driver(scheme: str) -> str | None:
+    """What fsspec says of a driver that is not installed. One of another package is looked for, and not imported."""
+    known = known_implementations.get(scheme, {})
+    package = known.get("class", "fsspec").partition(".")[0]
+    if package != "fsspec":
+        return None if find_spec(package) else f"{known.get('err') or f'{package} is needed'}."
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as fault:
+        return f"{fault}."
+    return None
+
+
+def _how_to_install(missing: str) -> str:
+    return "pip install 'retention-assets[s3]'" if "s3fs" in missing else "Install that package where retention runs."
 
 
 def open_file_system(place: str) -> tuple[FileSystem, str]:
     """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds.
 
-    Raises Refused where its driver is not installed.
+    Raises Refused where nobody knows it, its driver is not installed, or the driver cannot be started.
     """
     if not has_scheme(place):
         return LocalFileSystem(), place
@@ -27,8 +67,24 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
         # fsspec says which package is missing; that of S3 comes with an extra.
         if "s3fs" in str(fault):
             raise Refused("s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'.") from fault
-        raise Refused(f"The driver for this place is not installed: {fault}.") from fault
+        raise Refused(f"The driver for this place is not installed: {fault}. Install it where retention runs.") from fault
+    except Exception as fault:
+        _refuse_unknown(place)
+        # Some drivers connect as they are made, and raise what they like.
+        [said, *_] = str(fault).splitlines() or [""]
+        raise Refused(
+            f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(said)}."
+            " Is it reachable, and is what its driver needs installed here?"
+        ) from fault
     return fs, str(path)
+
+
+def _refuse_unknown(place: str) -> None:
+    try:
+        check_scheme(place)
+    except InvalidValue as fault:
+        text = f"The place {mask_secrets(place)} {fault.what}. {fault.remedy}"
+        raise Refused(text) from None
 
 
 def is_local(fs: FileSystem) -> bool:
@@ -39,3 +95,13 @@ def is_local(fs: FileSystem) -> bool:
 def is_s3(fs: FileSystem) -> bool:
     """Whether it speaks to S3, or to something that speaks like it."""
     return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def server_time(place: str) -> datetime | None:
+    """What time it is by the object store that a place is in, to the second; none where nothing of the kind answers."""
+    fs, path = open_file_system(place)
+    if not is_s3(fs):
+        return None
+    answer = fs.call_s3("head_bucket", Bucket=path.partition("/")[0])
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return parsedate_to_datetime(date) if date else None

@@ -3,7 +3,9 @@
 Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a template of folders unsafe.
 """
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -13,6 +15,15 @@ from retention_assets.settings.urls import Location, folder_of, has_scheme, loca
 from retention_assets.stores.settings import StoreSettings
 
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
+
+
+def _known_file_system(place: str) -> str:
+    """Imported only for a URI: most settings have none, and every command reads settings."""
+    if has_scheme(place):
+        from retention_assets.stores.files.file_systems import check_scheme
+
+        check_scheme(place)
+    return place
 
 
 def _data_template(text: str, info: ValidationInfo) -> str:
@@ -39,10 +50,46 @@ class FilesSettings(StoreSettings):
     """Kind `files`: histories in the exchange format, data as one folder per transaction."""
 
     kind: Literal["files"] = "files"
-    log: Annotated[Location, Field(description="Where the logs are: a file, a folder or a URI.")]
-    data: Annotated[str, AfterValidator(_data_template), Field(description="A transaction's folder.")]
+    log: Annotated[
+        Location, AfterValidator(_known_file_system), Field(description="Where the logs are: a file, a folder or a URI.")
+    ]
+    data: Annotated[
+        str, AfterValidator(_data_template), AfterValidator(_known_file_system), Field(description="A transaction's folder.")
+    ]
+    versions: Annotated[
+        Literal["keep", "delete"], Field(description="What becomes of the versions in a bucket that keeps them.")
+    ] = "keep"
 
     @property
     def data_root(self) -> str:
         """The folder above the first placeholder."""
         return self.data.partition("{")[0].rpartition("/")[0]
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Its log as well, which may lie in its own data."""
+        return {**super().places, "log": self.log}
+
+    @property
+    def deletes_versions(self) -> bool:
+        """As `versions` says."""
+        return self.versions == "delete"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The logs and the data; instead of what is in an object store, the server that its driver is told to ask."""
+        endpoint = _s3_endpoint() if any(_is_s3(place) for place in (self.log, self.data_root)) else None
+        return tuple(endpoint if endpoint and _is_s3(place) else place for place in (self.log, self.data_root))
+
+
+def _is_s3(place: str) -> bool:
+    return place.lower().startswith(("s3:", "s3a:"))
+
+
+def _s3_endpoint() -> str | None:
+    """As fsspec's configuration (its files and variables) says, or else as Amazon's own variables do."""
+    from fsspec.config import conf  # type: ignore[import-untyped]
+
+    own = conf.get("s3", {})
+    said = (own.get("endpoint_url"), own.get("client_kwargs", {}).get("endpoint_url"))
+    return next(filter(None, (*said, os.environ.get("AWS_ENDPOINT_URL_S3"), os.environ.get("AWS_ENDPOINT_URL"))), None)

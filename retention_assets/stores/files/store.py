@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import TypeVar
 
@@ -19,9 +20,11 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, Withheld, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
+from retention_assets.stores.files.delete_remote import Removed
+from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -72,8 +75,13 @@ class FilesStore:
         return self.log.lines(datasets)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """A hash of the files that speak of each."""
-        return self.log.tokens(datasets)
+        """A hash of the files that speak of each; another one once versions are deleted, so that what was hidden is marked."""
+        found = self.log.tokens(datasets)
+        return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
+
+    def present(self) -> datetime | None:
+        """What the object store that the data is in says."""
+        return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""
@@ -82,7 +90,7 @@ class FilesStore:
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
             return [PreparedTarget(name) for name in transactions]
         found = _try_each(lambda name: folders.measure(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
@@ -98,7 +106,7 @@ class FilesStore:
         if claim:
             # Where the root or the log is not as it should be the sweep will say it.
             with suppress(BadInput, OSError, Refused):
-                if RootSigns(TransactionFolders.of(layout), layout, self.log.index(), dataset).holds_data():
+                if RootSigns(self._open_folders(layout), layout, self.log.index(), dataset).holds_data():
                     leave_identity(layout)
         return place_of(layout)
 
@@ -106,7 +114,7 @@ class FilesStore:
         """What is left of folders, by the bytes that were in them when they were planned."""
         layout = FolderLayout.of(self.settings)
         try:
-            folders = TransactionFolders.of(layout)
+            folders = self._open_folders(layout)
             is_known = RootSigns(folders, layout, self.log.index(), dataset).is_known()
         except (BadInput, OSError, Refused):
             return {}
@@ -116,7 +124,7 @@ class FilesStore:
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(TransactionFolders.of, [layout], 1)
+        [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
             return [_failed(target, folders) for target in targets]
         try:
@@ -134,7 +142,7 @@ class FilesStore:
 
         is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
 
-        def remove(target: Target) -> int | None:
+        def remove(target: Target) -> Removed | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
@@ -148,6 +156,9 @@ class FilesStore:
 
         found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
+
+    def _open_folders(self, layout: FolderLayout) -> TransactionFolders:
+        return TransactionFolders.of(layout, self.settings.deletes_versions)
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
@@ -194,16 +205,18 @@ def _remains(target: Target, size: int | Exception | None, is_known: bool) -> Re
     return Remains.ALL if target.note == str(size) else Remains.SOME
 
 
-def _outcome(target: Target, found: int | Exception | None) -> SweptTarget:
+def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
     if isinstance(found, Exception):
         return _failed(target, found)
     if found is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
-    return SweptTarget(target.transaction, Outcome.DELETED, found)
+    if found.hidden is not None:
+        return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=found.hidden)
+    return SweptTarget(target.transaction, Outcome.DELETED, found.freed)
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
     if isinstance(fault, Withheld):
         return SweptTarget(target.transaction, Outcome.WITHHELD, error=str(fault))
     text = str(fault) if isinstance(fault, BadInput | Refused) else f"{type(fault).__name__}: {fault}"
-    return SweptTarget(target.transaction, Outcome.FAILED, error=text)
+    return SweptTarget(target.transaction, Outcome.FAILED, error=mask_text(text))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from retention_assets.errors import Refused
-from retention_assets.exchange import ADDED, is_log
+from retention_assets.exchange import ADDED, is_log, is_plain
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
 from retention_assets.policy.durations import text_of
@@ -31,7 +31,7 @@ def can_append(log: str) -> bool:
     """Whether a log can be added to: a folder, or one local file of plain JSON lines."""
     fs, path = open_file_system(log)
     if is_local(fs):
-        return Path(path).is_dir() or (Path(path).is_file() and not path.endswith((".gz", ".parquet")))
+        return Path(path).is_dir() or (Path(path).is_file() and is_plain(path))
     # By its name: a question about what a store can do makes no request.
     return not is_log(log)
 

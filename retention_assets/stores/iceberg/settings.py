@@ -3,12 +3,13 @@
 Belongs here: its keys under `stores:` in `retention.yaml`. PyIceberg is not imported: a mistake is found without it.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import database_url, folder_of, locate
+from retention_assets.settings.urls import database_url, folder_of, has_scheme, locate
 from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 
@@ -39,3 +40,31 @@ class IcebergSettings(StoreSettings):
     model: Annotated[
         Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
     ] = "states"
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The file of the catalog, and the warehouse where that is a place and not a name."""
+        uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
+        found = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
+        return found | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
+
+    @property
+    def reach(self) -> str | None:
+        """The warehouse. What lies in it is told apart by the catalog, and by the catalog alone."""
+        return "catalog.warehouse" if "catalog.warehouse" in self.places else None
+
+    def may_hold(self, other: StoreSettings) -> bool:
+        """Stores of one catalog share its warehouse, each with namespaces of its own."""
+        return isinstance(other, IcebergSettings)
+
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """The catalog, the warehouse and the object store, as far as they are named here and not found elsewhere."""
+        if "uri" not in self.catalog:
+            return None
+        named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]
+        if "s3.endpoint" in self.catalog:
+            # Buckets are where their server is.
+            named = [one for one in named if not one.lower().startswith(("s3:", "s3a:"))]
+        # The name of a warehouse that a server knows is no place of its own; its endpoint is.
+        return tuple(one for one in named if one.startswith(("/", "sqlite")) or has_scheme(one))

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from typing import TypeVar
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.place import catalog_place, remains_of
@@ -76,6 +78,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(self._token_of, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
+
+    def present(self) -> datetime | None:
+        """What the server of a SQL catalog says. Other catalogs tell no time."""
+        uri = self.settings.catalog.get("uri", "")
+        is_sql = uri.startswith(("postgresql", "mysql", "mariadb"))
+        return ForeignDatabase(Url(uri), self.name).present() if is_sql else None
 
     def warnings(self) -> list[str]:
         """Nothing that its errors do not say by themselves."""

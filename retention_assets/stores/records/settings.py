@@ -89,3 +89,8 @@ class RecordsSettings(StoreSettings):
         if len(set(self.children)) != len(self.children):
             raise InvalidValue("names a table and key twice", "each table and key once", key="children")
         return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The database."""
+        return (self.url,)

@@ -86,6 +86,10 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """One query over the whole root table."""
         return {self.dataset: token_of(self.database, self.tables)} if self.dataset in datasets else {}
 
+    def present(self) -> datetime | None:
+        """What the database's server says."""
+        return self.database.present()
+
     def warnings(self) -> list[str]:
         """The indexes that are missing, each with the statement that makes it."""
         return list(missing_indexes(self.database, self.tables))

@@ -5,6 +5,7 @@ Belongs here: the step, and the small resources by which it talks to people. Wha
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -13,20 +14,28 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
-from dagster._core.events import DagsterEvent, DagsterEventType
 
 from retention_assets.dagster import jobs as module
+from retention_assets.dagster.asset_factory import RetentionAsset
+from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
-from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.assets.transaction_log import transaction_log
+from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult, check_result
+from retention_assets.dagster.checks import query
 from retention_assets.dagster.jobs import partitions_worked_on
 from retention_assets.dagster.partitions import BY_STORE
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
+from retention_assets.ledger.audit.heads import LedgerHead
+from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger.publications import Publication
+from retention_assets.operations.audit import accept_ledger
+from retention_assets.operations.request import ReasonedRequest
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy.model import Hold
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
@@ -35,7 +44,6 @@ from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ALL = {"S1", "S2", "S3"}
-MARKED = dg.AssetKey("candidate_marks")
 CHECK = "limits_are_respected"
 
 
@@ -150,59 +158,177 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
 
 
-def says(instance: dg.DagsterInstance, passed: bool, asset: dg.AssetKey = MARKED, name: str = CHECK) -> None:
-    """A check says something of an asset."""
-    instance.report_runless_asset_event(
-        dg.AssetCheckEvaluation(asset_key=asset, check_name=name, passed=passed, description="Five, not three.")
-    )
+# --- objections of checks ---
 
 
-@pytest.mark.parametrize("name", [check.name for check in CHECKS["candidate_marks"]])
-def test_nothing_is_swept_as_long_as_the_last_word_of_any_check_is_that_it_failed(
-    lake: Lake, kept: dg.DagsterInstance, name: str
+def judged(lake: Lake, *datasets: str) -> None:
+    """Verdicts of some datasets are published, by an earlier run."""
+    with lake.opened() as ledger:
+        ledger.publications.publish([Publication("candidate_marks", name, "w/c/r1", "r1") for name in datasets], "run r1")
+
+
+def check_of(found: CheckResult | Exception) -> Check:
+    """A check of what was judged, with what it finds."""
+
+    def limits_are_respected(_: Step) -> CheckResult:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Check(limits_are_respected)
+
+
+def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
+    """The check is evaluated in a run, and says this."""
+    check = check_of(check_result("None.", violations))
+    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
+    query(running(lake, kept)[0], check)
+
+
+WRONG = Violation("lake/d", "five, not three")
+
+
+def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_others_are(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says(kept, True, name=name)
-    says(kept, False, name=name)
-    with pytest.raises(dg.Failure) as failure:
-        swept_transactions.work(running(lake, kept)[0])
-    assert str(failure.value.description).startswith(f"Nothing is swept: {name} failed in run ")
-    assert "Five, not three." in str(failure.value.description)
-    assert failure.value.allow_retries is False
-    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
+    judged(lake, "lake/d", "lake/e")
+    evaluate(lake, kept, monkeypatch, WRONG)
+    # Another instance, which knows of no run and no check.
+    with dg.DagsterInstance.ephemeral() as other:
+        run, said = running(lake, other)
+        done = swept_transactions.work(run)
+    assert (done["deleted"], done["refused"], done["datasets"]) == (2, 1, 2)
+    assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
+    (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
+    assert refused.startswith(f"nothing of lake/d is swept: {CHECK} failed in run 0b7c1c5e")
+    assert "five, not three" in refused
+    assert "retention run --mark-only" in refused
+    assert said.warnings == [f"lake/d: {refused}"]
     assert set(lake.statuses().values()) == {"MARKED"}
+    assert lake.verified() == ()
 
 
-@pytest.mark.parametrize("passed", [False, True])
-def test_a_check_that_was_to_be_evaluated_and_never_was_leaves_the_last_word_as_it_is(
-    lake: Lake, kept: dg.DagsterInstance, passed: bool
+def test_a_check_that_names_no_dataset_objects_to_all_that_were_judged(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run that was to evaluate it died, or has not come to it."""
-    says(kept, passed)
-    run = kept.add_run(dg.DagsterRun(job_name="cycle", status=dg.DagsterRunStatus.FAILURE))
-    planned = AssetCheckEvaluationPlanned(asset_key=MARKED, check_name=CHECK)
-    event = DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value, "cycle", event_specific_data=planned)
-    kept.report_dagster_event(event, run.run_id)
-    (newest, _) = kept.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(MARKED, CHECK), limit=2)
-    assert newest.status.value == "PLANNED"
-    if passed:
-        assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
-    else:
-        with pytest.raises(dg.Failure, match="Nothing is swept"):
-            swept_transactions.work(running(lake, kept)[0])
+    judged(lake, "lake/d", "lake/e")
+    evaluate(lake, kept, monkeypatch, Violation("", "the clock is odd"))
+    assert swept_transactions.work(running(lake, kept)[0])["refused"] == 2
+    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
 
 
-def test_a_check_that_passed_since_or_failed_for_another_environment_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
-    says(kept, False)
-    says(kept, True)
-    says(kept, False, dg.AssetKey(["staging", "candidate_marks"]))
-    says(kept, False, dg.AssetKey("swept_transactions"))
+def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(lake, "lake/d")
+    check = check_of(ZeroDivisionError("by nothing"))
+    monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
+    with pytest.raises(ZeroDivisionError):
+        query(running(lake, kept)[0], check)
+    done = swept_transactions.work(running(lake, kept)[0])
+    assert (done["refused"], done["deleted"]) == (1, 2)
+    (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
+    assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
+
+
+def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_not_before(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(lake, "lake/d", "lake/e")
+    evaluate(lake, kept, monkeypatch, WRONG, Violation("lake/e", "nor is this"))
+    evaluate(lake, kept, monkeypatch, WRONG)
+    assert standing(lake) == ["lake/d"]
+    # A check of something else takes nothing back, nor does one that only warns.
+    other = Check(lambda _: check_result("None.", ()))
+    query(running(lake, kept)[0], other)
+    query(running(lake, kept)[0], Check(check_of(check_result("None.", ())).query, blocking=False))
+    assert standing(lake) == ["lake/d"]
+    evaluate(lake, kept, monkeypatch)
+    assert standing(lake) == []
+    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    # It may object again.
+    evaluate(lake, kept, monkeypatch, WRONG)
+    assert standing(lake) == ["lake/d"]
+    assert lake.verified() == ()
+
+
+def standing(lake: Lake) -> list[str]:
+    with lake.opened() as ledger:
+        return [one.dataset for one in ledger.objections.standing()]
+
+
+def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
+    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(lake, "lake/d", "lake/e")
+    evaluate(lake, kept, monkeypatch, WRONG)
+    with lake.opened() as ledger:
+        mine = running(lake, kept)[0].run.run_id
+        ledger.publications.publish([Publication("candidate_marks", "lake/e", "w/c/r2", mine)], f"run {mine}")
+    evaluate(lake, kept, monkeypatch)
+    assert standing(lake) == ["lake/d"]
+
+
+def test_a_check_that_was_to_be_evaluated_and_never_was_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
+    """The run that was to evaluate it died, or has not come to it: the sweep's own independent check looks."""
+    judged(lake, "lake/d", "lake/e")
     assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
 
 
-def test_a_check_that_failed_in_the_same_environment_stops_it_whatever_its_prefix(lake: Lake, kept: dg.DagsterInstance) -> None:
-    says(kept, False, dg.AssetKey(["staging", "candidate_marks"]))
-    with pytest.raises(dg.Failure, match="Nothing is swept"):
-        swept_transactions.work(running(lake, kept, prefix=["staging"])[0])
+# --- a ledger that is not what was recorded, or not the newest ---
+
+
+TAMPERED = {
+    "a hold": ("UPDATE holds SET content = replace(content, 'lake/x', 'lake/y')", "rules_are_as_recorded", "of holds was changed past the ledger"),
+    "a hold that was removed": ("DELETE FROM holds", "rules_are_as_recorded", "of holds was removed past the ledger"),
+    "a policy": ("UPDATE policy_versions SET written_by = 'x'", "rules_are_as_recorded", "of policy_versions was changed"),
+    "the clock": ("UPDATE clock SET newest_seen_at = 1", "rules_are_as_recorded", "Row 1 of clock was changed"),
+    "a due mark": ("UPDATE marks SET \"transaction\" = 'S3' WHERE id = 1", "due_marks_are_as_recorded", "Mark 1 (S3 of lake/d) was changed"),
+    "an objection": ("UPDATE objections SET withdrawn_at = raised_at", "rules_are_as_recorded", "Row lake/z, c of objections was changed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the_row(
+    lake: Lake, kept: dg.DagsterInstance, case: str
+) -> None:
+    statement, check, sentence = TAMPERED[case]
+    with lake.opened() as ledger:
+        held = {"name": "h", "datasets": ["lake/x"], "reason": "r", "owner": "ann"}
+        ledger.holds.place(Hold.model_validate(held), "ann")
+        ledger.objections.object({"lake/z": "a reason"}, "c", "run")
+        assert write_past_ledger(ledger, statement)
+    with pytest.raises(dg.Failure) as failure:
+        swept_transactions.work(running(lake, kept)[0])
+    said = str(failure.value.description)
+    assert said.startswith(f"Nothing is swept: {check} failed.")
+    assert sentence in said
+    assert "retention audit accept --reason" in said
+    assert failure.value.allow_retries is False
+    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
+
+
+def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: Lake, kept: dg.DagsterInstance) -> None:
+    with lake.opened() as ledger:
+        newer = LedgerHead(ledger.id, 99, "a" * 64)
+    Environment(lake.settings).head_file.write(newer)
+    with pytest.raises(dg.Failure, match=r"Nothing is swept\. .*HEAD\.json knows row 99 .*an older copy of the ledger"):
+        swept_transactions.work(running(lake, kept)[0])
+    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
+    run, said = running(lake, kept)
+    with lake.opened() as ledger:
+        assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
+    assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
+    accept_ledger(ReasonedRequest(actor="ann", reason="restored"), Environment(lake.settings))
+    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+
+
+@pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
+def test_no_step_begins_in_a_warehouse_of_another_ledger(lake: Lake, kept: dg.DagsterInstance, asset: RetentionAsset) -> None:
+    Environment(lake.settings).head_file.write(LedgerHead("another", 1, "a" * 64))
+    with pytest.raises(dg.Failure, match=r"Nothing is written or removed there: .* belongs to ledger another"):
+        asset.do(running(lake, kept)[0])
+    assert lake.there() == ALL
 
 
 def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(lake: Lake, kept: dg.DagsterInstance) -> None:
@@ -256,6 +382,14 @@ def test_a_log_is_told_each_number_and_why_nothing_more_was_done() -> None:
         tell(replace(RESULT, refused="Somebody has it."))
     told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
     assert lines == [told, f"{told} Somebody has it."]
+
+
+def test_a_log_is_told_what_was_only_hidden() -> None:
+    lines: list[str] = []
+    with report_progress(lines.append) as tell:
+        tell(replace(RESULT, outcomes=Counter({Outcome.HIDDEN: 2, Outcome.DELETED: 1}), bytes_hidden=50))
+    told = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 bytes freed, 50 bytes hidden."
+    assert lines == [told]
 
 
 def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:

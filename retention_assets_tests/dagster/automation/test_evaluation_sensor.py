@@ -78,7 +78,7 @@ class Looped(Lake):
             names = log.datasets["dataset"].to_pylist()
             rules = load_rulebook(ledger, self.settings, "test").rules(names, as_of)
             verdicts, found = verdicts_and_reevaluation(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions).cast(CANDIDATES)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
             evaluations = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
             ledger.marks.mark(marks, as_of, "test", evaluations=evaluations)
 

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
@@ -16,6 +17,7 @@ from retention_assets_tests.dagster.automation.conftest import AWAY, changed
 from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
+SUCCESS = dg.DagsterRunStatus.SUCCESS
 AB = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: %s}}"
 
 
@@ -26,6 +28,13 @@ def policy_tick(lake: Lake, instance: dg.DagsterInstance, cursor: str | None = N
 def loaded(lake: Lake) -> None:
     """The files, taken into the book as a run does."""
     lake.marks()
+
+
+def ends(instance: dg.DagsterInstance, found: Any, status: dg.DagsterRunStatus | None) -> None:
+    """The run that a tick asked for is there and in a state; or somebody removed it."""
+    (request,) = found.run_requests
+    if status is not None:
+        instance.add_run(dg.DagsterRun(job_name="evaluate", run_id=str(uuid4()), tags=request.tags, status=status))
 
 
 def test_a_changed_policy_has_exactly_the_datasets_judged_that_it_can_reach(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -68,9 +77,52 @@ def test_a_hold_in_a_file_has_the_datasets_judged_that_it_can_reach(lake: Lake, 
 
 def test_unchanged_files_launch_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     first = policy_tick(lake, instance)
-    assert len(first.run_requests) == 1
+    ends(instance, first, SUCCESS)
+    for _ in range(2):
+        again = policy_tick(lake, instance, first.cursor)
+        assert (again.run_requests, again.skip_message) == ([], "The policy files are as they were.")
+        first = again
+
+
+@pytest.mark.parametrize("end", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, None])
+def test_a_run_that_died_before_it_loaded_the_files_is_asked_for_again_and_not_for_ever(
+    end: dg.DagsterRunStatus | None, lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    found, asked = policy_tick(lake, instance), []
+    while found.run_requests:
+        asked += [(request.run_key, request.run_config) for request in found.run_requests]
+        ends(instance, found, end)
+        found = policy_tick(lake, instance, found.cursor)
+        assert len(asked) < 9
+    assert len({key for key, _ in asked}) == len(asked) == 3
+    assert [config for _, config in asked] == [{"datasets": ["lake/a", "lake/b"]}] * 3
+    assert "3 runs died before they had judged by them" in found.skip_message
+    # Other files are another matter.
+    lake.says(AB % "40d")
+    assert len(policy_tick(lake, instance, found.cursor).run_requests) == 1
+
+
+def test_a_run_that_died_after_it_loaded_the_files_or_was_repeated_is_not_asked_for_again(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    first = policy_tick(lake, instance)
+    ends(instance, first, dg.DagsterRunStatus.FAILURE)
+    second = policy_tick(lake, instance, first.cursor)
+    ends(instance, second, dg.DagsterRunStatus.FAILURE)
+    ends(instance, second, SUCCESS)
+    assert policy_tick(lake, instance, second.cursor).skip_message == "The policy files are as they were."
+    loaded(lake)
+    after = policy_tick(lake, instance, first.cursor)
+    assert (after.run_requests, after.skip_message) == ([], "The policy files changed. They say what the book says.")
+    assert policy_tick(lake, instance, after.cursor).skip_message == "The policy files are as they were."
+
+
+def test_while_the_run_is_at_work_none_is_asked_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+    first = policy_tick(lake, instance)
+    ends(instance, first, dg.DagsterRunStatus.STARTED)
     again = policy_tick(lake, instance, first.cursor)
-    assert (again.run_requests, again.skip_message) == ([], "The policy files are as they were.")
+    assert again.run_requests == []
+    assert "is at work" in again.skip_message
 
 
 def test_a_comment_or_a_policy_about_nothing_launches_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -10,10 +10,12 @@ from retention_assets.definitions import build_defs
 from retention_assets.settings.model import AutomationSettings, Settings
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()
 SCHEDULE = DEFINED.get_schedule_def("daily_report")
+VERIFYING = DEFINED.get_schedule_def("daily_verification")
 KEEPING = DEFINED.get_schedule_def("daily_housekeeping")
 
 
@@ -74,3 +76,18 @@ def test_housekeeping_is_once_a_day_and_asks_for_nothing_but_its_usual_work() ->
     request = requested(datetime(2026, 3, 2, 0, 10, tzinfo=UTC), KEEPING)
     assert (request.run_key, request.run_config, KEEPING.job_name) == ("2026-03-02", {}, "housekeeping")
     assert KEEPING.default_status is dg.DefaultScheduleStatus.STOPPED
+
+
+def test_the_record_is_verified_once_a_day_where_that_is_asked_for_and_a_fault_fails_the_run(tmp_path: Path) -> None:
+    request = requested(datetime(2026, 3, 2, 0, 20, tzinfo=UTC), VERIFYING)
+    assert (request.run_key, request.run_config, VERIFYING.job_name) == ("2026-03-02", {}, "audit_verify")
+    assert VERIFYING.default_status is dg.DefaultScheduleStatus.STOPPED
+    on = build_defs(Settings(automation=AutomationSettings(verify=True))).get_repository_def()
+    assert on.get_schedule_def("daily_verification").default_status is dg.DefaultScheduleStatus.RUNNING
+    lake = Lake(tmp_path / "lake").has(SOME)
+    lake.marks()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run(lake.settings, instance, "audit_verify", request.run_config).success
+        with lake.opened() as ledger:
+            write_past_ledger(ledger, "UPDATE policy_versions SET written_by = 'x'")
+        assert not run(lake.settings, instance, "audit_verify", request.run_config).success

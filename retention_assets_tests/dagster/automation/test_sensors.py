@@ -56,7 +56,7 @@ def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str
 
 def test_the_jobs_that_people_and_sensors_launch() -> None:
     assert set(build_defs().get_repository_def().job_names) == {
-        "__ASSET_JOB", "advance_visibility", "change_realm", "cycle", "evaluate", "hold", "housekeeping", "policy_overwrite",
+        "__ASSET_JOB", "advance_visibility", "change_realm", "clock_accept", "clock_reset", "cycle", "evaluate", "hold", "housekeeping", "policy_overwrite",
         "policy_revoke", "preview", "release", "report", "sweep", "unmark",
     }  # fmt: skip
 

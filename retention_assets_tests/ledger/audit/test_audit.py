@@ -5,13 +5,19 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
+from sqlalchemy import Column, Integer, MetaData, Table, text
 
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.audit import seals
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.rows import row_seal
 from retention_assets.ledger.audit.verify import ChainHead
+from retention_assets.ledger.schema import REALMS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
 
@@ -28,7 +34,7 @@ def written(ledger: Ledger) -> Ledger:
 def test_a_record_that_nobody_touched_verifies(written: Ledger) -> None:
     verdict = written.verify()
     assert verdict.faults == ()
-    assert (verdict.rows, verdict.members, verdict.head.position) == (6, 3 + 1 + 2 + 2, 6)
+    assert (verdict.rows, verdict.members, verdict.head.position) == (6, 3 + 1 + 2 + 2 + 2, 6)
 
 
 def swap(first: int, second: int) -> list[str]:
@@ -136,12 +142,15 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
     lease, plan, batch = planned(ledger)
     if end == "spared":
         ledger.sweeps.spare(lease, dict.fromkeys(batch, "a tag"))
-        before = "status = 'MARKED', why = NULL, changed_act = NULL"
+        before = "status = 'MARKED', why = NULL, changed_act = NULL, changed_by = NULL, changed_at = NULL"
     else:
         outcome = {"failed": Outcome.FAILED, "spared by its store": Outcome.SPARED}.get(end, Outcome.DELETED)
         ledger.sweeps.begin(lease, plan, batch)
         ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
-        before = f"status = 'SWEEPING', why = NULL, changed_act = {act_of(3)}"
+        at = "(SELECT at FROM audit WHERE position = 3)"
+        before = (
+            f"status = 'SWEEPING', why = NULL, attempts = 0, last_error = NULL, changed_act = {act_of(3)}, changed_at = {at}"
+        )
     row = ledger.verify().head.position
     assert write_past_ledger(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2
     assert write_past_ledger(ledger, f"UPDATE marks SET {before}") == 2
@@ -195,3 +204,36 @@ def test_markers_at_once_mark_everything_once_and_times_rise(ledger: Ledger) -> 
     assert len(ids(ledger, dataset="lake/d0")) == 100
     assert set(statuses(ledger, "lake/d4").values()) == {"MARKED"}
     assert ledger.verify().faults == ()
+
+
+def test_a_column_that_marks_get_later_is_in_the_seal_of_those_alone_that_have_a_value_in_it(
+    monkeypatch: pytest.MonkeyPatch, ledger: Ledger
+) -> None:
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    table = ledger.marks.table()
+    before = seals.mark_seals(table)
+    monkeypatch.setattr(seals, "_LATER", ("size", "opened_at"))
+    assert seals.mark_seals(table) == before
+    opened = pa.array([None, T0], pa.timestamp("us", "UTC"))
+    later = table.append_column("size", pa.array([None, 7], pa.int64())).append_column("opened_at", opened)
+    first, second = seals.mark_seals(later)
+    assert (first, second != before[1]) == (before[0], True)
+    moved = later.set_column(later.num_columns - 1, "opened_at", pa.array([None, LATER], pa.timestamp("us", "UTC")))
+    assert seals.mark_seals(moved)[1] not in (second, before[1])
+
+
+def test_a_row_that_gets_a_column_later_keeps_its_seal_until_there_is_a_value_in_it() -> None:
+    row = {"name": "acme", "status": "ACTIVE", "grace": "P0D", "changed_by": "ann", "act": 1, "changed_at": T0}
+    column = Column("kept", Integer, server_default=text("0"))
+    wider = Table(
+        "realms", MetaData(), *(Column(one.name, one.type, primary_key=one.primary_key) for one in REALMS.columns), column
+    )
+    for nothing in ({}, {"kept": 0}, {"kept": None}):
+        assert row_seal(wider, {**row, **nothing}) == row_seal(REALMS, row)
+    assert row_seal(wider, {**row, "kept": 1}) != row_seal(REALMS, row)
+    assert row_seal(REALMS, {**row, "status": "PURGING"}) != row_seal(REALMS, row)
+
+
+def test_an_act_seals_only_tables_that_such_acts_write(ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="HOLD is no act that writes to realms"):
+        ledger.database.write(lambda tx: tx.seal(Act(ActType.HOLD, "ann"), REALMS, REALMS.c.name == "x"))

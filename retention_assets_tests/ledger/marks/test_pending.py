@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, swept
@@ -75,3 +76,36 @@ def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Le
     assert ledger.pending.spared(["lake/d"], "run 2") == []
     assert ledger.pending.spared(["lake/other"], "run 1") == []
     assert ledger.pending.spared([], "run 1") == []
+
+
+def test_marks_whose_bytes_are_more_than_a_number_holds_are_reported_swept_and_summed(ledger: Ledger) -> None:
+    """Nobody has so many bytes, but a log may say so, and nothing of the dataset would ever be swept."""
+    most = 2**63 - 1
+    ledger.marks.mark(candidates(["T1", "T2", "T3"], size=most), T0, "evaluation")
+    assert [(group.marks, group.bytes) for group in ledger.pending.waiting()] == [(3, most)]
+    assert ledger.reports.open(LATER.date(), "lake/d", OpenedReport(), LATER, "sweeper")
+    lease, plan, marks = planned(ledger)
+    assert (plan.marks, plan.bytes) == (3, most)
+    begun = ledger.sweeps.begin(lease, plan, marks)
+    for mark in begun:
+        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, most)], LATER.date())
+    ledger.sweeps.finish(lease, plan)
+    (report,) = ledger.reports.of(LATER.date())
+    assert (report["bytes_to_free"], report["bytes_freed"], report["deleted"]) == (most, most, 3)
+    assert ledger.reports.sum_of(LATER.date(), LATER.date())["bytes_freed"] == most
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 3, most)]
+    assert ledger.verify().faults == ()
+
+
+def test_so_many_bytes_that_a_late_sweep_counts_for_the_next_day_fit_it(ledger: Ledger) -> None:
+    most = 2**63 - 1
+    assert ledger.reports.open(LATER.date(), "lake/d", OpenedReport(), LATER, "sweeper")
+    ledger.marks.mark(candidates(["T1", "T2"], size=most), T0, "evaluation")
+    lease, plan, marks = planned(ledger)
+    begun = ledger.sweeps.begin(lease, plan, marks)
+    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, most) for mark in begun], LATER.date())
+    tomorrow = (LATER + DAY).date()
+    (report,) = ledger.reports.of(tomorrow)
+    assert (report["bytes_to_free"], report["bytes_freed"], report["deleted"]) == (most, most, 2)
+    assert ledger.reports.open(tomorrow, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
+    assert ledger.reports.of(tomorrow)[0]["bytes_to_free"] == most

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from retention_assets.policy.durations import parse_duration
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import Table
 from retention_assets_tests.sweep.lakes import Lake
@@ -17,8 +18,8 @@ from retention_assets_tests.sweep.lakes import Lake
 class DataHub(Lake):
     """A lake whose stores are tables of aspects, by the names of the stores."""
 
-    def __init__(self, folder: Path, tables: Mapping[str, Table], **settings: Mapping[str, Any]) -> None:
-        super().__init__(folder, policies="")
+    def __init__(self, folder: Path, tables: Mapping[str, Table], ledger_url: str = "", **settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, ledger_url, policies="")
         self.tables = tables
         (folder / "policies" / "p.yaml").unlink()
         stores = [
@@ -31,8 +32,14 @@ class DataHub(Lake):
             }
             for name, table in tables.items()
         ]
-        written = {"ledger": self.ledger_url, "warehouse": "warehouse", "policies": "policies", "stores": stores}
-        (folder / "retention.yaml").write_text(json.dumps(written))
+        places = {name: str(folder / name) for name in ("policies", "warehouse")}
+        written = {"ledger": self.ledger_url.replace("$", "$$"), **places, "clock": CLOCK, "stores": stores}
+        self.settings_file.write_text(json.dumps(written))
+
+    @property
+    def settings_file(self) -> Path:
+        """Above the folder, so that the databases are below the folder of the settings."""
+        return self.folder.with_name(f"{self.folder.name}.yaml")
 
     def retains(self, file: str, entries: Sequence[Mapping[str, Any]]) -> None:
         """A file of DataHub's in the folder of policies."""

@@ -193,6 +193,7 @@ class Aspects(Environment):
 
     def __init__(self, url: str) -> None:
         self.table = Table(url)
+        self.has_clock = not url.startswith("sqlite")
 
     def store(self) -> AspectsStore:
         return self.table.store()

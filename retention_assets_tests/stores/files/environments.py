@@ -188,6 +188,8 @@ class LocalFiles(Files):
 class S3Files(Files):
     """A bucket."""
 
+    has_clock = True
+
     def __init__(self, s3: S3) -> None:
         self.s3 = s3
         places = {"log": f"s3://{s3.bucket}/log", "data": f"s3://{s3.bucket}/data/{{dataset}}/{{transaction}}"}

@@ -14,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import head, line, refusal, swept
 
@@ -110,7 +110,7 @@ def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFi
     folders = TransactionFolders.of(FolderLayout.of(lake.settings))
     (lake.root / "data").rename(lake.root / "disk")
     (lake.root / "data").mkdir()
-    for ask in (folders.measure, folders.remove_folder):
+    for ask in (folders.measure, lambda folder: folders.remove_folder(folder, always)):
         with pytest.raises(Refused, match="data is empty"):
             ask(("a", "T1"))
 

@@ -17,12 +17,13 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.report import DayReport, day_report
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK, open_simulated
 
 
 class UnitsDatabase(Protocol):
@@ -45,9 +46,15 @@ class Cycle:
     def __post_init__(self) -> None:
         (self.folder / "policies").mkdir(parents=True)
         stores = [{**database.settings, "url": database.url.replace("$", "$$")} for database in self.databases]
-        settings = {"ledger": "sqlite:///ledger.db", "clock": {"max_ahead": "9y"}, "stores": stores}
-        # JSON is YAML.
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+        places = {name: str(self.folder / name) for name in ("policies", "warehouse")}
+        settings = {"ledger": f"sqlite:///{self.folder}/ledger.db", **places, "clock": CLOCK, "stores": stores}
+        # JSON is YAML. Above the folder, so that the databases are below the folder of the settings.
+        self.settings_file.write_text(json.dumps(settings))
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are written."""
+        return self.folder.with_name(f"{self.folder.name}.yaml")
 
     def says(self, *policies: dict[str, Any]) -> "Cycle":
         """The policies from now on: marks are swept at once and without a pause, unless they say otherwise."""
@@ -59,11 +66,11 @@ class Cycle:
     @property
     def settings(self) -> Settings:
         """As a run reads them."""
-        return load_settings(self.folder / "retention.yaml")
+        return load_settings(self.settings_file)
 
     def ledger(self) -> Ledger:
         """Opened."""
-        return open_ledger(self.settings.ledger)
+        return open_simulated(self.settings.ledger)
 
     def marks(self, as_of: datetime) -> int:
         """Evaluate everything; how many are new."""
@@ -73,7 +80,7 @@ class Cycle:
             assert log.datasets["fault"].null_count == len(log.datasets)
             rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-            marks = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
             return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
     def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:

@@ -227,6 +227,7 @@ class Records(Environment):
 
     def __init__(self, url: str) -> None:
         self.units = Units(url)
+        self.has_clock = not url.startswith("sqlite")
 
     def store(self) -> RecordsStore:
         """The store, opened anew."""

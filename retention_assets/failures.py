@@ -1,0 +1,91 @@
+"""What fails outside of this program, as a sentence with a remedy: disks, permissions, and the database of the ledger.
+
+Belongs here: telling such failures apart, by the codes that systems and drivers give them. What is not told apart is a fault of
+the program, whose trace somebody has to read.
+Does not belong here: refusals, which are sentences already (errors.py), and stores, whose failures carry their names
+(stores/protocol.py).
+"""
+
+import errno
+import re
+import sqlite3
+from collections.abc import Iterator
+
+from retention_assets.errors import BadInput, Refused
+
+_FULL = "no space is left. Make room, then run again: what was begun is finished then"
+_DENIED = "that is not permitted. Let the user of this program write there, or name another place in the settings"
+_READ_ONLY = "nothing can be written there. Mount it for writing, or name another place in the settings"
+_BUSY = (
+    "the ledger is busy: somebody else has been writing to it for long. Run again when that is done; if nothing is at work, end"
+    " the program that holds it"
+)
+_AWAY = (
+    "the ledger can't be reached or written. Check the key ledger in the settings, and that its database is up; then run again:"
+    " what was begun is finished then"
+)
+_SYSTEM = {
+    errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: _READ_ONLY,
+}  # fmt: skip
+# Spark hands over what failed in its programs as text.
+_WORDS = {
+    re.compile("No space left on device|Disk quota exceeded|database or disk is full"): _FULL,
+    re.compile("Permission denied"): _DENIED,
+    re.compile("Read-only file system"): _READ_ONLY,
+    re.compile("database is locked|database table is locked"): _BUSY,
+}
+# SQLite by the primary code, PostgreSQL by its SQLSTATE: no space, no right, a file that can only be read.
+_DATABASE: dict[str | int | None, str] = {
+    sqlite3.SQLITE_FULL: _FULL, "53100": _FULL,
+    sqlite3.SQLITE_PERM: _DENIED, "42501": _DENIED,
+    sqlite3.SQLITE_READONLY: _READ_ONLY, "25006": _READ_ONLY,
+}  # fmt: skip
+_OF_DATABASES = {"OperationalError", "InterfaceError", "InternalError"}
+
+
+def failure_text(fault: BaseException) -> str | None:
+    """The sentence about a failure, or about what caused it; none where this program is at fault."""
+    for one in _causes(fault):
+        if isinstance(one, Refused | BadInput):
+            return str(one)
+        words = _of_system(one) or _of_database(one) or _of_spark(one)
+        if words:
+            return f"cannot go on: {words} ({_first_line(one)})."
+    return None
+
+
+def _causes(fault: BaseException | None) -> Iterator[BaseException]:
+    while fault is not None:
+        yield fault
+        fault = fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__)
+
+
+def _of_system(fault: BaseException) -> str | None:
+    return _SYSTEM.get(fault.errno or 0) if isinstance(fault, OSError) else None
+
+
+def _of_database(fault: BaseException) -> str | None:
+    if type(fault).__name__ not in _OF_DATABASES or not isinstance(fault, Exception):
+        return None
+    from retention_assets.sql.errors import code_of, is_conflict, is_lock_timeout
+
+    if is_conflict(fault) or is_lock_timeout(fault):
+        return _BUSY
+    return _DATABASE.get(code_of(fault)) or _of_words(str(fault)) or _AWAY
+
+
+def _of_spark(fault: BaseException) -> str | None:
+    return _of_words(str(fault)) if type(fault).__module__.partition(".")[0] in ("py4j", "pyspark") else None
+
+
+def _of_words(text: str) -> str | None:
+    return next((words for pattern, words in _WORDS.items() if pattern.search(text)), None)
+
+
+def _first_line(fault: BaseException) -> str:
+    from retention_assets.settings.urls import mask_secrets
+    from retention_assets.sql.errors import driver_message
+
+    # The number of such an error is part of what it says.
+    words = mask_secrets(str(fault)) if isinstance(fault, OSError) else driver_message(fault)
+    return " ".join(words.split()).rstrip(".")

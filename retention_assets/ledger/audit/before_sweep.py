@@ -1,0 +1,91 @@
+"""What is verified before each sweep: every row that says what may go, and every mark that is due.
+
+Belongs here: the part of the audit that is cheap however long the chain is. Rows of rules are held against the newest act that
+speaks of them, and that act against its own hash; due marks against their seals, their acts and their steps.
+Does not belong here: the whole (verify.py). What somebody made fit by writing the chain anew is found there.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, text
+
+from retention_assets.ledger.audit.chain import ActType, hash_of
+from retention_assets.ledger.audit.lives import life_faults
+from retention_assets.ledger.audit.row_faults import Recorded, row_faults, single_faults
+from retention_assets.ledger.audit.rows import ANY_TABLE, RULES, WRITERS, RowKey, initial_rows, rows_in
+from retention_assets.ledger.audit.seals import mark_seals
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.schema import AUDIT, MARKS, OPEN
+from retention_assets.sql.streams import stream
+from retention_assets.sql.transactions import portions
+
+# Of these acts, which are as many as there are evaluations, the newest says everything: of a dataset, or of the clock.
+_NEWEST_BY_DATASET = (ActType.ADVANCE,)
+_NEWEST = (ActType.MARK, ActType.CLOCK)
+# In the words of its index; with the table's name, for steps have a status too.
+_OPEN = text(f"marks.{OPEN}")
+
+
+def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Rows of holds, realms, policies, visibility, clock and objections that are not what was recorded.
+
+    Each with the dataset that it is about, or none where it is about all, and in a sentence.
+    """
+    recorded: dict[RowKey, Recorded] = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
+    for row in map(dict, connection.execute(_acts(), execution_options={"yield_per": 1_000}).mappings()):
+        if hash_of(row) != row["hash"]:
+            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
+            continue
+        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
+    for fault in row_faults(connection, RULES, recorded):
+        yield "", fault.sentence
+    for sentence in single_faults(connection, None):
+        yield "", sentence
+
+
+def _acts() -> Select[Any]:
+    """The acts that say last what each row of the rules is, in their order."""
+    writers = {deed for table in RULES for deed in WRITERS[table.name]} | {*ANY_TABLE}
+    all_of = sorted(writers - {*_NEWEST_BY_DATASET, *_NEWEST})
+    by_dataset = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST_BY_DATASET)).group_by(AUDIT.c.dataset)
+    newest = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST)).group_by(AUDIT.c.deed)
+    wanted = or_(AUDIT.c.deed.in_(all_of), AUDIT.c.position.in_(by_dataset), AUDIT.c.position.in_(newest))
+    return select(AUDIT).where(wanted).order_by(AUDIT.c.position)
+
+
+def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
+    """Marks of some datasets that are due, or being swept, and are not what was recorded; each with its dataset."""
+    for some in portions(sorted(set(datasets))):
+        due = _OPEN, MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
+        yield from chain(_sealed(connection, due), _made(connection, due))
+        mine: ColumnElement[bool] = MARKS.c.dataset.in_(some) & _OPEN
+        yield from (("", sentence) for sentence in life_faults(connection, None, mine))
+
+
+def _sealed(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
+    for batch in stream(connection, query, MARK_ROWS):
+        table = pa.Table.from_batches([batch])
+        for row, right in enumerate(mark_seals(table)):
+            if table["seal"][row].as_py() != right:
+                dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
+                yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: it has not the hash of what it says."
+
+
+def _made(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Each act that is said to have made some of them is one that marks, and its ids are those that it reserved."""
+    ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
+    groups = select(MARKS.c.act, *ends).where(*due).group_by(MARKS.c.act).subquery()
+    query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
+    for row in connection.execute(query):
+        said = json.loads(row.detail) if row.deed == ActType.MARK else {}
+        if not (said and said["first"] <= row.first and row.last <= said["last"]):
+            yield (
+                row.dataset,
+                (f"Marks {row.first} to {row.last} ({row.dataset} among others) were added past the ledger: no act made them."),
+            )

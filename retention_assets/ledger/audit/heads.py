@@ -1,0 +1,49 @@
+"""Heads: where the chain of a ledger ends, as somebody outside of it may note it, and whether a chain holds such a note.
+
+Belongs here: the note, and what is wrong with a ledger that does not hold it. A ledger without the row that was noted is an
+older one that was put back, or another one in its place.
+Does not belong here: where the note is kept (pipeline/head_file.py).
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
+
+REMEDY = (
+    "If that is meant, say `retention audit accept --reason …`: the record keeps who vouches for it. If not, put the newest"
+    " backup of the ledger back."
+)
+
+
+@dataclass(frozen=True)
+class LedgerHead:
+    """A row of a ledger's chain: which ledger, its position, its hash."""
+
+    ledger: str
+    position: int
+    hash: str
+
+
+def head_of(connection: Connection) -> LedgerHead:
+    """Where the chain ends now."""
+    return LedgerHead(*connection.execute(select(AUDIT_HEAD.c.ledger, AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
+
+
+def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | None:
+    """Why a ledger is not the one of which a head was noted, in a sentence with what to do; none where it is."""
+    present = head_of(connection)
+    if noted.ledger != present.ledger:
+        return (
+            f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or"
+            f" this one is new in its place. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
+        )
+    found = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
+    if noted.position and found != noted.hash:
+        has = "has another row there" if found else f"ends with row {present.position}"
+        return (
+            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the"
+            f" ledger was put back, so it does not know what was taken back or held since. {REMEDY}"
+        )
+    return None

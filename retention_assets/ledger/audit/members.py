@@ -1,0 +1,147 @@
+"""The members of bulk acts: marks, steps and what is planned, each against its own seal, and all of an act against its digest.
+
+Belongs here: reading them once in the order in which they were sealed, and naming what does not fit.
+Does not belong here: where a mark is in its life (lives.py), and rows that are written one by one (row_faults.py).
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Connection, select
+
+from retention_assets.ledger.audit.chain import ActType
+from retention_assets.ledger.audit.seals import mark_seals, planned_seal, step_seal
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.schema import MARKS, PLANNED, STEPS
+from retention_assets.sql.streams import stream
+from retention_assets.sql.transactions import portions
+
+_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.PLAN, ActType.BEGIN, ActType.SETTLE})
+_SHOWN = 5
+
+
+class BulkAct(NamedTuple):
+    """An act with members, as the chain has it. `first` and `last` are ids of marks, `plan` the plan that it made."""
+
+    position: int
+    deed: str
+    members: int
+    digest: str
+    first: int | None = None
+    last: int | None = None
+    plan: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for sentences."""
+        return f"Row {self.position} of the audit ({self.deed})"
+
+
+class Members:
+    """The members of some acts. `only` looks at these alone, not at all marks, steps and plans that there are."""
+
+    def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
+        self.acts, self._only = acts, only
+        self.counted: dict[int, int] = {}
+        self._plans = {act.plan: number for number, act in acts.items() if act.plan is not None}
+
+    def faults(self, connection: Connection) -> Iterator[str]:
+        """Everything that does not fit."""
+        yield from self._mark_faults(connection)
+        yield from self._step_faults(connection)
+        yield from self._planned_faults(connection)
+        yield from self._missing()
+
+    def _mark_faults(self, connection: Connection) -> Iterator[str]:
+        """Marks, in the order of their ids: those of one act stand together."""
+        digests: dict[int, Any] = {}
+        for where in self._marks():
+            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
+            for batch in stream(connection, query if where is None else query.where(where), MARK_ROWS):
+                table = pa.Table.from_batches([batch])
+                acts, seals, ids = (table[name].to_pylist() for name in ("act", "seal", "id"))
+                for row, (act, seal, right) in enumerate(zip(acts, seals, mark_seals(table), strict=True)):
+                    self.counted[act] = self.counted.get(act, 0) + 1
+                    digests.setdefault(act, hashlib.sha256()).update(seal.encode())
+                    if seal != right:
+                        name = f"{table['transaction'][row]} of {table['dataset'][row]}"
+                        yield f"Mark {ids[row]} ({name}) was changed: it has not the hash of what it says."
+        for act, digest in digests.items():
+            yield from self._against(act, digest.hexdigest(), "marks", self._missing_marks(connection, act))
+
+    def _marks(self) -> Iterator[ColumnElement[bool] | None]:
+        if not self._only:
+            yield None
+            return
+        for number, act in self.acts.items():
+            if act.deed == ActType.MARK:
+                yield MARKS.c.id.between(act.first, act.last) & (MARKS.c.act == number)
+
+    def _missing_marks(self, connection: Connection, number: int) -> Sequence[int]:
+        """Which marks of an act are not there, where every id that it reserved was needed."""
+        act = self.acts.get(number)
+        if act is None or act.first is None or act.last is None or act.members != act.last - act.first + 1:
+            return ()
+        if self.counted[number] >= act.members:
+            return ()
+        mine = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
+        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
+
+    def _step_faults(self, connection: Connection) -> Iterator[str]:
+        """Steps, act by act."""
+        columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
+        query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
+        parts = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))] if self._only else [query]
+        for part in parts:
+            current, digest = None, hashlib.sha256()
+            for act, *values, seal in connection.execute(part, execution_options={"yield_per": 50_000}):
+                if act != current:
+                    if current is not None:
+                        yield from self._against(current, digest.hexdigest(), "steps")
+                    current, digest = act, hashlib.sha256()
+                self.counted[act] = self.counted.get(act, 0) + 1
+                digest.update(seal.encode())
+                if seal != step_seal(*values):
+                    yield f"The step of mark {values[0]} to {values[1]} was changed: it has not the hash of what it says."
+            if current is not None:
+                yield from self._against(current, digest.hexdigest(), "steps")
+
+    def _planned_faults(self, connection: Connection) -> Iterator[str]:
+        """What is planned, plan by plan, as far as it has seals."""
+        columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
+        query = select(*columns).where(PLANNED.c.seal.is_not(None)).order_by(PLANNED.c.plan, PLANNED.c.mark)
+        parts = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))] if self._only else [query]
+        digests: dict[int, Any] = {}
+        for part in parts:
+            for plan, mark, size, note, seal in connection.execute(part, execution_options={"yield_per": 50_000}):
+                act = self._plans.get(plan)
+                if act is None:
+                    yield f"Mark {mark} of plan {plan} was added past the ledger: no act made that plan."
+                    continue
+                self.counted[act] = self.counted.get(act, 0) + 1
+                digests.setdefault(act, hashlib.sha256()).update(seal.encode())
+                if seal != planned_seal(plan, mark, size, note):
+                    yield f"Mark {mark} of plan {plan} was changed: it has not the hash of what it says."
+        for act, digest in digests.items():
+            yield from self._against(act, digest.hexdigest(), "planned marks")
+
+    def _against(self, number: int, digest: str, what: str, missing: Iterable[int] = ()) -> Iterator[str]:
+        act = self.acts.get(number)
+        if act is None:
+            yield f"The audit knows nothing of {self.counted[number]} {what} that act {number} is said to have written."
+            return
+        if act.members != self.counted[number]:
+            gone = [*missing]
+            more = "" if len(gone) <= _SHOWN else " …"
+            named = f" Removed: {', '.join(map(str, gone[:_SHOWN]))}{more}." if gone else ""
+            yield f"{act.place} is about {act.members} {what}, and there are {self.counted[number]}.{named}"
+        elif act.digest != digest:
+            yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
+
+    def _missing(self) -> Iterator[str]:
+        """Acts none of whose members are there."""
+        for number, act in self.acts.items():
+            if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
+                yield f"{act.place} is about {act.members} members, and there are none."

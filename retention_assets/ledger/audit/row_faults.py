@@ -1,0 +1,92 @@
+"""Rows that are not what the acts say that wrote them, in sentences that name each row.
+
+Belongs here: holding tables against the seals that the chain holds last, and what a row says now beside what was recorded.
+Does not belong here: finding those seals (verify.py walks the whole chain, before_sweep.py asks for some acts).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Table, func, select
+
+from retention_assets.ledger.audit.rows import RowKey, key_of, read_rows, row_seal, said_by
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS
+
+_SHOWN = 300
+
+
+class Recorded(NamedTuple):
+    """The seal of a row (none: there is no such row any more), and the position of the act that holds it."""
+
+    seal: str | None
+    position: int
+
+
+class RowFault(NamedTuple):
+    """A row that is not what was recorded, the sentence about it, and its seal as it is: none where it is gone."""
+
+    key: RowKey
+    sentence: str
+    seal: str | None
+
+
+def row_faults(
+    connection: Connection, tables: Iterable[Table], recorded: Mapping[RowKey, Recorded], only_recorded: bool = False
+) -> Iterator[RowFault]:
+    """Every row of some tables that was changed, added or removed; `only_recorded`, of those that the chain speaks of."""
+    wanted = [*tables]
+    missing = {key: one for key, one in recorded.items() if one.seal is not None and key[0] in {table.name for table in wanted}}
+    for table in wanted:
+        for row in read_rows(connection, table):
+            key, seal = key_of(table, row), row_seal(table, row)
+            missing.pop(key, None)
+            found = recorded.get(key)
+            if found is None or found.seal is None:
+                if not only_recorded or found:
+                    what = f"was added past the ledger: no act wrote it. It says {_said(said_by(table, row))}."
+                    yield RowFault(key, f"{_name(key)} {what}", seal)
+            elif found.seal != seal:
+                what = (
+                    f"was changed past the ledger: it says {_said(said_by(table, row))}; {_act_at(connection, found.position)}."
+                )
+                yield RowFault(key, f"{_name(key)} {what}", seal)
+    for key, one in sorted(missing.items()):
+        yield RowFault(key, f"{_name(key)} was removed past the ledger; {_act_at(connection, one.position)}.", None)
+
+
+def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
+    """What of the rows that stand alone no seal is over: which ledger this is, and the next id of a mark."""
+    present = connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one()
+    if ledger is not None and ledger != present:
+        yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
+    newest = connection.execute(select(func.max(MARKS.c.id))).scalar_one()
+    following = connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
+    if newest is not None and (following is None or following <= newest):
+        yield f"The clock says that the next mark is {following}, and there is a mark {newest}: its next_mark was changed."
+
+
+def _name(key: RowKey) -> str:
+    table, values = key
+    return f"Row {', '.join(values)} of {table}"
+
+
+def _act_at(connection: Connection, position: int) -> str:
+    row = connection.execute(select(AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.position == position)).one_or_none()
+    if row is None:
+        return "nothing was recorded before anybody did anything"
+    detail = {name: value for name, value in _read(row.detail).items() if name != "rows"}
+    return f"row {position} of the audit ({row.deed}) recorded {_said(detail)}"
+
+
+def _read(detail: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(detail)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    words = json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"

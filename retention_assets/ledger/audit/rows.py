@@ -1,0 +1,173 @@
+"""Sealed rows: the tables that decide something and are written row by row, each row with a seal in the act that wrote it.
+
+Belongs here: which tables these are, which acts write them, what a seal is over, and whether a row has the seal of the act that
+it names. A seal is over every column by its name, without what is null or as the table has it where nothing is said: so a
+column that is added later changes no seal of before, and is sealed from its first value on.
+Does not belong here: what is written by the million (seals.py), and sentences about faults (verify.py, before_sweep.py).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Table, inspect, select
+
+from retention_assets.ledger.audit.chain import ActType
+from retention_assets.ledger.schema import (
+    AUDIT,
+    CLOCK,
+    FILE_HOLDS,
+    HOLDS,
+    OBJECTIONS,
+    PLANS,
+    POLICY_VERSIONS,
+    PUBLISHED,
+    REALMS,
+    REPORTS,
+    VISIBILITY,
+)
+from retention_assets.policy.durations import text_of
+
+# The acts that write each table; what was found there by the first release with seals, and what a person vouches for, is in
+# acts of their own.
+WRITERS: Mapping[str, tuple[ActType, ...]] = {
+    HOLDS.name: (ActType.HOLD, ActType.RELEASE),
+    FILE_HOLDS.name: (ActType.HOLD, ActType.RELEASE),
+    REALMS.name: (ActType.REALM,),
+    POLICY_VERSIONS.name: (ActType.POLICY,),
+    VISIBILITY.name: (ActType.ADVANCE,),
+    CLOCK.name: (ActType.CLOCK, ActType.MARK),
+    OBJECTIONS.name: (ActType.OBJECT, ActType.WITHDRAW),
+    PLANS.name: (ActType.PLAN, ActType.FINISH),
+    REPORTS.name: (ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK),
+    PUBLISHED.name: (ActType.PUBLISH,),
+}
+ANY_TABLE = (ActType.SEAL, ActType.ACCEPT)
+SEALED: Mapping[str, Table] = {
+    table.name: table
+    for table in (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, PUBLISHED)
+}
+# What decides what may be marked and swept.
+RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS)
+# Ids are reserved before it is known whether they are needed: no act says so. The marks bound it from below.
+_UNSEALED: Mapping[str, frozenset[str]] = {CLOCK.name: frozenset({"next_mark"})}
+# Nothing of an earlier row is left where these are written.
+_REPLACED = frozenset({PUBLISHED.name, POLICY_VERSIONS.name})
+_LENGTH = 32
+
+# A row by the name of its table and the values of its key.
+RowKey = tuple[str, tuple[str, ...]]
+# What an act says of rows: table, key, and the seal, or none where there is no such row any more.
+SealedRow = tuple[str, list[str], str | None]
+
+
+def key_of(table: Table, row: Mapping[str, Any]) -> RowKey:
+    """By what a row is found again."""
+    return table.name, tuple(str(_plain(row[column.name])) for column in table.primary_key)
+
+
+def row_seal(table: Table, row: Mapping[str, Any]) -> str:
+    """The seal of a row, as it is."""
+    values = {name: _plain(value) for name, value in said_by(table, row).items()}
+    text = json.dumps([table.name, values], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_LENGTH]
+
+
+def said_by(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a row its seal is over."""
+    names = [column for column in table.columns if column.name in row and column.name not in _UNSEALED.get(table.name, ())]
+    return {column.name: row[column.name] for column in names if not _is_left_out(column, row[column.name])}
+
+
+def _is_left_out(column: Column[Any], value: Any) -> bool:
+    if value is None:
+        return True
+    default = getattr(column.server_default, "arg", None)
+    if default is None:
+        return False
+    said = {str(value).lower(), *([str(int(value))] if isinstance(value, bool | int) else [])}
+    return str(default).strip("'").lower() in said
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return text_of(value)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[SealedRow]:
+    """Some rows of a table as they are, with their seals."""
+    return [_sealed(table, row) for row in _rows(connection, table, where)]
+
+
+def _rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
+    found = connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
+    return [dict(row) for row in found]
+
+
+def _sealed(table: Table, row: Mapping[str, Any]) -> SealedRow:
+    name, key = key_of(table, row)
+    return name, list(key), row_seal(table, row)
+
+
+def read_rows(connection: Connection, table: Table, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
+    """All rows of a table, without holding them in memory."""
+    query = select(*(column for column in table.columns if columns is None or column.name in columns))
+    with connection.execute(query.order_by(*table.primary_key), execution_options={"yield_per": 5_000}) as found:
+        yield from (dict(row) for row in found.mappings())
+
+
+def existing_rows(connection: Connection, tables: Iterable[Table]) -> Iterator[SealedRow]:
+    """The same of tables that an older release made: those of their columns that are there."""
+    for table in tables:
+        present = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        yield from (_sealed(table, row) for row in read_rows(connection, table, sorted(present)))
+
+
+def changed_past_ledger(connection: Connection, table: Table, where: ColumnElement[bool], own: int) -> set[RowKey]:
+    """Which of some rows are not what the act says that wrote them last. An act's own rows have no seal yet."""
+    if table.name in _REPLACED:
+        return set()
+    rows = _rows(connection, table, where)
+    return {
+        key_of(table, row)
+        for row in rows
+        if row["act"] != own and row_seal(table, row) != recorded_seal(connection, table, row)
+    }
+
+
+def recorded_seal(connection: Connection, table: Table, row: Mapping[str, Any]) -> str | None:
+    """The seal that a row has now, if it has it from the act that it names, or from one about rows of any table."""
+    key, present = key_of(table, row), row_seal(table, row)
+    if row["act"] is None and initial_rows().get(key) == present:
+        return present
+    for mine in (AUDIT.c.act == row["act"], AUDIT.c.deed.in_(ANY_TABLE)):
+        for detail in connection.execute(select(AUDIT.c.detail).where(mine)).scalars():
+            if (key, present) in rows_in(json.loads(detail)):
+                return present
+    return None
+
+
+def strange_row(row: SealedRow) -> SealedRow:
+    """The row with a seal that it can't have: it stays a fault until a person vouches for it."""
+    table, key, seal = row
+    return table, key, f"!{seal}"
+
+
+def key_in(row: SealedRow) -> RowKey:
+    """By what a sealed row is found again."""
+    return row[0], tuple(row[1])
+
+
+def initial_rows() -> dict[RowKey, str | None]:
+    """The one row that is there before anybody has done anything."""
+    row = {"id": 1}
+    return {key_of(CLOCK, row): row_seal(CLOCK, row)}
+
+
+def rows_in(detail: Mapping[str, Any]) -> Iterator[tuple[RowKey, str | None]]:
+    """What an act says of rows."""
+    for table, key, seal in detail.get("rows", ()):
+        yield (table, tuple(key)), seal

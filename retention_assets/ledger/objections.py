@@ -1,0 +1,82 @@
+"""Objections: what a check found wrong with what was judged. A dataset with an objection is not swept.
+
+Belongs here: raising them, taking them back, and which stand. They are in the ledger, so that every later sweep knows them,
+whoever launches it and whatever its Dagster remembers.
+Does not belong here: the checks (dagster/check_queries.py), and refusing the dataset (dagster/assets/swept_transactions.py).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, select, update
+
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.schema import OBJECTIONS
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_update
+
+
+@dataclass(frozen=True)
+class Objection:
+    """An objection that stands: the check that raised it, in which run, and what it said."""
+
+    dataset: str
+    check: str
+    sentence: str
+    raised_by: str
+
+
+@dataclass(frozen=True)
+class Objections:
+    """The objections of a ledger."""
+
+    database: LedgerDatabase
+
+    def object(self, sentences: Mapping[str, str], check: str, actor: str) -> None:
+        """Raise an objection of a check against each dataset, in its own words."""
+        if sentences:
+            self.database.write(lambda tx: _object(tx, sentences, check, actor))
+
+    def withdraw(self, datasets: Iterable[str], check: str, actor: str) -> None:
+        """Take the objections of a check against some datasets back: it has passed for them."""
+        mine = sorted(set(datasets) & {one.dataset for one in self.standing() if one.check == check})
+        if mine:
+            self.database.write(lambda tx: _withdraw(tx, mine, check, actor))
+
+    def standing(self, datasets: Collection[str] | None = None) -> list[Objection]:
+        """The objections that were not taken back."""
+        columns = (OBJECTIONS.c.dataset, OBJECTIONS.c.check_name, OBJECTIONS.c.sentence, OBJECTIONS.c.raised_by)
+        query = select(*columns).where(OBJECTIONS.c.withdrawn_at.is_(None))
+        with self.database.reading() as connection:
+            found = [
+                Objection(*row) for row in connection.execute(query.order_by(OBJECTIONS.c.dataset, OBJECTIONS.c.check_name))
+            ]
+        return [one for one in found if datasets is None or one.dataset in datasets]
+
+
+def _object(tx: WriteTransaction, sentences: Mapping[str, str], check: str, actor: str) -> None:
+    detail = {"check": check, "datasets": dict(sorted(sentences.items()))}
+    act = Act(ActType.OBJECT, actor, f"{check} failed.", detail=detail)
+    for where in _rows_of(sentences, check):
+        tx.seal(act, OBJECTIONS, where)
+    row = {"raised_by": actor, "withdrawn_at": None, "withdrawn_by": None, "act": act.id}
+    statement = insert_or_update(tx.connection, OBJECTIONS, ("dataset", "check_name"), ("sentence", "raised_at", *row))
+    rows = [{"dataset": name, "check_name": check, "sentence": said, **row} for name, said in sorted(sentences.items())]
+    tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
+    tx.record(act)
+
+
+def _withdraw(tx: WriteTransaction, datasets: Collection[str], check: str, actor: str) -> None:
+    act = Act(ActType.WITHDRAW, actor, f"{check} passed.", detail={"check": check, "datasets": sorted(datasets)})
+    for where in _rows_of(datasets, check):
+        tx.seal(act, OBJECTIONS, where)
+        over = {"withdrawn_at": DatabaseTime(), "withdrawn_by": actor, "act": act.id}
+        tx.connection.execute(update(OBJECTIONS).where(where, OBJECTIONS.c.withdrawn_at.is_(None)).values(**over))
+    tx.record(act)
+
+
+def _rows_of(datasets: Iterable[str], check: str) -> Iterable[ColumnElement[bool]]:
+    for some in portions(sorted(datasets)):
+        yield (OBJECTIONS.c.check_name == check) & OBJECTIONS.c.dataset.in_(some)

@@ -1,0 +1,281 @@
+"""Every kind of edit past the ledger, in every table that decides anything: verifying names the row.
+
+Belongs here: one ledger with a row of each kind, and what somebody with a database's prompt might do to it. What is done to the
+chain itself is in test_audit.py as well; what a sweep refuses is in sweep tests.
+"""
+
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+from sqlalchemy import event, text
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit.rows import SEALED
+from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.schema import METADATA
+from retention_assets.ledger.sweeps import Planned, Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Hold, Policy
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids
+
+DAY = date(2026, 1, 8)
+POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
+
+
+def hold(name: str, **more: object) -> Hold:
+    return Hold.model_validate({"name": name, "datasets": ["lake/*"], "reason": "law", "owner": "legal", **more})
+
+
+def build(ledger: Ledger) -> Ledger:
+    """A row of every kind: every end of a mark, holds in force and over, of files too, a realm, policies, a report."""
+    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
+    ledger.policy_book.write(Policy.model_validate({**POLICY, "grace": "3d"}), "ann")
+    ledger.holds.place(hold("case-1", transactions=["T9*"], until="2099-01-01T00:00:00Z"), "ann")
+    ledger.holds.place(hold("case-2"), "ann")
+    ledger.holds.release("case-2", "bob", "over")
+    ledger.holds.note_files([hold("filed"), hold("gone")], "run")
+    ledger.holds.note_files([hold("filed")], "run")
+    ledger.realms.change("acme", "INACTIVE", "ann", "a reason", Duration(days=3))
+    ledger.realms.change("beta", "PURGING", "ann", "a reason")
+    ledger.visibility.raise_to("lake/d", T0, "ann")
+    ledger.visibility.raise_to("lake/e", T0, "ann")
+    ledger.clock.check(T0, None)
+    ledger.clock.accept(LATER, "ann", "right")
+    published = [Publication("log", "lake/d", "w/log/r1", "r1"), Publication("log", "lake/e", "w/log/r1", "r1")]
+    ledger.marks.mark(candidates(["T1", "T2", "T3", "T4", "T5"]), T0, "run", published=published)
+    ledger.publications.publish([Publication("log", "lake/e", "w/log/r2", "r2")], "run")
+    ledger.objections.object({"lake/x": "a reason", "lake/y": "another"}, "some_check", "run")
+    ledger.objections.withdraw(["lake/y"], "some_check", "run")
+    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
+    ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
+    lease = ledger.leases.take("lake/d", "sweeper")
+    ledger.sweeps.spare(lease, {ids(ledger, "T2")[0]: "a tag"}, DAY)
+    plan = ledger.sweeps.plan(lease, {mark: Planned(7, f"note {mark}") for mark in ids(ledger, "T3", "T4", "T5")}, LATER)
+    begun = ledger.sweeps.begin(lease, plan, ids(ledger, "T3", "T4"))
+    ends = [Settlement(begun[0], Outcome.DELETED, 10), Settlement(begun[1], Outcome.FAILED, 0, "no")]
+    ledger.sweeps.settle(lease, ends, DAY)
+    ledger.sweeps.finish(lease, plan)
+    again = ledger.sweeps.plan(lease, ids(ledger, "T5"), LATER)
+    ledger.sweeps.begin(lease, again, ids(ledger, "T5"))
+    ledger.leases.give_up(lease)
+    return ledger
+
+
+@pytest.fixture(scope="module")
+def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """A SQLite file that has everything; each test undoes what it did. Whoever writes past the ledger minds no foreign keys."""
+    with open_ledger(f"sqlite:///{tmp_path_factory.mktemp('built') / 'ledger.db'}") as ledger:
+        assert build(ledger).verify().faults == ()
+        event.listen(ledger.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA foreign_keys = OFF"))
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def on_server(server: str) -> Iterator[Ledger]:
+    """The same on PostgreSQL; each test undoes what it did."""
+    with open_ledger(new_schema(server)) as ledger:
+        assert build(ledger).verify().faults == ()
+        yield ledger
+
+
+def same(table: str, where: str, *values: str) -> str:
+    """A statement that adds a row like another one, with other values in its columns."""
+    names = [column.name for column in METADATA.tables[table].columns]
+    new = dict(one.split("=", 1) for one in values)
+    listed = ", ".join(f'"{name}"' for name in names)
+    return f"INSERT INTO {table} ({listed}) SELECT {', '.join(new.get(name, f'{chr(34)}{name}{chr(34)}') for name in names)} FROM {table} WHERE {where}"
+
+
+def swap(table: str, column: str, one: str, other: str) -> list[str]:
+    """Two rows exchange a value."""
+    moves = ((one, "between"), (other, one), ("between", other))
+    return [f"UPDATE {table} SET {column} = '{new}' WHERE {column} = '{old}'" for old, new in moves]
+
+
+T = {f"T{number}": f"\"transaction\" = 'T{number}'" for number in range(1, 6)}
+HELD, OVER = "name = 'case-1'", "name = 'case-2'"
+FILED = "name = 'filed'"
+# By table: a name, the statements, and what a fault says of the row.
+EDITS: dict[str, tuple[list[str] | str, str]] = {
+    # Holds.
+    "holds: other datasets": (f"UPDATE holds SET content = replace(content, 'lake/*', 'lake/z') WHERE {HELD}", "of holds was changed past the ledger: it says {"),
+    "holds: ends earlier": (f"UPDATE holds SET until = placed_at WHERE {HELD}", "of holds was changed"),
+    "holds: another owner": (f"UPDATE holds SET owner = 'x' WHERE {HELD}", "of holds was changed"),
+    "holds: another name": (f"UPDATE holds SET name = 'x' WHERE {HELD}", "of holds was changed"),
+    "holds: another reason": (f"UPDATE holds SET reason = 'x' WHERE {HELD}", "of holds was changed"),
+    "holds: another who placed it": (f"UPDATE holds SET placed_by = 'x' WHERE {HELD}", "of holds was changed"),
+    "holds: another act": (f"UPDATE holds SET act = (SELECT act FROM audit WHERE position = 1) WHERE {HELD}", "of holds was changed"),
+    "holds: released in silence": (f"UPDATE holds SET released_at = placed_at, released_by = 'x' WHERE {HELD}", "of holds was changed"),
+    "holds: in force again": (f"UPDATE holds SET released_at = NULL WHERE {OVER}", "of holds was changed"),
+    "holds: another who released it": (f"UPDATE holds SET released_by = 'x' WHERE {OVER}", "of holds was changed"),
+    "holds: removed": (f"DELETE FROM holds WHERE {HELD}", 'of holds was removed past the ledger; row 3 of the audit (HOLD) recorded {"datasets": {"include": ["lake/*"]}'),
+    "holds: added": (same("holds", HELD, "id=id+1", "name='new'"), "of holds was added past the ledger"),
+    "holds: moved": (f"UPDATE holds SET id = id + 1 WHERE {HELD}", "of holds was removed past the ledger"),
+    "holds: swapped": (swap("holds", "name", "case-1", "case-2"), "of holds was changed"),
+    # Holds of files.
+    "file holds: other words": (f"UPDATE file_holds SET content = 'x' WHERE {FILED}", "of file_holds was changed"),
+    "file holds: another name": (f"UPDATE file_holds SET name = 'x' WHERE {FILED}", "of file_holds was changed"),
+    "file holds: gone": (f"UPDATE file_holds SET gone_at = came_at WHERE {FILED}", "of file_holds was changed"),
+    "file holds: back": ("UPDATE file_holds SET gone_at = NULL WHERE name = 'gone'", "of file_holds was changed"),
+    "file holds: removed": (f"DELETE FROM file_holds WHERE {FILED}", "of file_holds was removed"),
+    # Realms.
+    "realms: another state": ("UPDATE realms SET status = 'PURGING' WHERE name = 'acme'", 'Row acme of realms was changed past the ledger: it says {"act"'),
+    "realms: another grace": ("UPDATE realms SET grace = 'P0D' WHERE name = 'acme'", "Row acme of realms was changed"),
+    "realms: another who": ("UPDATE realms SET changed_by = 'x' WHERE name = 'acme'", "Row acme of realms was changed"),
+    "realms: another time": ("UPDATE realms SET changed_at = (SELECT min(at) FROM audit) WHERE name = 'beta'", "Row beta of realms was changed"),
+    "realms: removed": ("DELETE FROM realms WHERE name = 'acme'", "Row acme of realms was removed"),
+    "realms: added": (same("realms", "name = 'beta'", "name='new'"), "Row new of realms was added past the ledger: no act wrote it"),
+    "realms: moved": ("UPDATE realms SET name = 'other' WHERE name = 'beta'", "Row beta of realms was removed"),
+    "realms: swapped": (swap("realms", "name", "acme", "beta"), "Row beta of realms was changed"),
+    # The policy book.
+    "policies: other words": ("UPDATE policy_versions SET content = replace(content, '3d', '1d') WHERE version = 2", "Row p, 2 of policy_versions was changed"),
+    "policies: another digest": ("UPDATE policy_versions SET digest = 'x' WHERE version = 2", "Row p, 2 of policy_versions was changed"),
+    "policies: in whose name": ("UPDATE policy_versions SET written_by = 'x' WHERE version = 1", "Row p, 1 of policy_versions was changed"),
+    "policies: the system's": ("UPDATE policy_versions SET system = NOT system WHERE version = 2", "Row p, 2 of policy_versions was changed"),
+    "policies: revoked": ("UPDATE policy_versions SET revoked = NOT revoked WHERE version = 2", "Row p, 2 of policy_versions was changed"),
+    "policies: removed": ("DELETE FROM policy_versions WHERE version = 2", "Row p, 2 of policy_versions was removed"),
+    "policies: added": (same("policy_versions", "version = 1", "version=3"), "Row p, 3 of policy_versions was added"),
+    "policies: swapped": (
+        ["UPDATE policy_versions SET version = -version + 100", "UPDATE policy_versions SET version = version - 97"], "Row p, 1 of policy_versions was changed",
+    ),
+    # Visibility.
+    "visibility: lowered": ("UPDATE visibility SET visible_from = (SELECT due_by FROM reports) WHERE dataset = 'lake/d'", "Row lake/d of visibility was changed"),
+    "visibility: another who": ("UPDATE visibility SET raised_by = 'x' WHERE dataset = 'lake/d'", "Row lake/d of visibility was changed"),
+    "visibility: removed": ("DELETE FROM visibility WHERE dataset = 'lake/d'", "Row lake/d of visibility was removed"),
+    "visibility: added": (same("visibility", "dataset = 'lake/d'", "dataset='lake/z'"), "Row lake/z of visibility was added"),
+    "visibility: moved": ("UPDATE visibility SET dataset = 'lake/z' WHERE dataset = 'lake/d'", "Row lake/d of visibility was removed"),
+    # The clock.
+    "clock: accepted": ("UPDATE clock SET accepted_until = (SELECT until FROM holds WHERE until IS NOT NULL)", "Row 1 of clock was changed"),
+    "clock: seen": ("UPDATE clock SET newest_seen_at = NULL", "Row 1 of clock was changed"),
+    "clock: marked": ("UPDATE clock SET newest_mark_at = accepted_until", "Row 1 of clock was changed"),
+    "clock: next id": ("UPDATE clock SET next_mark = 2", "The clock says that the next mark is 2, and there is a mark 5"),
+    "clock: removed": ("DELETE FROM clock", "Row 1 of clock was removed"),
+    # Objections.
+    "objections: taken back": ("UPDATE objections SET withdrawn_at = raised_at WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was changed"),
+    "objections: other words": ("UPDATE objections SET sentence = 'x' WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was changed"),
+    "objections: removed": ("DELETE FROM objections WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was removed"),
+    "objections: standing again": ("UPDATE objections SET withdrawn_at = NULL WHERE dataset = 'lake/y'", "Row lake/y, some_check of objections was changed"),
+    # Plans and what is planned.
+    "plans: as of": ("UPDATE plans SET as_of = planned_at WHERE finished_at IS NOT NULL", "of plans was changed"),
+    "plans: marks": ("UPDATE plans SET marks = marks + 1 WHERE finished_at IS NULL", "of plans was changed"),
+    "plans: bytes": ("UPDATE plans SET bytes = 0 WHERE finished_at IS NOT NULL", "of plans was changed"),
+    "plans: dataset": ("UPDATE plans SET dataset = 'lake/e' WHERE finished_at IS NULL", "of plans was changed"),
+    "plans: token": ("UPDATE plans SET token = 99 WHERE finished_at IS NULL", "of plans was changed"),
+    "plans: finished": ("UPDATE plans SET finished_at = planned_at WHERE finished_at IS NULL", "of plans was changed"),
+    "plans: going on": ("UPDATE plans SET finished_at = NULL", "of plans was changed"),
+    "plans: removed": (["DELETE FROM planned WHERE plan = (SELECT id FROM plans WHERE finished_at IS NULL)", "DELETE FROM plans WHERE finished_at IS NULL"], "of plans was removed"),
+    "plans: added": (same("plans", "finished_at IS NULL", "id=id+1"), "of plans was added"),
+    "planned: a note": ("UPDATE planned SET note = 'x' WHERE mark = 3", "Mark 3 of plan "),
+    "planned: bytes": ("UPDATE planned SET bytes = 8 WHERE mark = 4 AND note IS NOT NULL", "Mark 4 of plan "),
+    "planned: another mark": ("UPDATE planned SET mark = 1 WHERE mark = 3", "Mark 1 of plan "),
+    "planned: removed": ("DELETE FROM planned WHERE mark = 3", "(PLAN) is about 3 planned marks, and there are 2"),
+    "planned: added": (same("planned", "mark = 3", "mark=1"), "Mark 1 of plan "),
+    "planned: without a seal": ("UPDATE planned SET seal = NULL WHERE mark = 3", "knows of other planned marks without seals"),
+    "planned: sealed anew": ("UPDATE planned SET seal = 'x' WHERE mark = 3", "(PLAN) is about other planned marks than there are"),
+    # Marks: what is set once, and their lives.
+    **{
+        f"marks: {column}": (f"UPDATE marks SET {column} = {value} WHERE {T['T5']}", "Mark 5 (")
+        for column, value in {
+            '"transaction"': "'T9'", "dataset": "'lake/z'", "policy": "'x'", "policy_version": "2", "reason": "'x'", "bytes": "1",
+            "grace": "'1d'", "due_at": "marked_at",
+        }.items()
+    },
+    "marks: of another act": ("UPDATE marks SET act = act + 1 WHERE id = 5", "there are 4. Removed: 5."),
+    "marks: swapped": (
+        ["UPDATE marks SET id = -id WHERE id IN (1, 2)", "UPDATE marks SET id = 3 + id WHERE id < 0"], "Mark 1 (T2 of lake/d) was changed",
+    ),
+    "marks: removed": (["DELETE FROM steps WHERE mark = 2", "DELETE FROM marks WHERE id = 2"], "(MARK) is about 5 marks, and there are 4. Removed: 2."),
+    "marks: added": (same("marks", "id = 1", "id=99"), "Mark 99 (T1 of lake/d) was changed"),
+    "marks: taken back again": (f"UPDATE marks SET status = 'MARKED' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be MARKED"),
+    "marks: why it was taken back": (f"UPDATE marks SET why = 'x' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) was changed: its why is x, and its steps say still needed."),
+    "marks: why it was spared": (f"UPDATE marks SET why = NULL WHERE {T['T2']}", "Mark 2 (T2 of lake/d) was changed: its why is None, and its steps say a tag."),
+    "marks: a why that nobody gave": (f"UPDATE marks SET why = 'x' WHERE {T['T3']}", "Mark 3 (T3 of lake/d) was changed: its why is x, and its steps say None."),
+    "marks: attempts": (f"UPDATE marks SET attempts = 0 WHERE {T['T4']}", "Mark 4 (T4 of lake/d) was changed: its attempts is 0, and its steps say 1."),
+    "marks: attempts that nobody made": (f"UPDATE marks SET attempts = 3 WHERE {T['T5']}", "Mark 5 (T5 of lake/d) was changed: its attempts is 3, and its steps say 0."),
+    "marks: the last error": (f"UPDATE marks SET last_error = 'x' WHERE {T['T4']}", "Mark 4 (T4 of lake/d) was changed: its last_error is x, and its steps say no."),
+    "marks: who changed it": (f"UPDATE marks SET changed_by = 'x' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) was changed: its changed_by is x, and its steps say ann."),
+    "marks: when it changed": (f"UPDATE marks SET changed_at = marked_at WHERE {T['T1']}", "Mark 1 (T1 of lake/d) was changed: its changed_at is 2026-01-01"),
+    "marks: by which act": (f"UPDATE marks SET changed_act = act WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be UNMARKED"),
+    # Steps and outcomes.
+    "steps: why": ("UPDATE steps SET why = 'x' WHERE mark = 1", "The step of mark 1 to UNMARKED was changed"),
+    "steps: an outcome": ("UPDATE steps SET outcome = 'ALREADY_GONE' WHERE mark = 3 AND outcome IS NOT NULL", "The step of mark 3 to SWEPT was changed"),
+    "steps: bytes": ("UPDATE steps SET bytes = 99 WHERE mark = 3 AND outcome IS NOT NULL", "The step of mark 3 to SWEPT was changed"),
+    "steps: a state": ("UPDATE steps SET status = 'SPARED' WHERE mark = 1", "The step of mark 1 to SPARED was changed"),
+    "steps: removed": ("DELETE FROM steps WHERE mark = 3 AND outcome IS NOT NULL", "(SETTLE) is about 2 steps, and there are 1"),
+    "steps: added": (same("steps", "mark = 1", "mark=2"), "The step of mark 2 to UNMARKED was changed"),
+    "steps: moved": ("UPDATE steps SET mark = 5 WHERE mark = 1", "The step of mark 5 to UNMARKED was changed"),
+    # Reports.
+    **{
+        f"reports: {column}": (f"UPDATE reports SET {column} = {value}", "Row 2026-01-08, lake/d of reports was changed")
+        for column, value in {
+            "to_delete": "to_delete + 1", "deleted": "9", "already_gone": "9", "failed": "0", "spared": "0", "unmarked": "0",
+            "bytes_freed": "1", "bytes_to_free": "1", "policies": "'{}x'", "bounds": "'x'", "archived_types": "'x'",
+            "classes": "'x'", "due_by": "started_at", "marks_before": "1", "finished_at": "started_at",
+        }.items()
+    },
+    "reports: another day": ("UPDATE reports SET execution_date = '2026-01-09'", "Row 2026-01-08, lake/d of reports was removed"),
+    "reports: removed": ("DELETE FROM reports", "Row 2026-01-08, lake/d of reports was removed"),
+    # What is published.
+    "published: another folder": ("UPDATE published SET folder = 'x' WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
+    "published: another run": ("UPDATE published SET run = 'x' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
+    "published: an older folder": ("UPDATE published SET folder = 'w/log/r1', run = 'r1' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
+    "published: removed": ("DELETE FROM published WHERE dataset = 'lake/e'", "Row log, lake/e of published was removed"),
+    "published: added": (same("published", "dataset = 'lake/d'", "dataset='lake/z'"), "Row log, lake/z of published was added"),
+    "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),
+    # The chain.
+    "audit: an act removed": ("DELETE FROM audit WHERE deed = 'HOLD' AND position = 3", "Row 3 of the audit is missing"),
+    "audit: the end removed": (
+        [
+            "DELETE FROM audit WHERE position = (SELECT max(position) FROM audit)",
+            "UPDATE audit_head SET position = (SELECT max(position) FROM audit), hash = (SELECT hash FROM audit ORDER BY position DESC LIMIT 1)",
+        ],
+        "The audit knows nothing of 1 steps",
+    ),
+    "audit: an act done by another": ("UPDATE audit SET actor = 'x' WHERE deed = 'RELEASE'", "(RELEASE) was changed"),
+    "audit: what an act said": ("UPDATE audit SET detail = '{}' WHERE deed = 'REALM'", "(REALM) was changed"),
+    "audit: an act's reason": ("UPDATE audit SET reason = 'x' WHERE deed = 'UNMARK'", "(UNMARK) was changed"),
+    "audit: an act's time": ("UPDATE audit SET at = (SELECT min(at) FROM audit) WHERE deed = 'UNMARK'", "(UNMARK) was changed"),
+    "audit: the head": ("UPDATE audit_head SET hash = 'x'", "The head of the audit says that it ends with row"),
+    "audit: another ledger": ("UPDATE audit_head SET ledger = 'x'", "The head of the audit says that this is ledger x"),
+}  # fmt: skip
+
+
+def named(ledger: Ledger, statements: list[str] | str, sentence: str) -> None:
+    """Somebody writes past the ledger: a fault names the row. Nothing of it stays."""
+    from retention_assets.ledger.audit.verify import verify
+
+    engine = ledger.database.engine
+    with engine.connect() as connection:
+        with connection.begin() as transaction:
+            for statement in [statements] if isinstance(statements, str) else statements:
+                assert connection.execute(text(statement)).rowcount, statement
+            faults = verify(connection).faults
+            transaction.rollback()
+        assert [fault for fault in faults if sentence in fault], faults
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_past_the_ledger_is_named(on_file: Ledger, edit: str) -> None:
+    named(on_file, *EDITS[edit])
+
+
+def test_there_are_as_many_kinds_of_edits_as_somebody_may_think_of() -> None:
+    assert len(EDITS) > 100
+    tables = {edit.partition(":")[0] for edit in EDITS}
+    assert {name.replace("_", " ").replace("policy versions", "policies") for name in SEALED} <= tables
+
+
+# Where PostgreSQL's foreign keys stand in the way, the edit can't be made.
+GUARDED = {"marks: swapped", "planned: another mark"}
+
+
+@pytest.mark.parametrize("table", sorted({edit.partition(":")[0] for edit in EDITS}))
+def test_an_edit_past_the_ledger_is_named_on_postgresql(on_server: Ledger, table: str) -> None:
+    for edit, (statements, sentence) in EDITS.items():
+        if edit.partition(":")[0] == table and edit not in GUARDED:
+            named(on_server, statements, sentence)
+    assert on_server.verify().faults == ()

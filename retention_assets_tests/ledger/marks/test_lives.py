@@ -1,0 +1,206 @@
+"""An id that comes again after it was swept, on both databases: a transaction of its own, with a mark and a grace of its own."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Barrier
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from retention_assets.errors import Refused
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.invariants import swept_without_mark
+from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.schema import MARKS
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets_tests.ledger.states import (
+    CLOSED_LATER,
+    FIRST_LIFE,
+    LATER,
+    NO_TIMES,
+    OPENED_LATER,
+    T0,
+    WEEK,
+    Times,
+    candidates,
+    planned,
+    swept,
+    write_past_ledger,
+)
+
+# Never closed: an unfinished record.
+UNCLOSED = (FIRST_LIFE[0], None)
+UNOPENED = (None, FIRST_LIFE[1])
+
+
+def marks(ledger: Ledger, life: Times, *names: str) -> int:
+    """Mark transactions with these times; how many are new."""
+    return ledger.marks.mark(candidates(names or ["T"], life=life), T0, "evaluation").new
+
+
+def sweeps(ledger: Ledger) -> None:
+    """Everything that is due, by a sweeper who gives its lease up."""
+    ledger.leases.give_up(swept(ledger))
+
+
+def rows(ledger: Ledger, *columns: str) -> list[tuple[Any, ...]]:
+    """Some columns of all marks, oldest first."""
+    found = sorted(ledger.marks.table(["lake/d"]).to_pylist(), key=lambda row: row["id"])
+    return [tuple(row[name] for name in columns) for row in found]
+
+
+def faults(ledger: Ledger) -> list[str]:
+    with ledger.database.reading() as connection:
+        return [found.what for found in swept_without_mark(connection)]
+
+
+def test_a_mark_keeps_the_times_of_what_was_marked_to_the_microsecond(ledger: Ledger) -> None:
+    for number, life in enumerate((OPENED_LATER, CLOSED_LATER, UNCLOSED, UNOPENED, NO_TIMES)):
+        assert marks(ledger, life, f"T{number}") == 1
+    assert rows(ledger, "opened_at", "closed_at") == [OPENED_LATER, CLOSED_LATER, UNCLOSED, UNOPENED, NO_TIMES]
+    assert ledger.verify().faults == ()
+
+
+@pytest.mark.parametrize("column", ["opened_at", "closed_at"])
+def test_a_time_of_a_mark_that_is_changed_past_the_ledger_is_found(ledger: Ledger, column: str) -> None:
+    marks(ledger, FIRST_LIFE)
+    later = OPENED_LATER[0] if column == "opened_at" else CLOSED_LATER[1]
+    write_past_ledger(ledger, update(MARKS).values({column: later}))
+    assert ["T of lake/d) was changed" in fault for fault in ledger.verify().faults] == [True]
+
+
+LIVES = [
+    pytest.param(FIRST_LIFE, FIRST_LIFE, 0, id="the same"),
+    pytest.param(FIRST_LIFE, OPENED_LATER, 1, id="opened later"),
+    pytest.param(OPENED_LATER, FIRST_LIFE, 1, id="opened earlier"),
+    pytest.param(FIRST_LIFE, CLOSED_LATER, 1, id="closed later"),
+    pytest.param(CLOSED_LATER, FIRST_LIFE, 1, id="closed earlier"),
+    pytest.param(UNCLOSED, UNCLOSED, 0, id="the same that never closed"),
+    pytest.param(UNOPENED, UNOPENED, 0, id="the same that says no opening"),
+    pytest.param(UNCLOSED, FIRST_LIFE, 1, id="closed since"),
+    pytest.param(FIRST_LIFE, UNCLOSED, 1, id="not closed"),
+    pytest.param(UNOPENED, FIRST_LIFE, 1, id="opened at a time"),
+    pytest.param(NO_TIMES, FIRST_LIFE, 0, id="of an older release"),
+    pytest.param(NO_TIMES, UNCLOSED, 0, id="of an older release, not closed"),
+]
+
+
+@pytest.mark.parametrize(("before", "again", "new"), LIVES)
+def test_an_id_that_was_swept_is_marked_again_if_its_times_are_others(
+    ledger: Ledger, before: Times, again: Times, new: int
+) -> None:
+    marks(ledger, before)
+    sweeps(ledger)
+    assert marks(ledger, again) == new
+    assert rows(ledger, "status") == [("SWEPT",), ("MARKED",)][: 1 + new]
+    assert ledger.verify().faults == ()
+
+
+def test_each_life_has_a_grace_of_its_own_and_is_swept_once(ledger: Ledger) -> None:
+    graces = [T0 + WEEK * number for number in range(3)]
+    for as_of, life in zip(graces, (FIRST_LIFE, OPENED_LATER, CLOSED_LATER), strict=True):
+        done = ledger.marks.mark(candidates(["T"], life=life, size=7), as_of, "evaluation")
+        assert (done.new, done.marked_at) == (1, as_of)
+        lease = ledger.leases.take("lake/d", "sweeper")
+        due = ledger.marks.due("lake/d", as_of + WEEK)["id"].to_pylist()
+        plan = ledger.sweeps.plan(lease, due, as_of + WEEK)
+        begun = ledger.sweeps.begin(lease, plan, due)
+        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 7) for mark in begun])
+        ledger.sweeps.finish(lease, plan)
+        ledger.leases.give_up(lease)
+    assert rows(ledger, "status", "marked_at") == [("SWEPT", as_of) for as_of in graces]
+    # Any of them that is there again is the one that was swept.
+    assert [marks(ledger, life) for life in (FIRST_LIFE, OPENED_LATER, CLOSED_LATER)] == [0, 0, 0]
+    assert (faults(ledger), ledger.verify().faults) == ([], ())
+    assert all(one < other for one, other in pairwise(due for (due,) in rows(ledger, "due_at")))
+
+
+def test_what_came_again_under_an_open_mark_waits_for_the_end_of_that_mark(ledger: Ledger) -> None:
+    marks(ledger, FIRST_LIFE)
+    assert marks(ledger, OPENED_LATER) == 0
+    lease, plan, due = planned(ledger)
+    ledger.sweeps.begin(lease, plan, due)
+    assert marks(ledger, OPENED_LATER) == 0
+    ledger.sweeps.settle(lease, [Settlement(due[0], Outcome.DELETED, 10)])
+    assert marks(ledger, OPENED_LATER) == 1
+
+
+@pytest.mark.parametrize("evaluated", ["before", "meanwhile", "afterwards"])
+def test_who_evaluates_while_an_id_is_swept_is_asked_to_evaluate_once_more(ledger: Ledger, evaluated: str) -> None:
+    """What came again under it could not be marked then, and nothing else may ever change in that dataset."""
+    marks(ledger, FIRST_LIFE)
+
+    def evaluates() -> None:
+        row = {"dataset": ["lake/d", "lake/e"], "token": ["1", "1"], "rules": ["r", "r"]}
+        seen = {**row, "looked_at": [LATER, LATER], "next_look": [None, None]}
+        published = [Publication("candidate_marks", name, "runs/1", "1") for name in ("lake/d", "lake/e")]
+        table = ledger.evaluations.all().schema.empty_table().from_pydict(seen, ledger.evaluations.all().schema)
+        ledger.marks.mark(candidates([]), T0, "evaluation", published=published, evaluations=table)
+
+    if evaluated == "before":
+        evaluates()
+        write_past_ledger(ledger, "UPDATE published SET published_at = (SELECT min(marked_at) FROM marks)")
+    lease, plan, due = planned(ledger)
+    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED) for mark in ledger.sweeps.begin(lease, plan, due)])
+    if evaluated == "meanwhile":
+        evaluates()
+    ledger.sweeps.finish(lease, plan)
+    if evaluated == "afterwards":
+        evaluates()
+    asked = {row["dataset"]: row["next_look"] for row in ledger.evaluations.all().to_pylist()}
+    assert asked == {"lake/d": LATER if evaluated == "meanwhile" else None, "lake/e": None}
+
+
+def test_of_evaluations_that_find_the_same_new_lives_at_once_each_life_gets_one_mark(ledger: Ledger) -> None:
+    names = [f"T{number}" for number in range(300)]
+    marks(ledger, FIRST_LIFE, *names)
+    sweeps(ledger)
+    start = Barrier(4)
+
+    def evaluates(_: int) -> int:
+        start.wait()
+        return marks(ledger, OPENED_LATER, *names)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(evaluates, range(4))) == [0, 0, 0, 300]
+    assert len(ledger.marks.due("lake/d", LATER)) == 300
+    assert ledger.verify().faults == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        pytest.param(FIRST_LIFE, OPENED_LATER, False, id="another"),
+        pytest.param(FIRST_LIFE, NO_TIMES, False, id="another, of which nobody knows"),
+        pytest.param(NO_TIMES, FIRST_LIFE, True, id="nobody knows of the first"),
+        pytest.param(NO_TIMES, NO_TIMES, True, id="nobody knows"),
+        pytest.param(UNCLOSED, UNCLOSED, True, id="the same that never closed"),
+    ],
+)
+def test_a_life_that_is_said_to_be_swept_twice_violates_what_is_true_of_a_sound_ledger(
+    ledger: Ledger, first: Times, second: Times, found: bool
+) -> None:
+    lives = (FIRST_LIFE, OPENED_LATER)
+    for life in lives:
+        marks(ledger, life)
+        sweeps(ledger)
+    assert faults(ledger) == []
+    for life, (opened, closed) in zip(lives, (first, second), strict=True):
+        here = (MARKS.c.opened_at == life[0]) & (MARKS.c.closed_at == life[1])
+        write_past_ledger(ledger, update(MARKS).where(here).values(opened_at=opened, closed_at=closed))
+    assert faults(ledger) == ["T was swept again, and is no other transaction than the first time"] * found
+
+
+def test_a_mark_of_a_new_life_is_taken_back_and_the_one_that_was_swept_is_not(ledger: Ledger) -> None:
+    marks(ledger, FIRST_LIFE)
+    sweeps(ledger)
+    with pytest.raises(Refused, match="was swept at"):
+        ledger.unmark.transactions("lake/d", ["T"], "ann", "still needed")
+    marks(ledger, OPENED_LATER)
+    assert ledger.unmark.transactions("lake/d", ["T"], "ann", "still needed").unmarked == 1
+    assert rows(ledger, "status", "opened_at") == [("SWEPT", FIRST_LIFE[0]), ("UNMARKED", OPENED_LATER[0])]
+    # The policy selects it still.
+    assert marks(ledger, OPENED_LATER) == 1
+    assert marks(ledger, FIRST_LIFE) == 0

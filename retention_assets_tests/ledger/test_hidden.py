@@ -1,0 +1,133 @@
+"""What a sweep only hid: counted for itself, and marked again once its store deletes every version."""
+
+import shutil
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit.verify import ChainHead
+from retention_assets.ledger.invariants import reports_add_up
+from retention_assets.ledger.marks.history import TransactionLife, life_of
+from retention_assets.ledger.migrations import FOLDER
+from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.sweeps import Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets_tests.ledger.states import LATER, T0, candidates, planned, statuses, write_past_ledger
+
+TODAY = LATER.date()
+NAMES = ["T1", "T2", "T3"]
+
+
+def swept(ledger: Ledger, outcomes: dict[str, Outcome]) -> Counter[Outcome]:
+    """Everything that is due, with these outcomes."""
+    lease, plan, marks = planned(ledger)
+    begun = ledger.sweeps.begin(lease, plan, marks)
+    names = dict(
+        zip(*(ledger.marks.table(["lake/d"], ["SWEEPING"])[name].to_pylist() for name in ("id", "transaction")), strict=True)
+    )
+    settlements = [
+        Settlement(mark, Outcome.HIDDEN, bytes_hidden=25)
+        if outcomes[names[mark]] is Outcome.HIDDEN
+        else Settlement(mark, outcomes[names[mark]], 10)
+        for mark in begun
+    ]
+    found = ledger.sweeps.settle(lease, settlements, TODAY)
+    ledger.sweeps.finish(lease, plan)
+    ledger.leases.give_up(lease)
+    return found
+
+
+@pytest.fixture
+def hidden(ledger: Ledger) -> Ledger:
+    """T1 was deleted, T2 and T3 are hidden."""
+    ledger.marks.mark(candidates(NAMES), T0, "evaluation")
+    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
+    found = swept(ledger, {"T1": Outcome.DELETED, "T2": Outcome.HIDDEN, "T3": Outcome.HIDDEN})
+    assert found == {Outcome.DELETED: 1, Outcome.HIDDEN: 2}
+    return ledger
+
+
+def test_what_is_hidden_frees_nothing_and_is_counted_for_itself(hidden: Ledger) -> None:
+    assert statuses(hidden) == dict.fromkeys(NAMES, "SWEPT")
+    (report,) = hidden.reports.of(TODAY)
+    names = ("to_delete", "deleted", "already_gone", "hidden", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    assert [report[name] for name in names] == [3, 1, 0, 2, 0, 30, 10, 50]
+    assert hidden.reports.sum_of(TODAY, TODAY)["bytes_hidden"] == 50
+    with hidden.database.reading() as connection:
+        assert list(reports_add_up(connection)) == []
+    assert hidden.verify().faults == ()
+
+
+def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
+    marks = hidden.histories.of("lake/d", ["T2"])["T2"]
+    words = life_of(TransactionLife("T2", True, marks=marks), (), LATER).words
+    assert words.startswith("hidden: its place keeps versions of it, and nothing became free, at ")
+    assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
+
+
+@pytest.mark.parametrize("again", [(), ("other",), ("lak",), ("lake/d",)])
+def test_what_is_hidden_is_not_marked_again_as_long_as_its_store_deletes_no_versions(
+    hidden: Ledger, again: tuple[str, ...]
+) -> None:
+    result = hidden.marks.mark(candidates(NAMES), LATER, "evaluation", hidden_again=again)
+    assert (result.new, result.known) == (0, 3)
+    assert hidden.marks.table(["lake/d"], hidden_again=again).num_rows == 3
+
+
+def test_what_is_hidden_is_marked_again_once_its_store_deletes_versions_and_what_is_deleted_never(hidden: Ledger) -> None:
+    again = ("other", "lake")
+    left = hidden.marks.table(["lake/d"], ["MARKED", "SWEPT"], hidden_again=again)
+    assert left["transaction"].to_pylist() == ["T1"]
+    assert hidden.marks.mark(candidates(NAMES), LATER, "evaluation", hidden_again=again).new == 2
+    # A grace of its own, and one mark alone.
+    assert hidden.marks.mark(candidates(NAMES), LATER, "evaluation", hidden_again=again).new == 0
+    marked = hidden.marks.table(["lake/d"], ["MARKED"], hidden_again=again)
+    assert marked["transaction"].to_pylist() == ["T2", "T3"]
+    assert set(marked["marked_at"].to_pylist()) == {LATER}
+
+
+def test_what_was_hidden_and_then_deleted_is_over(hidden: Ledger) -> None:
+    hidden.marks.mark(candidates(["T2"], grace="0s"), LATER, "evaluation", hidden_again=("lake",))
+    assert swept(hidden, {"T2": Outcome.DELETED}) == {Outcome.DELETED: 1}
+    assert hidden.marks.mark(candidates(["T1", "T2"]), LATER, "evaluation", hidden_again=("lake",)).new == 0
+    assert hidden.verify().faults == ()
+    assert [mark.status for mark in hidden.histories.of("lake/d", ["T2"])["T2"]] == ["SWEPT", "SWEPT"]
+
+
+def test_an_older_ledger_keeps_its_steps_and_its_rules(url: str, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "older")
+    (tmp_path / "older" / "versions" / "v0009_hidden.py").unlink()
+    with open_ledger(url, tmp_path / "older") as older:
+        older.marks.mark(candidates(NAMES), T0, "evaluation")
+        lease, plan, marks = planned(older)
+        begun = older.sweeps.begin(lease, plan, marks)
+        older.sweeps.settle(lease, [Settlement(begun[0], Outcome.DELETED, 10)])
+        write_past_ledger(older, _REPORT)
+        with older.database.reading() as connection:
+            before = connection.execute(_STEPS).all()
+            head = ChainHead(*connection.execute(text("SELECT position, hash FROM audit_head")).one())
+    with open_ledger(url) as ledger:
+        with ledger.database.reading() as connection:
+            assert connection.execute(_STEPS).all() == before
+        assert len(before) == 4
+        (report,) = ledger.reports.of(date(2026, 1, 8))
+        assert (report["deleted"], report["hidden"], report["bytes_hidden"]) == (1, 0, 0)
+        # The report was written past the ledger, by this test.
+        assert [fault for fault in ledger.verify(head).faults if "of reports was added" not in fault] == []
+        for change in ("outcome = 'LOST'", "status = 'LOST'", "mark = 99"):
+            with pytest.raises(DBAPIError):
+                write_past_ledger(ledger, f"UPDATE steps SET {change} WHERE status = 'SWEPT'")
+        assert write_past_ledger(ledger, "UPDATE steps SET outcome = 'HIDDEN' WHERE status = 'SWEPT'") == 1
+
+
+_STEPS = text("SELECT act, mark, status, outcome, bytes, why, seal FROM steps ORDER BY act, mark")
+_REPORT = """
+    INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
+                         started_at, act, due_by, marks_before)
+    SELECT '2026-01-08', 'lake/d', '{}', '{}', '[]', 1, 10, 1, '{}', marked_at, 1, marked_at, 4 FROM marks WHERE id = 1
+"""

@@ -1,0 +1,139 @@
+"""Mounts in what is to be deleted: whatever is mounted there stays, and nothing of the folder goes.
+
+A program of its own, in namespaces of its own, mounts and sweeps; the cases share it, for it takes long to begin.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.stores.files import mounts
+from retention_assets.stores.files.mounts import Mount, mount_of
+from retention_assets_tests.stores.files.environments import LocalFiles
+from retention_assets_tests.stores.files.sweeps import refusal, swept
+
+# Each case: what is mounted at which place of the lake; a source that is none is a file system in memory.
+CASES = {
+    "a live folder, bound into a due one": ("data/a/T10", "data/a/T1/deep er"),
+    "a live folder, bound deep into a due one": ("data/a/T10", "data/a/T1/deep er/é/here"),
+    "a live folder, bound over the due one": ("data/a/T10", "data/a/T1"),
+    "a live dataset, bound over that of the due one": ("data/b", "data/a"),
+    "a file system in memory": (None, "data/a/T1/deep er/é"),
+    "an empty file system in memory": (None, "data/a/T1/empty"),
+    # Whichever of its neighbours is listed first.
+    "a live folder beside others": ("data/a/T10", "data/a/T1/beside3"),
+    "a live folder beside others too": ("data/a/T10", "data/a/T1/beside8"),
+    "a file, bound over one of the due folder": ("data/a/T10/part.parquet", "data/a/T1/part.parquet"),
+    "a disk of its own for the dataset": (None, "data/c"),
+}
+SWEEP = """
+import json, os, subprocess, sys
+from pathlib import Path
+from retention_assets_tests.stores.files.environments import LocalFiles
+from retention_assets_tests.stores.files.sweeps import filled, line, swept
+
+told = {}
+for number, (case, (source, place)) in enumerate(json.loads(sys.argv[2]).items()):
+    root = Path(sys.argv[1]) / str(number)
+    root.mkdir()
+    lake = filled(LocalFiles(root))
+    lake.put("lake/b", "T1", "live", b"live")
+    for beside in range(10):
+        lake.put("lake/a", "T1", f"beside{beside}/x", b"")
+    dataset = "lake/c" if place == "data/c" else "lake/a"
+    lake.put_log("c.jsonl", line(dataset="lake/c"))
+    target = root / place
+    if source is None or (root / source).is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    kind = ["-t", "tmpfs", "none"] if source is None else ["--bind", root / source]
+    subprocess.run(["mount", *kind, target], check=True)
+    if source is None and "empty" not in place:
+        (target / "T1").mkdir()
+        (target / "T1" / "precious").write_bytes(b"precious")
+    before = sorted(lake.data())
+    [prepared] = lake.store().prepare(dataset, ["T1"])
+    [found] = swept(lake.store(), dataset, "T1")
+    told[case] = {
+        "outcome": found.outcome, "error": found.error, "bytes": found.bytes, "prepared": prepared.bytes,
+        "gone": sorted(set(before) - set(lake.data())),
+    }
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What became of each case."""
+    command = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount in a namespace of his own (unshare --user --mount)")
+    folder = tmp_path_factory.mktemp("mounts")
+    program = [*command, sys.executable, "-c", SWEEP, str(folder), json.dumps(CASES)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: Mapping[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith(("a file,", "a disk"))])
+def test_what_is_mounted_in_a_due_folder_keeps_all_of_it(told: Mapping[str, Any], case: str) -> None:
+    found = told[case]
+    assert (found["outcome"], found["bytes"], found["gone"]) == ("FAILED", 0, [])
+    assert "mounted" in found["error"]
+    assert "Unmount it, or remove the folder by hand." in found["error"]
+    assert found["prepared"] is None
+
+
+def test_a_file_that_is_mounted_in_a_due_folder_stays(told: Mapping[str, Any]) -> None:
+    found = told["a file, bound over one of the due folder"]
+    assert found["outcome"] == "FAILED"
+    assert "Device or resource busy" in found["error"]
+    assert not [place for place in found["gone"] if place.endswith("part.parquet")]
+
+
+def test_a_dataset_may_have_a_disk_of_its_own(told: Mapping[str, Any]) -> None:
+    found = told["a disk of its own for the dataset"]
+    assert (found["outcome"], found["bytes"], found["prepared"]) == ("DELETED", len("precious"), len("precious"))
+    assert found["gone"] == ["data/c/T1/precious"]
+
+
+def test_what_is_mounted_while_the_folder_goes_is_not_entered(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's answer for one folder changes after all of it was looked at."""
+    folders, asked = len(["T1", "deep er", "é"]), list[int]()
+
+    def later(descriptor: int) -> Mount:
+        asked.append(descriptor)
+        found = mount_of(descriptor)
+        inside = os.readlink(f"/proc/self/fd/{descriptor}").endswith("deep er/é")
+        return Mount(found.device, -1) if inside and len(asked) > 2 + 2 + folders else found
+
+    monkeypatch.setattr("retention_assets.stores.files.delete_local.mount_of", later)
+    before = lake.data()
+    assert "Something is mounted at é" in refusal(lake.store(), "lake/a", "T1")
+    assert lake.data() == before
+
+
+@pytest.mark.parametrize("missing", ["nothing", "statx", "its answer", "the kernel", "both"])
+def test_where_the_kernel_says_less_of_a_mount_another_source_is_asked(
+    lake: LocalFiles, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    folder = os.open(lake.root, os.O_RDONLY)
+    try:
+        whole = mount_of(folder)
+        answers = {"its answer": lambda *_: -1, "the kernel": lambda *_: 0}
+        if missing != "nothing":
+            monkeypatch.setattr(mounts, "_statx", lambda: answers.get(missing))
+        if missing == "both":
+            monkeypatch.setattr(mounts, "_ask_proc", lambda _: None)
+        assert mount_of(folder) == (Mount(whole.device, None) if missing == "both" else whole)
+        assert mounts._ask_proc(10_000) is None
+    finally:
+        os.close(folder)
+    assert swept(lake.store(), "lake/a", "T1")[0].bytes == len("lake/a T1")
