@@ -1,8 +1,9 @@
 """Games of the campaign against the sweep: a few in the suite, as many as wanted by RETENTION_CAMPAIGN (kills) and a seed.
 
-    RETENTION_CAMPAIGN=1000 python -m pytest -s retention_assets_tests/sweep/test_campaign.py
+    RETENTION_CAMPAIGN=1000 python -m pytest -o log_cli=true retention_assets_tests/sweep/test_campaign.py
 """
 
+import logging
 import multiprocessing
 import os
 import random
@@ -21,6 +22,7 @@ from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
 from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.campaign import Game
 
+LOG = logging.getLogger(__name__)
 KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "16"))
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 # The stores with a database have one of PostgreSQL: with a ledger on SQLite they are as different as can be.
@@ -47,4 +49,4 @@ def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does
         (folder / "store").mkdir(parents=True)
         url = f"sqlite:///{folder}/ledger.db" if ledger == "sqlite" else new_schema(server)
         Game(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings", dice, tally).play()
-    print(kind, ledger, dict(tally))
+    LOG.warning("%s %s %s", kind, ledger, dict(tally))
