@@ -13,16 +13,34 @@ Whatever the note counts on is never of the same plan: `newest` is the newest hi
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Connection, Text, and_, bindparam, cast, delete, exists, func, or_, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
+from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.aspects.names import row_of
 from retention_assets.stores.aspects.notes import (
     RACED,
@@ -31,8 +49,8 @@ from retention_assets.stores.aspects.notes import (
     UrnRows,
     WantedRow,
     classify,
+    failure_of,
     prepared_of,
-    reason_for_race,
     reason_to_keep,
 )
 from retention_assets.stores.aspects.table import AspectsTable
@@ -42,6 +60,11 @@ from retention_assets.stores.protocol import PreparedTarget, SweptTarget, Target
 _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
 _ROWS = 250
+_MOST_WAITS = 50
+_RETRY_LOCKED = RetryPolicy(lambda fault: isinstance(fault, RowsLocked), attempts=3, pause=0.1)
+
+
+_Work = Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
 
 
 @dataclass(frozen=True)
@@ -80,56 +103,108 @@ class Deletion:
         with ThreadPoolExecutor(len(parts)) as threads:
             return swept + [one for part in threads.map(self._delete_part, parts) for one in part]
 
-    def _delete_part(self, wanted: Sequence[WantedRow]) -> list[SweptTarget]:
-        """One transaction; if it can't be done because of one row, the others are done without that row."""
-        work: Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
+    def _delete_part(self, wanted: Sequence[WantedRow], waits: "_LockWaits | None" = None) -> list[SweptTarget]:
+        """One transaction; if it can't be done because of one row, the others are done without that row.
+
+        `waits`: of a piece, what is left of the patience with the locks of others.
+        """
+        fault = self._attempt(wanted, waits is None) if waits is None or waits.left else RowsLocked()
+        if isinstance(fault, list):
+            return fault
+        waits = waits or _LockWaits()
+        waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
+        # Pieces would not find a database either that is lost, nor a SQLite file that others write to.
+        as_one = fault.is_lost or (fault.is_transient and self.table.dialect == "sqlite")
+        if as_one or len(wanted) == 1 or not waits.left:
+            return [failure_of(one, str(fault)) for one in wanted]
+        half = len(wanted) // 2
+        return self._delete_part(wanted[:half], waits) + self._delete_part(wanted[half:], waits)
+
+    def _attempt(self, wanted: Sequence[WantedRow], is_whole: bool) -> list[SweptTarget] | WriteFailed:
+        """What became of a part, or why it could not be done."""
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
+        lock_wait = MOMENT if is_whole else BLINK
+        found = self._tried(wanted, partial(work, lock_wait=lock_wait, skip_locked=False))
+        if is_whole and isinstance(found, RowsLocked):
+            # On PostgreSQL to lock rows takes the right to update them; who has only that to delete goes on in pieces.
+            return self._without_locked(wanted, partial(work, lock_wait=lock_wait, skip_locked=True))
+        return found
+
+    def _without_locked(self, wanted: Sequence[WantedRow], work: _Work) -> list[SweptTarget] | WriteFailed:
+        """The same without the rows that somebody holds. They are tried again: it may be a part beside this one, for a moment."""
+        settled: list[SweptTarget] = []
+        left = wanted
+
+        def attempt() -> None:
+            nonlocal left
+            found = self._tried(left, work)
+            if isinstance(found, WriteFailed):
+                raise found
+            locked = {one.transaction for one in found if one.error == LOCKED}
+            settled.extend(one for one in found if one.transaction not in locked)
+            left = [one for one in left if one.transaction in locked]
+            if left:
+                raise RowsLocked
+
+        try:
+            retry(attempt, _RETRY_LOCKED)
+        except WriteFailed as fault:
+            return settled + [failure_of(one, str(fault)) for one in left] if len(left) < len(wanted) else fault
+        return settled
+
+    def _tried(self, wanted: Sequence[WantedRow], work: _Work) -> list[SweptTarget] | WriteFailed:
         sent: dict[Row, int] = {}
         try:
             return self.database.write(lambda connection: work(connection, wanted, sent))
         except WriteFailed as fault:
-            if fault.is_lost or fault.is_transient or len(wanted) == 1:
-                return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
-        half = len(wanted) // 2
-        return self._delete_part(wanted[:half]) + self._delete_part(wanted[half:])
+            return fault
 
-    def _delete_at_once(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
+    def _delete_at_once(
+        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+    ) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
 
-        `sent` are the rows, and their bytes, that an earlier transaction may have deleted without an answer to its commit.
+        It waits for rows that somebody holds, or leaves them alone. `sent` are the rows, and their bytes, that an earlier
+        transaction may have deleted without an answer to its commit.
         """
         planned = [one for one in wanted if one.note]
         gone: dict[Row, int] = {}
         if planned:
-            rows = connection.execute(self._statement, {"aspect": self.aspect, **_parameters(planned)})
+            statement = self._skipping_statement if skip_locked else self._statement
+            with short_lock_wait(connection, lock_wait):
+                rows = connection.execute(statement, {"aspect": self.aspect, **_parameters(planned)}).all()
             gone = {(urn, version): size for urn, version, size in rows}
         deleted = [SweptTarget(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
         rest = [one for one in wanted if one.row not in gone]
         now = self._read_versions(connection, sorted({one.row[0] for one in rest})) if rest else {}
-        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or reason_for_race(one) for one in rest]
+        why = LOCKED if skip_locked else RACED
+        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or failure_of(one, why) for one in rest]
         # Only the commit is left: what fails before it deletes nothing.
         sent.update(gone)
         return found
 
-    def _lock_and_delete(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
-        """Elsewhere the rows are locked, then looked at, then deleted as they were seen."""
+    def _lock_and_delete(
+        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+    ) -> list[SweptTarget]:
+        """Elsewhere the rows, or those that nobody holds, are locked, then looked at, then deleted as they were seen."""
         swept: list[SweptTarget] = []
         gone: dict[Row, int] = {}
-        for first in range(0, len(wanted), _ROWS):
-            some = wanted[first : first + _ROWS]
-            if self.table.dialect != "sqlite" and any(one.note for one in some):
-                # In SQLite, who may write is alone.
-                locked = (
-                    select(self.table.version).where(self.table.aspect == self.aspect, self._matches(some)).with_for_update()
-                )
-                connection.execute(locked).all()
+        # A statement about many rows may look at, and so wait for, rows that it is not about.
+        step = 1 if skip_locked else _ROWS
+        for first in range(0, len(wanted), step):
+            some = wanted[first : first + step]
+            with short_lock_wait(connection, lock_wait):
+                mine = self._lock(connection, some, skip_locked)
             now = self._read_versions(connection, sorted({one.row[0] for one in some}))
             stays = {one.row: answer for one in some if (answer := reason_to_keep(one, now.get(one.row[0]), sent))}
+            why = LOCKED if skip_locked else RACED
+            stays |= {one.row: failure_of(one, why) for one in some if one.row not in stays and one.row not in mine}
             goes = [one for one in some if one.row not in stays]
             if goes:
                 table = self.table
                 statement = delete(table.table).where(table.version != 0, table.aspect == self.aspect, self._matches(goes))
-                count = connection.execute(statement).rowcount
+                with short_lock_wait(connection, lock_wait):
+                    count = connection.execute(statement).rowcount
                 if count != len(goes):
                     # Nothing of it is deleted then; one by one it shows which row it was.
                     raise WriteFailed(RACED, is_lost=False, is_transient=False)
@@ -139,11 +214,33 @@ class Deletion:
         sent.update(gone)
         return swept
 
+    def _lock(self, connection: Connection, wanted: Sequence[WantedRow], skip_locked: bool) -> set[Row]:
+        """Which rows are locked now, as they were planned. In SQLite, who may write is alone."""
+        if self.table.dialect == "sqlite" or not any(one.note for one in wanted):
+            return {one.row for one in wanted}
+        query = select(self.table.urn, self.table.version).where(self.table.aspect == self.aspect, self._matches(wanted))
+        return {(urn, version) for urn, version in connection.execute(query.with_for_update(skip_locked=skip_locked))}
+
     @cached_property
     def _statement(self) -> ReturningDelete[Any]:
-        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays.
+        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays."""
+        table = self.table
+        return delete(table.table).where(*self._as_planned).returning(table.urn, table.version, table.size)
 
-        It finds the current row and the newest of the history in the same state as the row itself.
+    @cached_property
+    def _skipping_statement(self) -> ReturningDelete[Any]:
+        """The same, without the rows that somebody holds."""
+        table = self.table
+        free = select(table.urn, table.version).where(*self._as_planned).with_for_update(of=table.table, skip_locked=True)
+        mine = free.cte("free")
+        same = (table.urn == mine.c.urn, table.aspect == bindparam("aspect", type_=Text), table.version == mine.c.version)
+        return delete(table.table).where(*same, table.version != 0).returning(table.urn, table.version, table.size)
+
+    @cached_property
+    def _as_planned(self) -> tuple[ColumnElement[bool], ...]:
+        """On PostgreSQL: a row is one that is named, and the current row and the newest of the history are there beside it.
+
+        All of it is found in the same state.
         """
         table = self.table
         kinds = ("urn", "version", "moment", "bytes", "newest")
@@ -154,13 +251,17 @@ class Deletion:
         other, aspect = table.table.alias("other"), bindparam("aspect", type_=Text)
         same_urn = and_(other.c.urn == plan.c.urn, other.c.aspect == aspect)
         return (
-            delete(table.table)
-            .where(table.urn == plan.c.urn, table.aspect == aspect, table.version == plan.c.version, table.version != 0)
-            .where(table.moment == plan.c.moment, table.size == plan.c.bytes)
-            .where(exists().where(same_urn, other.c.version == 0))
-            .where(or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)))
-            .returning(table.urn, table.version, table.size)
-        )
+            table.urn == plan.c.urn, table.aspect == aspect, table.version == plan.c.version, table.version != 0,
+            table.moment == plan.c.moment, table.size == plan.c.bytes,
+            exists().where(same_urn, other.c.version == 0),
+            or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)),
+        )  # fmt: skip
+
+    def named(self, rows: FromClause, transactions: Sequence[str]) -> ColumnElement[bool]:
+        """The rows of some transactions, of the table or an alias of it."""
+        wanted = [row for name in transactions if (row := row_of(name, self.entity)) is not None]
+        some = (and_(rows.c.urn == urn, rows.c.version == version) for urn, version in wanted)
+        return and_(rows.c.aspect == self.aspect, or_(false(), *some))
 
     def _matches(self, wanted: Iterable[WantedRow]) -> Any:
         """A row is one of these, as its note has it."""
@@ -187,6 +288,13 @@ class Deletion:
         for urn, version, moment, size in connection.execute(query):
             found.setdefault(urn, {})[version] = (moment, size)
         return {urn: UrnRows(versions) for urn, versions in found.items()}
+
+
+@dataclass
+class _LockWaits:
+    """How often a part waits for locks of others at most: with a lock on the whole table, each of its pieces would."""
+
+    left: int = field(default_factory=lambda: _MOST_WAITS)
 
 
 def _parameters(planned: Sequence[WantedRow]) -> dict[str, Any]:
