@@ -10,7 +10,15 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, Store, SweptTarget, Target
+from retention_assets.stores.protocol import (
+    Capabilities,
+    CascadedRows,
+    CascadingStore,
+    PreparedTarget,
+    Store,
+    SweptTarget,
+    Target,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
+    cascaded: list[CascadedRows] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     @property
@@ -72,6 +81,7 @@ class RecordingStore:
         """Write down what would be deleted."""
         would = [RecordedDeletion(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
         self.recorded += would
+        self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
 
     def expire(self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int) -> list[SweptTarget]:  # noqa: ARG002 - the protocol's
@@ -81,4 +91,9 @@ class RecordingStore:
             self.recorded += [
                 RecordedDeletion(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)
             ]
+            self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]
+
+    def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
+        if isinstance(self.store, CascadingStore):
+            self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])

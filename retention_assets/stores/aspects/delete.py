@@ -11,10 +11,10 @@ rollback of DataHub's, older versions are newer again. A new version does no har
 Whatever the note counts on is never of the same plan: `newest` is the newest history version that the plan leaves alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
@@ -40,7 +40,6 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
-from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.aspects.names import row_of
 from retention_assets.stores.aspects.notes import (
     RACED,
@@ -61,10 +60,6 @@ _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
 _ROWS = 250
 _MOST_WAITS = 50
-_RETRY_LOCKED = RetryPolicy(lambda fault: isinstance(fault, RowsLocked), attempts=3, pause=0.1)
-
-
-_Work = Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
 
 
 @dataclass(frozen=True)
@@ -99,9 +94,19 @@ class Deletion:
         wanted.sort(key=lambda one: one.row)
         parts = equal_parts(wanted, 1 if self.table.dialect == "sqlite" else parallelism)
         if len(parts) < 2:
-            return swept + [one for part in parts for one in self._delete_part(part)]
-        with ThreadPoolExecutor(len(parts)) as threads:
-            return swept + [one for part in threads.map(self._delete_part, parts) for one in part]
+            found = [one for part in parts for one in self._delete_part(part)]
+        else:
+            with ThreadPoolExecutor(len(parts)) as threads:
+                found = [one for part in threads.map(self._delete_part, parts) for one in part]
+        return swept + self._delete_locked(wanted, found)
+
+    def _delete_locked(self, wanted: Sequence[WantedRow], found: list[SweptTarget]) -> list[SweptTarget]:
+        """What became of all, once those that somebody held are tried again: it may have been a part beside theirs."""
+        locked = {one.transaction for one in found if one.error == LOCKED}
+        again = self._tried([one for one in wanted if one.transaction in locked], MOMENT, True) if locked else []
+        if isinstance(again, WriteFailed):
+            return found
+        return [one for one in found if one.transaction not in locked] + again
 
     def _delete_part(self, wanted: Sequence[WantedRow], waits: "_LockWaits | None" = None) -> list[SweptTarget]:
         """One transaction; if it can't be done because of one row, the others are done without that row.
@@ -122,40 +127,18 @@ class Deletion:
 
     def _attempt(self, wanted: Sequence[WantedRow], is_whole: bool) -> list[SweptTarget] | WriteFailed:
         """What became of a part, or why it could not be done."""
-        work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
-        lock_wait = MOMENT if is_whole else BLINK
-        found = self._tried(wanted, partial(work, lock_wait=lock_wait, skip_locked=False))
+        found = self._tried(wanted, MOMENT if is_whole else BLINK, False)
         if is_whole and isinstance(found, RowsLocked):
             # On PostgreSQL to lock rows takes the right to update them; who has only that to delete goes on in pieces.
-            return self._without_locked(wanted, partial(work, lock_wait=lock_wait, skip_locked=True))
+            skipped = self._tried(wanted, MOMENT, True)
+            return found if isinstance(skipped, WriteFailed) else skipped
         return found
 
-    def _without_locked(self, wanted: Sequence[WantedRow], work: _Work) -> list[SweptTarget] | WriteFailed:
-        """The same without the rows that somebody holds. They are tried again: it may be a part beside this one, for a moment."""
-        settled: list[SweptTarget] = []
-        left = wanted
-
-        def attempt() -> None:
-            nonlocal left
-            found = self._tried(left, work)
-            if isinstance(found, WriteFailed):
-                raise found
-            locked = {one.transaction for one in found if one.error == LOCKED}
-            settled.extend(one for one in found if one.transaction not in locked)
-            left = [one for one in left if one.transaction in locked]
-            if left:
-                raise RowsLocked
-
-        try:
-            retry(attempt, _RETRY_LOCKED)
-        except WriteFailed as fault:
-            return settled + [failure_of(one, str(fault)) for one in left] if len(left) < len(wanted) else fault
-        return settled
-
-    def _tried(self, wanted: Sequence[WantedRow], work: _Work) -> list[SweptTarget] | WriteFailed:
+    def _tried(self, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool) -> list[SweptTarget] | WriteFailed:
+        work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
         sent: dict[Row, int] = {}
         try:
-            return self.database.write(lambda connection: work(connection, wanted, sent))
+            return self.database.write(lambda connection: work(connection, wanted, sent, lock_wait, skip_locked))
         except WriteFailed as fault:
             return fault
 

@@ -137,7 +137,7 @@ class Table:
 
         def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
             nonlocal deleted
-            deleted |= statement.startswith(("DELETE", "WITH"))
+            deleted |= "DELETE FROM" in statement
 
         def committed(connection: Any) -> None:
             nonlocal told

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
@@ -179,10 +180,10 @@ def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
     deletion = type(store._deletion(STATUS))
     tried = deletion._tried
 
-    def counted(self: object, wanted: object, work: object) -> object:
+    def counted(*given: Any) -> Any:
         nonlocal waits
         waits += 1
-        return tried(self, wanted, work)  # type: ignore[arg-type]
+        return tried(*given)
 
     monkeypatch.setattr(deletion, "_tried", counted)
     monkeypatch.setattr("retention_assets.stores.aspects.delete._MOST_WAITS", 5)
