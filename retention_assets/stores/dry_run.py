@@ -4,7 +4,7 @@ Belongs here: the answers to deletions. Every other question goes to the store b
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -97,3 +97,14 @@ class RecordingStore:
     def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
         if isinstance(self.store, CascadingStore):
             self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
+
+
+def totals_of(found: Sequence[CascadedRows]) -> list[CascadedRows]:
+    """What all batches together would touch, one for each path; unknown where it is of one batch."""
+    counts: dict[str, list[CascadedRows]] = {}
+    for one in found:
+        counts.setdefault(one.path, []).append(one)
+    return [
+        replace(some[0], rows=None if any(one.rows is None for one in some) else sum(one.rows or 0 for one in some))
+        for some in counts.values()
+    ]

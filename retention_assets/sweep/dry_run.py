@@ -5,7 +5,7 @@ Belongs here: putting the copy and the recording stores in place. What it finds 
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from retention_assets.ledger.copies import copy_open_marks
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
 from retention_assets.stores.protocol import CascadedRows, Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -74,15 +74,5 @@ def dry_run(
         results = tuple(sweeper.run(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)
-    cascaded = tuple(total for store in recording.values() for total in _totals(store.cascaded))
+    cascaded = tuple(total for store in recording.values() for total in totals_of(store.cascaded))
     return DryRun(as_of, results, deleted, tuple(SparedMark(**row) for row in rows), cascaded)
-
-
-def _totals(found: Sequence[CascadedRows]) -> list[CascadedRows]:
-    """One for each path, over all batches; unknown where one batch is."""
-    totals: dict[str, CascadedRows] = {}
-    for one in found:
-        before = totals.get(one.path)
-        rows = one.rows if before is None or one.rows is None or before.rows is None else before.rows + one.rows
-        totals[one.path] = replace(one, rows=rows if before is None or before.rows is not None else None)
-    return list(totals.values())

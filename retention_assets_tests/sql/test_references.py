@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pymysql
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, make_url, text
 
 from retention_assets.settings.urls import Url
 from retention_assets.sql.foreign import ForeignDatabase
@@ -20,8 +20,11 @@ def references(database: ForeignDatabase, name: str = "t") -> References:
 
 
 def does(database: ForeignDatabase, *statements: str) -> None:
-    for statement in statements:
-        database.write(lambda connection, one=statement: connection.execute(text(one)))
+    def done(connection: Connection) -> None:
+        for statement in statements:
+            connection.execute(text(statement))
+
+    database.write(done)
 
 
 def test_a_table_to_which_nothing_refers_has_nothing(database: ForeignDatabase) -> None:

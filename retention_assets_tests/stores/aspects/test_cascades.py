@@ -1,7 +1,10 @@
 """What a database would do besides with rows of DataHub's table, and rows of it that somebody holds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +12,13 @@ from sqlalchemy import Connection, text
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
+from retention_assets.sql import engines, foreign
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.locks import LOCKED
-from retention_assets.stores.protocol import CascadedRows, SweptTarget, Target
+from retention_assets.stores.protocol import CascadedRows, Store, SweptTarget, Target
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.records.environments import Units
 
 STATUS = f"{STORE}/dataset.status"
 DELETED, FAILED = Outcome.DELETED, Outcome.FAILED
@@ -194,3 +200,62 @@ def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
     assert {(one.outcome, one.error) for one in found} == {(FAILED, LOCKED)}
     assert len(found) == 50
     assert waits < 12
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails for a passing reason is not tried again."""
+    monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(foreign.RETRY_TRANSIENT, attempts=1))
+
+
+@pytest.mark.usefixtures("once")
+def test_a_row_at_which_a_transaction_always_loses_fails_alone(servers: Table) -> None:
+    condition = f"OLD.urn = '{urn(7)}'".replace(":", "\\:")
+    made = {
+        "postgresql": [
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'lost' USING ERRCODE = '40001'; END $$",
+            f"CREATE TRIGGER lost BEFORE DELETE ON {servers.name} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION lose()",
+        ],
+        "mysql": [
+            f"CREATE TRIGGER lost BEFORE DELETE ON {servers.name} FOR EACH ROW BEGIN IF {condition} THEN"
+            " SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'lost'; END IF; END"
+        ],
+    }
+    targets = planned(servers, *range(50))
+    for statement in made[servers.database.dialect]:
+        servers.do(statement)
+    found = swept(servers, targets)
+    assert {name: "lost" in str(one.error) for name, one in found.items() if one.outcome is not DELETED} == {urn(7): True}
+
+
+@pytest.mark.usefixtures("once")
+@pytest.mark.parametrize("kind", ["aspects", "records"])
+def test_a_file_that_somebody_writes_to_is_not_waited_for_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "s.db").touch()
+    monkeypatch.setattr(engines, "LOCK_SECONDS", 0.01)
+    url, names = f"sqlite:///{tmp_path / 's.db'}", [f"{number:02}" for number in range(20)]
+    store: Store
+    if kind == "records":
+        units = Units(url).has(*names)
+        store, dataset = units.store(), units.dataset
+    else:
+        table = Table(url)
+        for number in range(20):
+            table.chain(urn(number), "status", {0: 1, 1: 5})
+        store, dataset, names = table.store(), STATUS, [f"{urn(number)}@1" for number in range(20)]
+    targets = [Target(one.transaction, one.note) for one in store.prepare(dataset, names)]
+    written, write = [], ForeignDatabase.write
+
+    def counted(database: ForeignDatabase, work: Callable[[Connection], Any]) -> Any:
+        written.append(work)
+        return write(database, work)
+
+    monkeypatch.setattr(ForeignDatabase, "write", counted)
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        found = store.sweep(dataset, targets, 1)
+    assert {(one.outcome, one.error) for one in found} == {(FAILED, "database is locked")}
+    assert (len(found), len(written)) == (20, 1)
+    assert {one.outcome for one in store.sweep(dataset, targets, 1)} == {DELETED}

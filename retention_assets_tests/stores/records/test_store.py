@@ -398,6 +398,40 @@ def racing(units: Units) -> Units:
     return units
 
 
+def test_a_unit_of_which_somebody_holds_a_row_of_a_child_fails_alone_and_whole(racing: Units) -> None:
+    names = [f"u{number}" for number in range(9)]
+    racing.has(*names)
+    planned = targets(racing, *names)
+    with racing.engine.connect() as writer, writer.begin() as writing:
+        writer.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'u4'"))
+        found = swept(racing, planned, 1)
+        writing.rollback()
+    assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == {"u4": LOCKED}
+    assert racing.whole("u4")
+    assert outcomes(racing, planned)["u4"] is DELETED
+
+
+def test_a_root_row_whose_deletion_waits_for_somebody_fails_alone_and_whole(racing: Units) -> None:
+    """With the root goes a row of another table, as the store accepts, and that one somebody holds."""
+    racing.has("a", "b", "c")
+    with racing.engine.begin() as connection:
+        for statement in (
+            "CREATE TABLE invoice (unit VARCHAR(60) PRIMARY KEY, paid INTEGER, FOREIGN KEY (unit) REFERENCES unit_of_work (id)"
+            " ON DELETE CASCADE)",
+            "INSERT INTO invoice VALUES ('a', 0), ('b', 0), ('c', 0)",
+        ):
+            connection.execute(text(statement))
+    settings = {**racing.settings, "url": Url(racing.url), "cascades": "accepted"}
+    store = RecordsStore(RecordsSettings.model_validate(settings))
+    planned = [Target(one.transaction, one.note) for one in store.prepare(racing.dataset, ["a", "b", "c"])]
+    with racing.engine.connect() as writer, writer.begin() as writing:
+        writer.execute(text("UPDATE invoice SET paid = 1 WHERE unit = 'b'"))
+        found = {one.transaction: one for one in store.sweep(racing.dataset, planned, 1)}
+        writing.rollback()
+    assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == {"b": LOCKED}
+    assert racing.whole("b")
+
+
 def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     racing.has("a", "b", "c", "stays")
     planned = targets(racing, "a", "b", "c")
