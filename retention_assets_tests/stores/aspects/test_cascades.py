@@ -12,9 +12,11 @@ from sqlalchemy import Connection, text
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.sql import engines, foreign
+from retention_assets.sql import engines
+from retention_assets.sql.errors import RETRY_TRANSIENT
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.locks import LOCKED
+from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.protocol import CascadedRows, Store, SweptTarget, Target
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import STORE, Table
@@ -177,21 +179,33 @@ def test_a_held_row_fails_alone_also_for_a_user_who_may_not_lock_rows(deleter: t
     assert {key for key in table.rows() if key[2]} == {(urn(7), "status", 1)}
 
 
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """How many rows each transaction was tried with."""
+    found, tried = list[Any](), Deletion._tried
+
+    def counted(deletion: Deletion, wanted: Any, *others: Any) -> Any:
+        found.append(len(wanted))
+        return tried(deletion, wanted, *others)
+
+    monkeypatch.setattr(Deletion, "_tried", counted)
+    return found
+
+
+def test_many_held_rows_cost_no_wait_for_each(servers: Table, tries: list[Any]) -> None:
+    targets = planned(servers, *range(50))
+    with holding(servers, *range(0, 50, 2)):
+        found = swept(servers, targets)
+    assert {name for name, one in found.items() if one.error == LOCKED} == {urn(number) for number in range(0, 50, 2)}
+    # Waiting for all of them, without those that are held, and once more those alone.
+    assert tries == [50, 50, 25]
+
+
 def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
-    deleter: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
+    deleter: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch, tries: list[Any]
 ) -> None:
     table, other = deleter
     targets, store = planned(other, *range(50)), other.store()
-    waits = 0
-    deletion = type(store._deletion(STATUS))
-    tried = deletion._tried
-
-    def counted(*given: Any) -> Any:
-        nonlocal waits
-        waits += 1
-        return tried(*given)
-
-    monkeypatch.setattr(deletion, "_tried", counted)
     monkeypatch.setattr("retention_assets.stores.aspects.delete._MOST_WAITS", 5)
     with table.database.engine.connect() as connection, connection.begin():
         # Reading goes on.
@@ -199,13 +213,13 @@ def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
         found = store.sweep(STATUS, targets, 1)
     assert {(one.outcome, one.error) for one in found} == {(FAILED, LOCKED)}
     assert len(found) == 50
-    assert waits < 12
+    assert tries == [50, 50, 25, 12, 6, 3, 50]
 
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails for a passing reason is not tried again."""
-    monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(foreign.RETRY_TRANSIENT, attempts=1))
+    monkeypatch.setattr("retention_assets.sql.foreign.RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=1))
 
 
 @pytest.mark.usefixtures("once")

@@ -84,14 +84,19 @@ ATTACKS = {
         "unit_of_work -> invoice by invoice_of_unit (unit, ON DELETE CASCADE) -> line by line_of_invoice (invoice, ON DELETE CASCADE)",
         "SELECT count(*) FROM line", 3,
     ),
-    "a table behind one that only changes": Attack(
+    "tables behind one that only changes": Attack(
         (
             table("label", f"unit {KEY} UNIQUE", key("label_of_unit", "unit", "unit_of_work (id)", "ON DELETE SET NULL")),
-            table("sticker", f"label {KEY}", key("sticker_of_label", "label", "label (unit)", "ON UPDATE CASCADE")),
+            table("sticker", f"label {KEY} UNIQUE", key("sticker_of_label", "label", "label (unit)", "ON UPDATE CASCADE")),
+            table("print", f"sticker {KEY}", key("print_of_sticker", "sticker", "sticker (label)", "ON UPDATE SET NULL")),
+            # What refers to a column that does not change does not either.
+            table("stamp", "label INTEGER", key("stamp_of_label", "label", "label (n)", "ON UPDATE CASCADE")),
             "INSERT INTO label VALUES (1, 'due'), (2, 'open')", "INSERT INTO sticker VALUES (1, 'due'), (2, 'open')",
+            "INSERT INTO print VALUES (1, 'due'), (2, 'open')", "INSERT INTO stamp VALUES (1, 1), (2, 2)",
         ),
-        "-> label by label_of_unit (unit, ON DELETE SET NULL) -> sticker by sticker_of_label (label, ON UPDATE CASCADE)",
-        "SELECT count(*) FROM sticker WHERE label IS NOT NULL", 1, deletes=False,
+        "-> label by label_of_unit (unit, ON DELETE SET NULL) -> sticker by sticker_of_label (label, ON UPDATE CASCADE)"
+        " -> print by print_of_sticker (sticker, ON UPDATE SET NULL)",
+        "SELECT count(*) FROM print WHERE sticker IS NOT NULL", 1, deletes=False,
     ),
     "a listed child by another column": Attack(
         (
@@ -108,6 +113,16 @@ ATTACKS = {
         ),
         "unit_of_work -> detail by detail_of_previous (previous, ON DELETE CASCADE)",
         "SELECT count(*) FROM detail WHERE unit <> 'due'", 2, ({"table": "detail", "key": "unit"},),
+    ),
+    "a listed child that names another column of the root": Attack(
+        (
+            f"ALTER TABLE unit_of_work ADD COLUMN code {KEY}", "CREATE UNIQUE INDEX by_code ON unit_of_work (code)",
+            "UPDATE unit_of_work SET code = 'open' WHERE id = 'due'",
+            table("detail", f"unit {KEY}", key("detail_of_code", "unit", "unit_of_work (code)")),
+            "INSERT INTO detail VALUES (1, 'open')",
+        ),
+        "unit_of_work -> detail by detail_of_code (unit, ON DELETE CASCADE)", "SELECT count(*) FROM detail", 1,
+        ({"table": "detail", "key": "unit"},),
     ),
     "a child that is listed by two keys": Attack(
         (
@@ -213,8 +228,12 @@ def test_what_is_accepted_goes_and_is_foretold(units: Units, name: str) -> None:
     store = store_of(units, *attack.children, cascades="accepted")
     assert isinstance(store, CascadingStore)
     assert store.datasets() == [units.dataset]
-    foretold = [one for one in store.cascaded(units.dataset, ["due"]) if attack.path in one.path]
+    told = store.cascaded(units.dataset, ["due"])
+    foretold = [one for one in told if attack.path in one.path]
     assert [(one.rows, one.deletes) for one in foretold] == [(attack.touched, attack.deletes)]
+    # Each table on the way, and no other.
+    assert all(foretold[0].path.startswith(one.path) for one in told)
+    assert len(told) == foretold[0].path.count(" -> ")
     [said] = [sentence for sentence in store.warnings() if f"{foretold[0].path}." in sentence]
     assert f"also {'deletes' if attack.deletes else 'changes'} rows of {foretold[0].table}" in said
     before = count(units, attack.victims)
@@ -274,6 +293,18 @@ def test_rows_of_the_unit_itself_may_go_with_it(units: Units, how: str) -> None:
     assert [one for one in store.warnings() if "index" not in one] == []
     assert swept(store, planned(store)).outcome is DELETED
     assert count(units, "SELECT count(*) FROM detail WHERE unit = 'open'") == count(units, "SELECT count(*) FROM detail") == 1
+
+
+def test_what_goes_with_other_units_is_told_and_counted_as_well(units: Units) -> None:
+    """The child is the unit's own as long as no other unit goes. Its own rows are none of what goes besides."""
+    does(
+        units,
+        table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")),
+        "INSERT INTO detail VALUES (1, 'due'), (2, 'open'), (3, 'open'), (4, 'held')",
+    )
+    is_attacked(units, "other units that name it their parent")
+    found = store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").cascaded(units.dataset, ["due"])
+    assert [(one.table, one.path.count(" -> "), one.rows) for one in found] == [("unit_of_work", 1, 3), ("detail", 2, 3)]
 
 
 @pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
@@ -431,7 +462,10 @@ def test_a_rule_of_deletions_is_refused_by_name(server: str, kind: str) -> None:
 
 
 def test_a_trigger_of_deletions_is_told(units: Units) -> None:
+    # What runs at insertions is no matter.
+    quiet = {"sqlite": "BEGIN SELECT 1; END", "mysql": "SET @x = 1", "postgresql": "EXECUTE FUNCTION broken()"}[units.dialect]
     with units.broken("nobody", "summary"):
+        does(units, f"CREATE TRIGGER quiet AFTER INSERT ON summary FOR EACH ROW {quiet}")
         [said] = [one for one in units.store().warnings() if "trigger" in one]
         assert "The trigger broken of the table summary of the store ods runs at each deletion" in said
         assert units.store().datasets() == [units.dataset]
