@@ -9,7 +9,7 @@ A catalog that shows only a part is said to: what can't be seen is not taken for
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -215,7 +215,8 @@ class _SQLite:
         return {}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
-        return [key for key in self._keys if key.to in places]
+        # Names cost a look at the statement of the table.
+        return [replace(key, name=self._names(table).get(key.columns)) for table, key in self._keys if key.to in places]
 
     def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
         query = "SELECT tbl_name, name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
@@ -224,7 +225,8 @@ class _SQLite:
                 yield DeleteHook(_main(table), name)
 
     @cached_property
-    def _keys(self) -> list[ForeignKey]:
+    def _keys(self) -> list[tuple[str, ForeignKey]]:
+        """All keys, each with its table as it is written."""
         # SQLAlchemy reads keys out of SQLite's statements and finds only some of the actions there; but it finds names.
         query = (
             'SELECT m.name, k.id, k."table", k."from", k."to", k.on_delete, k.on_update FROM sqlite_master m,'
@@ -239,8 +241,8 @@ class _SQLite:
             columns = tuple(row[3].lower() for row in rows)
             # A key that names no columns refers to the primary key.
             theirs = tuple(row[4].lower() for row in rows if row[4]) or self._primary_key(to)
-            name = self._names(table).get(columns)
-            found.append(ForeignKey(name, _main(table), columns, _main(to), theirs, rows[0][5].upper(), rows[0][6].upper()))
+            key = ForeignKey(None, _main(table), columns, _main(to), theirs, rows[0][5].upper(), rows[0][6].upper())
+            found.append((table, key))
         return found
 
     def _primary_key(self, table: str) -> tuple[str, ...]:

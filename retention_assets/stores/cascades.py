@@ -27,6 +27,7 @@ from sqlalchemy import (
     quoted_name,
     select,
     table,
+    true,
 )
 from sqlalchemy.exc import DBAPIError
 
@@ -141,9 +142,9 @@ class Cascades:
         """Whether the rows that refer belong to the same as those that they refer to, and are named themselves."""
         there, here = self._owners.get(key.to, set()), self._owners.get(key.table, set())
         # By two keys a row of that table belongs to two, of which only one may go.
-        return len(there) == 1 and any(
-            mine in here and to in there for mine, to in zip(key.columns, key.to_columns, strict=True)
-        )
+        # Of a key to a table without a primary key nobody knows to which columns.
+        pairs = zip(key.columns, key.to_columns, strict=False)
+        return len(there) == 1 and any(mine in here and to in there for mine, to in pairs)
 
     @cached_property
     def _owners(self) -> Mapping[Place, set[str]]:
@@ -260,8 +261,8 @@ class Cascades:
         for number, (key, _) in enumerate(path.steps):
             further = path.steps[number + 1][0].to_columns if number + 1 < len(path.steps) else ()
             here = self._alias(key, further, f"step_{number}")
-            pairs = zip(key.columns, key.to_columns, strict=True)
-            joined = and_(*(self._column(here, mine) == self._column(before, to) for mine, to in pairs))
+            pairs = zip(key.columns, key.to_columns, strict=False)
+            joined = and_(true(), *(self._column(here, mine) == self._column(before, to) for mine, to in pairs))
             condition = select(1).select_from(before).where(joined, condition).exists()
             before = here
         others = [not_(named(before, one)) for one in self._listed(path.table)]

@@ -5,6 +5,7 @@ Each attack is made with real foreign keys. It is refused before anything goes; 
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -371,6 +372,20 @@ def test_no_time_is_given_but_one_is_taken_back_and_put_off_where_more_would_go(
     assert [one.outcome for one in store.expire(units.dataset, targets, None, 1)] == [Outcome.EXPIRING]
     assert units.expires("due") == {None}
     store.close()
+
+
+def test_a_key_that_names_no_columns_of_a_root_without_a_primary_key_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "s.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 's.db'}")
+    does(
+        units, "CREATE TABLE work AS SELECT * FROM unit_of_work",
+        table("detail", "unit TEXT REFERENCES work ON DELETE CASCADE"),
+    )  # fmt: skip
+    root = {**units.settings["root"], "table": "work"}
+    with pytest.raises(Refused, match=r"work -> detail by \(unit, ON DELETE CASCADE\)"):
+        store_of(units, {"table": "detail", "key": "unit"}, root=root).datasets()
+    accepting = store_of(units, {"table": "detail", "key": "unit"}, root=root, cascades="accepted")
+    assert [one.table for one in accepting.cascaded(accepting.dataset, ["due"])] == ["detail"]
 
 
 # --- what is no table of its own ---
