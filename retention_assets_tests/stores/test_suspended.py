@@ -70,7 +70,7 @@ class Stoppable:
         log = sound_log(store.read([dataset]))
         rules = load_rulebook(ledger, settings, "test").rules([dataset], MARKED)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
         assert ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test").new >= 3
         return dataset
 
