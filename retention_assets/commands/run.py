@@ -138,4 +138,11 @@ def _print_dry_run(found: "DryRun", most: int = 50) -> None:
     if found.spared:
         spared = [(one.dataset, one.transaction, one.why) for one in found.spared[:most]]
         tables.append(table(f"It would spare {len(found.spared):,}", ("dataset", "transaction", "why"), spared))
+    if found.cascaded:
+        beside = [
+            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
+            for one in found.cascaded
+        ]
+        columns = ("table", "rows are", "rows", "because of")
+        tables.append(table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",)))
     print_tables(tables)

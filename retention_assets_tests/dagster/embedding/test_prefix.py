@@ -8,11 +8,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
+from retention_assets.policy.durations import text_of
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
+from retention_assets_tests.dagster.launch import create_run
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -126,3 +129,57 @@ def test_a_command_runs_the_cycle_below_the_prefix_of_the_settings(
     swept = run_job(lake.settings, "sweep", DUE, log_level="critical")
     assert (swept.troubles, swept.number("swept_transactions", "deleted")) == ((), 2)
     assert lake.there() == {"S3"}
+
+
+def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    defs = build_defs(lake.settings)
+    # Runs that are being made are on their way.
+    instance.create_run_for_job(
+        build_defs(lake.settings, key_prefix="us").resolve_job_def("us__sweep"), status=dg.DagsterRunStatus.STARTED
+    )
+    assert len(_tick(defs, instance, "cold__eu__sweep_tick").run_requests) == 1
+    mine = instance.create_run_for_job(defs.resolve_job_def("cold__eu__sweep"), status=dg.DagsterRunStatus.STARTED)
+    assert mine.run_id in str(_tick(defs, instance, "cold__eu__sweep_tick").skip_message)
+
+
+def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
+    defs, others = build_defs(lake.settings), build_defs(lake.settings, key_prefix="us")
+    started = dg.DagsterRunStatus.STARTED
+    create_run(instance, others.resolve_job_def("us__evaluate"), started)
+    create_run(instance, others.resolve_implicit_global_asset_job_def(), started, ["us/candidate_marks"])
+    for name in ("evaluation_loop", "policy_files"):
+        assert len(_tick(defs, instance, f"cold__eu__{name}").run_requests) == 1
+    judged = create_run(instance, defs.resolve_implicit_global_asset_job_def(), started, ["cold/eu/candidate_marks"])
+    assert judged.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
+    instance.report_run_canceled(judged)
+    listed = create_run(instance, defs.resolve_job_def("cold__eu__evaluate"), started)
+    assert listed.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
+
+
+def _tick(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
+    resources = dict(defs.resources or {})
+    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
+        return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
+
+
+def test_each_environment_is_told_of_its_own_runs(lake: Lake, instance: dg.DagsterInstance) -> None:
+    told: dict[str, list[Notice]] = {"eu": [], "us": []}
+    both = [(prefix, build_defs(lake.settings, told[prefix].append, key_prefix=prefix)) for prefix in told]
+    cursors = {prefix: _tick(defs, instance, f"{prefix}__alert_on_failure").cursor for prefix, defs in both}
+    for prefix, defs in both[:1]:
+        config = {"name": "nowhere", "reason": "it is over"}
+        job = defs.resolve_job_def(f"{prefix}__release")
+        assert not job.execute_in_process(run_config=config, instance=instance, raise_on_error=False).success
+    for prefix, defs in both:
+        _tick(defs, instance, f"{prefix}__alert_on_failure", cursors[prefix])
+    assert {prefix: [notice.title for notice in notices] for prefix, notices in told.items()} == {
+        "eu": ["eu__release failed"], "us": [],
+    }  # fmt: skip
+
+
+def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:
+    job = build_defs(lake.settings).resolve_job_def("cold__eu__report")
+    ran = job.execute_in_process(run_config={"as_of": text_of(DUE)}, instance=instance)
+    page = lake.folder / "warehouse" / "cold" / "eu" / "purge_report" / ran.run_id / f"{DUE.date()}.html"
+    assert page.is_file()
