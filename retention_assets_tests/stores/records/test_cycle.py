@@ -191,7 +191,7 @@ def invoices(units: Units) -> int:
 
 def looked_at(cycle: Cycle, **store: Any) -> DryRun:
     """The dry run, with what is added to the settings of the store from now on."""
-    file = cycle.folder / "retention.yaml"
+    file = cycle.settings_file
     settings = json.loads(file.read_text())
     settings["stores"][0] |= store
     file.write_text(json.dumps(settings))
