@@ -72,8 +72,10 @@ def run(
 
     # Before anything is started: policies that cannot be accepted are input.
     read_policies(environment.settings)
-    # Before Dagster is loaded; each step asks again.
+    # Before Dagster is loaded; each step asks again. A ledger that is none for these settings is refused by being opened.
     environment.instant(as_of)
+    with environment.ledger_if_any():
+        pass
     from retention_assets.dagster.headless import run_job
 
     ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level)
