@@ -35,6 +35,8 @@ class RecordedDeletion:
     bytes: int | None
     # It would be given a time, and the store would expire it by itself.
     expires: bool = False
+    # Branches and tags that would be dropped with it.
+    refs: tuple[str, ...] = ()
 
 
 @dataclass
@@ -102,7 +104,12 @@ class RecordingStore:
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
         """Write down what would be deleted."""
-        would = [RecordedDeletion(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
+        would = [
+            RecordedDeletion(
+                dataset, one.transaction, self._sizes.get((dataset, one.transaction)), refs=tuple(sorted(one.ended_refs))
+            )
+            for one in targets
+        ]
         self.recorded += would
         self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]

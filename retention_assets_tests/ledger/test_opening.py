@@ -127,6 +127,7 @@ def upgraded(url: str, tmp_path: Path) -> Iterator[Ledger]:
 def test_a_report_of_the_first_schema_keeps_its_numbers(upgraded: Ledger) -> None:
     (report,) = upgraded.reports.of(date(2026, 1, 8))
     assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
+    assert report["left"] == 0
     assert report["due_by"] == report["started_at"]
     assert not upgraded.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
 

@@ -75,7 +75,7 @@ def test_every_row_of_the_table_is_purged_or_kept_as_it_says(tmp_path: Path, sto
         mine = {name: purged for name, (*_, terminal, types, purged) in TABLE_1.items() if (terminal, tuple(types)) == way}
         assert units.whole(*(name for name, purged in mine.items() if not purged))
         (line,) = (line for line in cycle.report(AS_OF.date()).lines if line.dataset == units.dataset)
-        assert (line.counters["to_delete"], line.counters["deleted"], line.left) == (*[sum(mine.values())] * 2, 0)
+        assert (line.counters["to_delete"], line.counters["deleted"], line.unsettled) == (*[sum(mine.values())] * 2, 0)
         assert (line.terminal_only, line.archived_types) == way
         assert line.bounds == {units.store_name: ("2021-05-17T00:00:00Z",)}
     databases[ways[0]].store().close()
@@ -105,7 +105,7 @@ def test_a_report_lasts_from_its_beginning_until_all_is_deleted(cycle: Cycle, un
         (result,) = cycle.sweeps(AS_OF).values()
     assert TOLD_TO in result.errors[0]
     going = cycle.report(AS_OF.date()).total
-    assert (going.counters["deleted"], going.counters["failed"], going.left) == (1, 1, 1)
+    assert (going.counters["deleted"], going.counters["failed"], going.unsettled) == (1, 1, 1)
     assert (going.finished_at, going.duration) == (None, None)
     cycle.sweeps(AS_OF + timedelta(seconds=1))
     done = cycle.report(AS_OF.date()).total
@@ -142,7 +142,7 @@ def test_many_small_batches_delete_everything_and_lose_nothing(cycle: Cycle, uni
     cycle.says(policy(sweep={"batch": 10, "parallelism": 8})).runs(AS_OF)
     assert units.whole("young")
     total = cycle.report(AS_OF.date()).total
-    assert (total.counters["to_delete"], total.counters["deleted"], total.left) == (97, 97, 0)
+    assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled) == (97, 97, 0)
 
 
 def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: Cycle, units: Units) -> None:
@@ -159,7 +159,7 @@ def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: C
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SPARED", "c": "SWEPT"}
     assert "It was reopened: closed_at was 2021-05-16" in cycle.why(units.dataset, "b")
     total = cycle.report(AS_OF.date()).total
-    assert (total.counters["deleted"], total.counters["spared"], total.left) == (2, 1, 0)
+    assert (total.counters["deleted"], total.counters["spared"], total.unsettled) == (2, 1, 0)
 
 
 def test_what_a_killed_sweep_left_is_finished_by_the_next(cycle: Cycle, units: Units) -> None:
