@@ -54,7 +54,7 @@ class ReportLine:
         return self.finished_at - self.started_at if self.started_at and self.finished_at else None
 
     @property
-    def left(self) -> int:
+    def unsettled(self) -> int:
         """What this report was to delete and did not settle: it is still open, or a later day's report has settled it."""
         return self.counters["to_delete"] - sum(self.counters[name] for name in _SETTLED)
 

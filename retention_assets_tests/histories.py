@@ -383,6 +383,8 @@ def random_history(
     }
     if _chance(rng, 0.6):
         attributes |= _own_retention(rng, heads)
+    if _chance(rng, 0.04):
+        attributes["gc.enabled"] = rng.choice(("false", "true", " TRUE ", "flase", ""))
     return History(dataset, rows, heads, tags, attributes, as_of)
 
 
@@ -448,6 +450,13 @@ def _own_retention(rng: random.Random, heads: Iterable[str]) -> dict[str, str]:
             said[f"{prefix}max-snapshot-age-ms"] = rng.choice(ages)
         if prefix == "history.expire." or _chance(rng, 0.7):
             said[f"{prefix}min-snapshots-to-keep"] = rng.choice(("1", "1", "2", "3", "5", str(2**63 - 1)))
+    refs = (
+        "history.expire.",
+        *(f"history.expire.{kind}.{name}." for kind in ("branch", "tag") for name in (*heads, "v1", "v2")),
+    )
+    for prefix in refs if _chance(rng, 0.6) else ():
+        if _chance(rng, 0.25):
+            said[f"{prefix}max-ref-age-ms"] = rng.choice(ages)
     if _chance(rng, 0.1):
         said[rng.choice(sorted(said))] = rng.choice(("0", "-1", "1.5", "", " 5", "1_000", "5d", "\u0663", str(2**63), "9" * 20))
     return said

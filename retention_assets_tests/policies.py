@@ -142,11 +142,13 @@ def _select(rng: random.Random) -> str | Mapping:
     return lines
 
 
-def _take_from_table(policy: Mapping) -> None:
+def _take_from_table(rng: random.Random, policy: Mapping) -> None:
     """The windows of the dataset in the place of the policy's own; the other lines stay."""
     others = {} if policy["select"] == "all" else policy["select"]
     own = {key: line for key, line in others.items() if key not in ("older_than", "beyond", "window")}
     policy["select"] = {**own, "from_table": True}
+    if _chance(rng, 0.6):
+        policy["select"]["expired_refs"] = rng.choice(("drop", "drop", "keep"))
     policy.get("branches", {}).pop("windows", None)
 
 
@@ -161,7 +163,7 @@ def random_policy(rng: random.Random, name: str) -> Mapping:
     if _chance(rng, 0.55) and (scope := _branches(rng)):
         policy["branches"] = scope
     if _chance(rng, 0.15):
-        _take_from_table(policy)
+        _take_from_table(rng, policy)
     if _chance(rng, 0.25):
         policy["latest_view"] = "allow"
     if _chance(rng, 0.25):

@@ -63,8 +63,8 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[
 
 
 def shell(script: str, environment: Mapping[str, str], folder: Path) -> str:
-    """What a script says; `python` is this one. It has to succeed."""
-    python = f'python() {{ "{sys.executable}" "$@"; }}\n'
+    """What a script says; `python` is this one. It has to succeed, where 3 says of a dry run that there is something to do."""
+    python = f'python() {{ "{sys.executable}" "$@"; }}\nretention() {{ command retention "$@" || [ $? = 3 ]; }}\n'
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", python + script],
         cwd=folder,

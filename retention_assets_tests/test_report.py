@@ -119,8 +119,8 @@ def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
     assert as_json(None, ()).keys() == told.keys()
 
 
-def test_what_is_left_is_what_the_report_did_not_settle() -> None:
-    assert line(to_delete=9, deleted=3, already_gone=2, spared=1, unmarked=1, failed=4).left == 2
+def test_what_is_unsettled_is_what_the_report_did_not_settle() -> None:
+    assert line(to_delete=9, deleted=3, already_gone=2, spared=1, unmarked=1, failed=4, left=7).unsettled == 2
 
 
 def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() -> None:
@@ -172,7 +172,7 @@ def test_a_report_is_finished_when_those_of_all_its_datasets_are(ledger: Ledger)
     sweep(ledger, [Outcome.DELETED], TODAY, "ods/o")
     total = day_report(ledger, TODAY).total
     assert total.finished_at == max(one.finished_at for one in day_report(ledger, TODAY).lines if one.finished_at)
-    assert (total.counters["deleted"], total.counters["already_gone"], total.left) == (3, 1, 0)
+    assert (total.counters["deleted"], total.counters["already_gone"], total.unsettled) == (3, 1, 0)
 
 
 def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ Belongs here: `validate`, `schema`, `preview`, `compare` and `explain`. None of 
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,10 @@ from retention_assets.commands.logs import finish_judging, read_all, read_one
 from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES, STRICT
 from retention_assets.commands.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
-from retention_assets.errors import BadInput
+from retention_assets.errors import BadInput, Refused
+
+if TYPE_CHECKING:
+    from retention_assets.settings.model import Settings
 
 
 @click.command()
@@ -22,13 +25,14 @@ from retention_assets.errors import BadInput
 def validate(paths: tuple[Path, ...], format_: str) -> None:
     """Check policy files and print each policy as a sentence.
 
-    PATHS are files or folders; without them, the policies of the settings.
+    PATHS are files or folders; without them, the policies of the settings, and what each store warns of.
     """
     from retention_assets.policy import datahub
     from retention_assets.policy.sentences import hold_sentence, sentence
 
+    settings = find_settings(needed=not paths)
     try:
-        policies = policies_of(paths, find_settings(needed=not paths))
+        policies = policies_of(paths, settings)
     except BadInput as fault:
         if format_ == "json":
             print_json({"valid": False, "problems": [problem.as_dict() for problem in fault.problems]})
@@ -36,12 +40,16 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    warnings = [] if paths else _store_warnings(settings)
+    for store, warning in warnings:
+        say(f"{store}: {warning}")
     if format_ == "json":
         print_json(
             {
                 "valid": True,
                 "policies": [{"name": name, "sentence": words} for name, words in rules],
                 "holds": [{"name": name, "sentence": words} for name, words in holds],
+                "warnings": [{"store": store, "text": text} for store, text in warnings],
             }
         )
         return
@@ -51,6 +59,20 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
         echo("No policy is in force: nothing will be marked and nothing deleted.")
     policy, hold = "policy" if len(rules) == 1 else "policies", "hold" if len(holds) == 1 else "holds"
     say(f"{len(rules)} {policy} and {len(holds)} {hold} are valid.")
+
+
+def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
+    """What a person should know of each store before it is used. One that can't be asked says why."""
+    from retention_assets.environment import Environment
+    from retention_assets.stores.protocol import call_store
+
+    found = []
+    for name, store in Environment(settings).stores().items():
+        try:
+            found += [(name, text) for text in call_store(store, store.warnings)]
+        except Refused as fault:
+            found.append((name, str(fault)))
+    return found
 
 
 @click.command()

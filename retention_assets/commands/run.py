@@ -4,6 +4,7 @@ Belongs here: arguments, what is printed of the result, and the exit code. The w
 the UI; a dry run is the operation that previews a sweep.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ _SHOWN = {
         "failed": "failed",
         "spared": "spared: needed again",
         "expiring": "left to the store to expire",
+        "left": "files left behind",
         "bytes_freed": "bytes freed",
         "bytes_hidden": "bytes hidden",
     },
@@ -72,8 +74,10 @@ def run(
 
     # Before anything is started: policies that cannot be accepted are input.
     read_policies(environment.settings)
-    # Before Dagster is loaded; each step asks again.
+    # Before Dagster is loaded; each step asks again. A ledger that is none for these settings is refused by being opened.
     environment.instant(as_of)
+    with environment.ledger_if_any():
+        pass
     from retention_assets.dagster.headless import run_job
 
     ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level)
@@ -81,6 +85,8 @@ def run(
         print_json(_as_dict(ran))
     else:
         _print(ran)
+    if left := ran.number("swept_transactions", "left"):
+        say(f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why.")
     return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)
 
 
@@ -130,7 +136,7 @@ def _print_dry_run(found: "DryRun", most: int = 50) -> None:
 
     total = size_of(sum(one.bytes or 0 for one in found.deleted))
     rows = [
-        (one.dataset, one.transaction, "expires by itself" if one.expires else size_of(one.bytes))
+        (one.dataset, _named(one.transaction, one.refs), "expires by itself" if one.expires else size_of(one.bytes))
         for one in found.deleted[:most]
     ]
     title = f"A sweep would delete {len(found.deleted):,} transactions and free {total}. Nothing was changed."
@@ -138,4 +144,15 @@ def _print_dry_run(found: "DryRun", most: int = 50) -> None:
     if found.spared:
         spared = [(one.dataset, one.transaction, one.why) for one in found.spared[:most]]
         tables.append(table(f"It would spare {len(found.spared):,}", ("dataset", "transaction", "why"), spared))
+    if found.cascaded:
+        beside = [
+            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
+            for one in found.cascaded
+        ]
+        columns = ("table", "rows are", "rows", "because of")
+        tables.append(table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",)))
     print_tables(tables)
+
+
+def _named(transaction: str, refs: Sequence[str]) -> str:
+    return f"{transaction} (and drop {', '.join(refs)})" if refs else transaction

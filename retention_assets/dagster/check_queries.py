@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from retention_assets.dagster.step import Step
 from retention_assets.frames.log import NAME
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks
+from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks, without_ended
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
@@ -155,12 +155,15 @@ class NeededMarks:
 
     verdicts: tuple[Source, ...]
     allowed: frozenset[tuple[str, int]]
+    dropping: frozenset[tuple[str, int]]
+    as_of: datetime
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         """The marks of one part that its readers need."""
         names = set(datasets["dataset"].to_pylist())
         marks = pa.concat_tables([CANDIDATES.empty_table(), *self._marks(names)])
-        return {_NEEDED: needed_marks(transactions, marks, self.allowed)}
+        remaining = without_ended(transactions, datasets, self.as_of) if self.dropping else None
+        return {_NEEDED: needed_marks(transactions, marks, self.allowed, self.dropping, remaining)}
 
     def _marks(self, names: set[str]) -> Iterator[pa.Table]:
         for source in self.verdicts:
@@ -177,9 +180,9 @@ def latest_view_is_never_marked(run: Step) -> CheckResult:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
         with ledger.database.reading() as connection:
-            allowed = hold.may_mark_latest_views(connection)
+            allowed, dropping = hold.may_mark_latest_views(connection), hold.may_drop_refs(connection)
     target = f"{run.folder}/checks"
-    run_stage(run.spark, looked.log, target, (_NEEDED,), NeededMarks(looked.verdicts, allowed), COLUMNS)
+    run_stage(run.spark, looked.log, target, (_NEEDED,), NeededMarks(looked.verdicts, allowed, dropping, run.as_of), COLUMNS)
     rows = read_output(target, _NEEDED).cast(NEEDED).sort_by("dataset").to_pylist()
     needed = (
         Violation(

@@ -270,6 +270,11 @@ def may_mark_latest_views(connection: Connection) -> frozenset[tuple[str, int]]:
     return frozenset(version for version, policy in policies(connection).items() if policy.latest_view)
 
 
+def may_drop_refs(connection: Connection) -> frozenset[tuple[str, int]]:
+    """The policy versions of the book that drop branches and tags that are over."""
+    return frozenset(version for version, policy in policies(connection).items() if policy.drops_refs)
+
+
 def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:
     """Datasets of which an asset was published anew after another one that is made of it."""
     older = PUBLISHED.alias()

@@ -25,7 +25,7 @@ from retention_assets.sql.sums import ByteSum, plus
 from retention_assets.sql.upserts import insert_or_skip
 
 COUNTERS = (
-    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "bytes_to_free", "bytes_freed",
+    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",
     "bytes_hidden",
 )  # fmt: skip
 _DAY = timedelta(days=1)
@@ -67,6 +67,8 @@ class ReportCounts(NamedTuple):
     bytes: int | None
     freed: int = 0
     hidden: int = 0
+    # Files of it that stay.
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def _add(
         sums[one.counter] = sums.get(one.counter, 0) + 1
         sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
         sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
+        sums["left"] = sums.get("left", 0) + one.left
     if any(sums.values()):
         this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == dataset)
         added = {name: plus(REPORTS.c[name], amount) for name, amount in sums.items()}

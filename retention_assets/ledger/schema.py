@@ -250,7 +250,7 @@ REPORTS = Table(
     Column("archived_types", Text, nullable=False),
     Column("to_delete", BigInteger, nullable=False),
     Column("bytes_to_free", BigInteger, nullable=False),
-    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "hidden")),
+    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left")),
     *(_counter(name) for name in ("bytes_freed", "bytes_hidden")),
     Column("classes", Text, nullable=False),
     Column("started_at", InstantColumn, nullable=False),

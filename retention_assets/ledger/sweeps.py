@@ -50,13 +50,14 @@ PLANNED_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class Settlement:
-    """The outcome for one mark, the bytes that became free, the error if it failed, and the bytes that are only hidden."""
+    """The outcome for one mark, the bytes that became free or are only hidden, the error if it failed, how many files stay."""
 
     mark: int
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
     bytes_hidden: int = 0
+    left: int = 0
 
 
 class Planned(NamedTuple):
@@ -234,8 +235,8 @@ def _settle(
                 one = settlements[row.id]
                 steps.append(MarkStep(row.id, after, None if after == "SPARED" else one.outcome.value, one.bytes, one.error))
                 freed = one.bytes if after == "SWEPT" else 0
-                name = one.outcome.value.lower()
-                counted.append(ReportCounts(row.id, row.due_at, name, row.bytes, freed, one.bytes_hidden))
+                name, left = one.outcome.value.lower(), one.left if after == "SWEPT" else 0
+                counted.append(ReportCounts(row.id, row.due_at, name, row.bytes, freed, one.bytes_hidden, left))
     if any(step.status == "SPARED" for step in steps):
         request_evaluations(tx, [lease.dataset])
     if record_steps(tx, act, steps) and execution_date:

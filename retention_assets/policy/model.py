@@ -153,9 +153,20 @@ class Selection(Value):
         Literal[True] | None,
         Field(description="The windows that the dataset carries itself, as Iceberg tables and their branches do."),
     ] = None
+    expired_refs: Annotated[
+        Literal["keep", "drop"] | None,
+        Field(description="drop: branches and tags past the max-ref-age of the dataset go with what they alone keep."),
+    ] = None
 
     @model_validator(mode="after")
     def _joins(self) -> Self:
+        if self.expired_refs and not self.from_table:
+            raise InvalidValue(
+                "needs from_table beside it, which takes the ages of refs from the dataset",
+                "expired_refs together with from_table: true",
+                "Add `from_table: true`, or leave expired_refs out.",
+                key="expired_refs",
+            )
         if self.from_table and (self.older_than or self.beyond or self.window):
             raise InvalidValue(
                 "takes the windows of the dataset, and another window stands beside it",
@@ -230,6 +241,11 @@ class Policy(Value):
     limits: Limits | None = None
     sweep: Sweep = Sweep()
     force_overwrite: Annotated[bool, Field(description="Replace a stored policy that a user wrote last.")] = False
+
+    @property
+    def drops_refs(self) -> bool:
+        """Whether branches and tags that are past their age are none for it."""
+        return self.select.expired_refs == "drop"
 
     @model_validator(mode="after")
     def _windows_are_of_one_kind(self) -> Self:

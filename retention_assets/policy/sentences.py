@@ -96,6 +96,11 @@ def _lines(select: Selection) -> Iterator[str]:
             "they are older than the dataset itself wants to keep them and not among the newest that it keeps, on each branch"
             " by the branch's own numbers where it has some; a dataset that says nothing about this keeps everything"
         )
+    if select.expired_refs == "drop":
+        yield (
+            "branches and tags that are past the max-ref-age of the dataset keep nothing: they are dropped together with what"
+            " they alone keep, never main"
+        )
     if select.in_views_older_than:
         yield (
             f"every view that holds them closed more than {select.in_views_older_than.words()} ago"

@@ -7,13 +7,17 @@ Does not belong here: writing them down (stores), judging by them (frames).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from retention_assets.policy.fields import MOST
 
 MAX_AGE = "max-snapshot-age-ms"
 MIN_SNAPSHOTS = "min-snapshots-to-keep"
+MAX_REF_AGE = "max-ref-age-ms"
+# A branch that never ends, whatever is said of it.
+MAIN = "main"
 _KEY = re.compile(rf"history\.expire\.(?:branch\.(?P<branch>.+)\.)?(?P<number>{MAX_AGE}|{MIN_SNAPSHOTS})", re.DOTALL)
+_REF_KEY = re.compile(rf"history\.expire\.(?:(?P<kind>branch|tag)\.(?P<name>.+)\.)?{MAX_REF_AGE}", re.DOTALL)
 _WHOLE = re.compile(r"[0-9]{1,19}")
 
 
@@ -35,6 +39,13 @@ class TableWindows:
 
     dataset: TableWindow
     branches: Mapping[str, TableWindow]
+    # How old a branch or tag may become (by kind and name) before it is over, and one that says nothing itself.
+    ref_ages: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ref_age: int | None = None
+
+    def ref_age_of(self, kind: str, name: str) -> int | None:
+        """After how many milliseconds a branch or tag is over; None: never."""
+        return None if (kind, name) == ("branch", MAIN) else self.ref_ages.get((kind, name), self.ref_age)
 
     def words(self) -> str:
         """All windows, the dataset's first."""
@@ -42,9 +53,9 @@ class TableWindows:
         return self.dataset.words() + "".join(branches)
 
 
-def attribute(number: str, branch: str | None = None) -> str:
-    """The name of the attribute that holds a number of the dataset, or of one of its branches."""
-    return f"history.expire.{number}" if branch is None else f"history.expire.branch.{branch}.{number}"
+def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
+    """The name of the attribute that holds a number of the dataset, or of one of its branches or tags."""
+    return f"history.expire.{number}" if ref is None else f"history.expire.{kind}.{ref}.{number}"
 
 
 def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
@@ -64,7 +75,22 @@ def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
     if len(own) < len((MAX_AGE, MIN_SNAPSHOTS)):
         return None
     branches = {str(name): _window({**own, **numbers}) for name, numbers in said.items()}
-    return TableWindows(_window(own), branches)
+    return TableWindows(_window(own), branches, *_ref_ages(attributes))
+
+
+def _ref_ages(attributes: Mapping[str, str]) -> tuple[dict[tuple[str, str], int], int | None]:
+    """What can't be read ends nothing, and neither does what a dataset says of all refs end the one that can't be read."""
+    ages: dict[tuple[str, str], int] = {}
+    every: int | None = None
+    for key, text in attributes.items():
+        if (about := _REF_KEY.fullmatch(key)) is None:
+            continue
+        age = int(text) if _WHOLE.fullmatch(text) and int(text) > 0 else MOST
+        if about["kind"] is None:
+            every = age
+        else:
+            ages[about["kind"], about["name"]] = age
+    return ages, every
 
 
 def _window(numbers: Mapping[str, int]) -> TableWindow:

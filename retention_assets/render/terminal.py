@@ -366,7 +366,9 @@ def _outcome_table(total: "ReportLine") -> Table:
     rows = [("to delete", f"{counts['to_delete']:,}", size_of(counts["bytes_to_free"]))]
     sizes = {"deleted": size_of(counts["bytes_freed"]), "hidden": size_of(counts["bytes_hidden"])}
     rows += [(words, f"{counts[name]:,}", sizes.get(name, "")) for name, words in _outcomes_of(total).items()]
-    rows.append(("left", f"{total.left:,}", ""))
+    rows.append(("still to delete", f"{total.unsettled:,}", ""))
+    if counts["left"]:
+        rows.append((f"files left behind: {counts['left']:,}", "", ""))
     return table("What became of it", ("", "transactions", "bytes"), rows, ("transactions", "bytes"))
 
 
@@ -387,11 +389,12 @@ def _rules_table(total: "ReportLine") -> Table:
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
     from retention_assets.report import sum_lines
 
-    outcomes = _outcomes_of(sum_lines("all", lines))
-    columns = ("dataset", "to delete", *outcomes.values(), "to free", "freed", "finished")
+    total = sum_lines("all", lines)
+    counts = {"to_delete": "to delete", **_outcomes_of(total), **({"left": "files left"} if total.counters["left"] else {})}
+    columns = ("dataset", *counts.values(), "to free", "freed", "finished")
     rows = [
         (
-            line.dataset, *(f"{line.counters[name]:,}" for name in ("to_delete", *outcomes)),
+            line.dataset, *(f"{line.counters[name]:,}" for name in counts),
             size_of(line.counters["bytes_to_free"]), size_of(line.counters["bytes_freed"]), "yes" if line.finished_at else "no",
         )
         for line in lines[:most]

@@ -38,6 +38,8 @@ LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
 READS = "reads"
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+# A server may be told not to, for everybody.
+_KEYS_ARE_CHECKED = "SET foreign_key_checks = 1"
 _LEDGER_PRAGMAS = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL", "PRAGMA cache_size = -262144")
 
 _opening = threading.Lock()
@@ -134,7 +136,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
         prepared = ["SET TIME ZONE 'UTC'"]
     else:
         arguments = {} if "charset" in url.query else {"charset": "utf8mb4"}
-        prepared = ["SET time_zone = '+00:00'"]
+        prepared = ["SET time_zone = '+00:00'", _KEYS_ARE_CHECKED]
     if postgresql and not lock_seconds:
         prepared.append(f"SET idle_in_transaction_session_timeout = '{LEDGER_IDLE_SECONDS}s'")
     if lock_seconds:
@@ -179,6 +181,8 @@ def _foreign_file(file: Path) -> sqlite3.Connection:
     opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS, check_same_thread=False)
     # Python would begin transactions by itself, and late; _begin does it instead.
     opened.isolation_level = None
+    # Off by default: rows that refer to those that go would be left, pointing at nothing.
+    opened.execute("PRAGMA foreign_keys = ON").close()
     # SQLite has no hash of its own.
     opened.create_function("retention_print", -1, _print, deterministic=True)
     return opened

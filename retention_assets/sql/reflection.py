@@ -1,13 +1,12 @@
 """Reflection: which tables somebody else's database has, with their columns, keys and indexes.
 
-Belongs here: questions about tables, and what each kind of database needs to be asked so that the answers are alike.
-Does not belong here: what is expected of a table (the stores), and its rows.
+Belongs here: questions about one table, and what each kind of database needs to be asked so that the answers are alike.
+Does not belong here: which tables refer to it (references.py), what is expected of it (the stores), and its rows.
 """
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, Table, inspect, literal, select
@@ -22,14 +21,6 @@ from retention_assets.sql.identity import identity_of
 Place = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class ForeignKey:
-    """A foreign key of a table: where it leads, and whether the database deletes rows here for those that go there."""
-
-    to: Place
-    cascades: bool
-
-
 def table_of(database: ForeignDatabase, name: str) -> Table:
     """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it.
 
@@ -38,7 +29,7 @@ def table_of(database: ForeignDatabase, name: str) -> Table:
     as they are.
     """
     schema, plain = _split(name)
-    with _inspecting(database) as connection:
+    with inspecting(database) as connection:
         inspector = inspect(connection)
         if not (inspector.has_table(plain, schema=schema) or plain in inspector.get_view_names(schema)):
             raise Refused(f"The database of the store {database.store} has no table {name}. Check `table` in the settings.")
@@ -60,7 +51,7 @@ def table_of(database: ForeignDatabase, name: str) -> Table:
 def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
     """The columns of each index of a table, the primary key first."""
     schema, plain = _split(name)
-    with _inspecting(database) as connection:
+    with inspecting(database) as connection:
         inspector = inspect(connection)
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
         others = inspector.get_indexes(plain, schema=schema)
@@ -68,32 +59,16 @@ def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
     return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
 
 
-def foreign_keys_of(database: ForeignDatabase, table: Table) -> list[ForeignKey]:
-    """The foreign keys of a table."""
-    with _inspecting(database) as connection:
-        if database.dialect == "sqlite":
-            # SQLAlchemy reads the actions of keys out of SQLite's statements, and finds only some of them there.
-            query = 'SELECT "table", on_delete FROM pragma_foreign_key_list(?, ?)'
-            rows = connection.exec_driver_sql(query, (table.name, table.schema or "main")).all()
-            found = [(table.schema, name, action) for name, action in rows]
-        else:
-            keys = inspect(connection).get_foreign_keys(table.name, schema=table.schema)
-            found = [(key["referred_schema"], key["referred_table"], key["options"].get("ondelete")) for key in keys]
-        return [
-            ForeignKey(_place(connection, schema, name), str(action).upper() == "CASCADE") for schema, name, action in found
-        ]
-
-
 def place_of(database: ForeignDatabase, table: Table) -> Place:
     """Which table is meant: one that is written in two ways, as with its schema and without it, has one place."""
     with database.reading() as connection:
-        return _place(connection, table.schema, table.name)
+        return place_on(connection, table.schema, table.name)
 
 
 def location_of(database: ForeignDatabase, table: Table) -> str:
     """Where a table is, in words that are other ones for every other table of any database."""
     with database.reading() as connection:
-        schema, name = _place(connection, table.schema, table.name)
+        schema, name = place_on(connection, table.schema, table.name)
         number = ""
         if database.dialect == "postgresql":
             # A table that was made anew has another one.
@@ -120,14 +95,16 @@ def _split(name: str) -> tuple[str | None, str]:
 
 
 @contextmanager
-def _inspecting(database: ForeignDatabase) -> Iterator[Connection]:
+def inspecting(database: ForeignDatabase) -> Iterator[Connection]:
+    """One state of a database, to ask what is in it."""
     with database.reading() as connection, warnings.catch_warnings():
         # Types that SQLAlchemy does not know are those of columns that nobody asks for.
         warnings.simplefilter("ignore", SAWarning)
         yield connection
 
 
-def _place(connection: Connection, schema: str | None, name: str) -> Place:
+def place_on(connection: Connection, schema: str | None, name: str) -> Place:
+    """Which table is meant by a name, on a connection."""
     dialect = connection.dialect.name
     if dialect == "postgresql":
         # A name without a schema is looked for in the schemas of the search path, the first of which may not have it.
@@ -141,9 +118,12 @@ def _place(connection: Connection, schema: str | None, name: str) -> Place:
         if row is not None:
             return str(row[0]), str(row[1])
     found = schema or inspect(connection).default_schema_name or "", name
-    # SQLite takes names that differ in case for one; a server is told by its settings whether to.
-    if dialect == "sqlite" or (
-        dialect != "postgresql" and connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
-    ):
-        return found[0].lower(), found[1].lower()
-    return found
+    return (found[0].lower(), found[1].lower()) if folds_case(connection) else found
+
+
+def folds_case(connection: Connection) -> bool:
+    """Whether names of tables that differ in case are the same: always in SQLite; a server is told by its settings."""
+    dialect = connection.dialect.name
+    if dialect in ("sqlite", "postgresql"):
+        return dialect == "sqlite"
+    return bool(connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar())

@@ -4,7 +4,7 @@ Belongs here: the answers to deletions. Every other question goes to the store b
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ import pyarrow as pa
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import (
     Capabilities,
+    CascadedRows,
+    CascadingStore,
     LocatedStore,
     Permit,
     PreparedTarget,
@@ -33,6 +35,8 @@ class RecordedDeletion:
     bytes: int | None
     # It would be given a time, and the store would expire it by itself.
     expires: bool = False
+    # Branches and tags that would be dropped with it.
+    refs: tuple[str, ...] = ()
 
 
 @dataclass
@@ -41,6 +45,7 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
+    cascaded: list[CascadedRows] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     @property
@@ -99,8 +104,14 @@ class RecordingStore:
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
         """Write down what would be deleted."""
-        would = [RecordedDeletion(dataset, one.transaction, self._sizes.get((dataset, one.transaction))) for one in targets]
+        would = [
+            RecordedDeletion(
+                dataset, one.transaction, self._sizes.get((dataset, one.transaction)), refs=tuple(sorted(one.ended_refs))
+            )
+            for one in targets
+        ]
         self.recorded += would
+        self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
 
     def expire(
@@ -117,4 +128,20 @@ class RecordingStore:
             self.recorded += [
                 RecordedDeletion(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)
             ]
+            self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]
+
+    def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
+        if isinstance(self.store, CascadingStore):
+            self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
+
+
+def totals_of(found: Sequence[CascadedRows]) -> list[CascadedRows]:
+    """What all batches together would touch, one for each path; unknown where it is of one batch."""
+    counts: dict[str, list[CascadedRows]] = {}
+    for one in found:
+        counts.setdefault(one.path, []).append(one)
+    return [
+        replace(some[0], rows=None if any(one.rows is None for one in some) else sum(one.rows or 0 for one in some))
+        for some in counts.values()
+    ]

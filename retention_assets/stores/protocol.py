@@ -41,6 +41,8 @@ class Capabilities:
     expiry: bool = False
     # What its log no longer lists is no longer there: the log is the data, not a book beside it.
     log_is_complete: bool = False
+    # `sweep` drops refs that are over (Target.ended_refs) together with what they alone keep.
+    drops_refs: bool = False
     # `sweep` deletes a target only if it still is what its note says, and nothing that happens meanwhile can make it needed
     # otherwise: the log has not to be read again before each batch.
     guards: bool = False
@@ -68,6 +70,8 @@ class Target:
     in_latest_view: bool = False
     # Its plan noted where the data is, and that is where the store looks now: what is not there is gone.
     place_known: bool = False
+    # The branches and tags on it that are over, and which its policy drops together with it.
+    ended_refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class SweptTarget:
     error: str | None = None
     # Of a HIDDEN one: the bytes that can still be read.
     bytes_hidden: int = 0
+    # Files of it that stay, as they are not the dataset's own to delete.
+    left: int = 0
 
 
 @runtime_checkable
@@ -230,6 +236,25 @@ KNOWN_BY = ", known by "
 def is_same_place(planned: str, present: str) -> bool:
     """Whether a store is where it was. By what a place is known may have been left there since."""
     return present == planned or present.startswith(f"{planned}{KNOWN_BY}")
+
+
+@dataclass(frozen=True)
+class CascadedRows:
+    """Rows of a table that a database deletes, or changes, together with others. `rows`: none if nobody can count them."""
+
+    table: str
+    # From a table of the store on, with the foreign keys that lead there.
+    path: str
+    deletes: bool
+    rows: int | None
+
+
+@runtime_checkable
+class CascadingStore(Store, Protocol):
+    """A store whose database may do more than it is told to, where its settings accept that."""
+
+    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
+        """What goes or changes besides what belongs to these, once they are deleted. Changes nothing."""
 
 
 class StoreFailed(Refused):

@@ -6,9 +6,9 @@ Does not belong here: the keys of one kind (its own settings.py), and anything t
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from retention_assets.errors import InvalidValue
 
@@ -41,6 +41,11 @@ def tuple_of(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+# Whether a database may delete or change, by its foreign keys, rows that a store did not name.
+Cascading = Annotated[
+    Literal["refused", "accepted"],
+    Field(description="Whether the database may delete or change other rows together with those that are swept."),
+]
 Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
 
 

@@ -60,6 +60,8 @@ class SweepResult:
     bytes_freed: int = 0
     # What is not listed any more and can still be read.
     bytes_hidden: int = 0
+    # Files of what was swept that stay.
+    left: int = 0
     # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
     refused: str | None = None
     # It was the store that could not do what it was asked.
@@ -222,11 +224,12 @@ class DatasetSweep:
     def _recheck(self, marks: pa.Table, spare: Callable[[Mapping[int, str]], None]) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
         self._check_protections()
-        self.checked = self.context.recheck.check(self.reading.log, marks, self.store.capabilities.log_is_complete)
+        self.checked = self.context.recheck.check(self.reading.log, marks, self.store.capabilities)
         if self.checked.spared:
             spare(self.checked.spared)
         goes = marks.filter(_among(marks, self.checked.go))
-        if fault := self.context.independent_check.fault(self.reading.log, goes, self.store.capabilities.log_is_complete):
+        complete = self.store.capabilities.log_is_complete
+        if fault := self.context.independent_check.fault(self.reading.log, goes, complete, self.context.as_of):
             raise Refused(fault)
 
     def _check_protections(self) -> None:
@@ -295,9 +298,11 @@ class DatasetSweep:
 
     def _justified_targets(self, batch: Batch) -> dict[int, Target]:
         """The targets of a batch that may go by what is known now."""
-        latest = self.checked.in_latest_view
+        latest, ended = self.checked.in_latest_view, self.checked.ended_refs
         return {
-            mark: replace(one, in_latest_view=mark in latest, place_known=self._place is not None)
+            mark: replace(
+                one, in_latest_view=mark in latest, place_known=self._place is not None, ended_refs=ended.get(mark, ())
+            )
             for mark, one in batch.targets.items()
             if mark in self.checked.go
         }
@@ -372,8 +377,10 @@ class DatasetSweep:
             )
         self.result.bytes_freed += sum(one.bytes for one in over if one.outcome is Outcome.DELETED)
         self.result.bytes_hidden += sum(one.bytes_hidden for one in over if one.outcome is Outcome.HIDDEN)
-        for said, outcome in ((self.result.errors, Outcome.FAILED), (self.result.warnings, Outcome.DELETED)):
-            words = [one.error for one in over if one.outcome is outcome and one.error]
+        self.result.left += sum(one.left for one in over)
+        done = (Outcome.DELETED, Outcome.ALREADY_GONE)
+        for said, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
+            words = [one.error for one in over if one.outcome in outcomes and one.error]
             said += words[: max(0, _MOST_ERRORS - len(said))]
 
 

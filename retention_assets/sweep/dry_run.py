@@ -17,8 +17,8 @@ from retention_assets.ledger.copies import copy_open_marks
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
+from retention_assets.stores.protocol import CascadedRows, Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
@@ -40,6 +40,8 @@ class DryRun:
     results: tuple[SweepResult, ...] = ()
     deleted: tuple[RecordedDeletion, ...] = ()
     spared: tuple[SparedMark, ...] = ()
+    # What databases would delete or change besides, path by path, where their stores accept that.
+    cascaded: tuple[CascadedRows, ...] = ()
     note: str | None = None
 
     @property
@@ -60,6 +62,7 @@ class DryRun:
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
         rows = {"deleted": [vars(one) for one in self.deleted], "spared": [vars(one) for one in self.spared]}
+        rows["cascaded"] = [vars(one) for one in self.cascaded]
         return {"as_of": text_of(self.as_of), "dry_run": True, **rows, "refused": self.refused}
 
 
@@ -81,4 +84,5 @@ def dry_run(
         results = tuple(sweeper.run(datasets))
         rows = copy.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     deleted = tuple(one for store in recording.values() for one in store.recorded)
-    return DryRun(as_of, results, deleted, tuple(SparedMark(**row) for row in rows))
+    cascaded = tuple(total for store in recording.values() for total in totals_of(store.cascaded))
+    return DryRun(as_of, results, deleted, tuple(SparedMark(**row) for row in rows), cascaded)

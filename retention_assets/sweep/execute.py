@@ -92,4 +92,4 @@ def _execute(
     answers = {
         mark: found.get(one.transaction) or SweptTarget(one.transaction, unanswered, error=why) for mark, one in targets.items()
     }
-    return [Settlement(mark, one.outcome, one.bytes, one.error, one.bytes_hidden) for mark, one in answers.items()]
+    return [Settlement(mark, one.outcome, one.bytes, one.error, one.bytes_hidden, one.left) for mark, one in answers.items()]

@@ -8,12 +8,13 @@ Does not belong here: what justifies a mark (recheck.py). A fault that is found 
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.latest_views import needed_marks
+from retention_assets.frames.views.latest_views import needed_marks, without_ended
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Policy
 
@@ -29,12 +30,12 @@ class IndependentCheck:
     # Versions that were looked for, also those that are no policies of this language.
     _looked_up: set[tuple[str, int]] = field(default_factory=set)
 
-    def fault(self, log: Log, marks: pa.Table, log_is_complete: bool) -> str | None:
+    def fault(self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime) -> str | None:
         """Why none of some marks of one dataset may go, if so; in words for people."""
         if not len(marks):
             return None
         self._load_policies(marks)
-        return self._in_latest_view(log, marks) or self._over_limits(log, marks, log_is_complete)
+        return self._in_latest_view(log, marks, as_of) or self._over_limits(log, marks, log_is_complete)
 
     def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
@@ -43,12 +44,16 @@ class IndependentCheck:
                 self._policies = invariants.policies(connection)
             self._looked_up |= versions
 
-    def _in_latest_view(self, log: Log, marks: pa.Table) -> str | None:
+    def _in_latest_view(self, log: Log, marks: pa.Table, as_of: datetime) -> str | None:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}
+        dropping = {version for version, policy in self._policies.items() if policy.drops_refs}
         # A transaction may have come into a latest view since it was marked: its policy says whether it may go from there.
-        reasons = pa.array([Reason.LATEST_VIEW_ALLOWED.name] * len(marks), pa.string())
-        rows = marks.set_column(marks.column_names.index("reason"), "reason", reasons)
-        for needed in needed_marks(log.transactions, rows, allowed).to_pylist():
+        versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
+        reasons = [Reason.LATEST_VIEW_ALLOWED if one in allowed else Reason.EXPIRED_REF for one in versions]
+        said = pa.array([reason.name for reason in reasons], pa.string())
+        rows = marks.set_column(marks.column_names.index("reason"), "reason", said)
+        remaining = without_ended(log.transactions, log.datasets, as_of) if dropping else None
+        for needed in needed_marks(log.transactions, rows, allowed, dropping, remaining).to_pylist():
             return (
                 f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch"
                 f" {needed['branch']}, and policy {needed['policy']} marked it, which may not ({needed['marks']} such marks)."

@@ -22,6 +22,7 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import TIMES, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.ended_refs import ended_refs
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import item_of
@@ -31,6 +32,7 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
 from retention_assets.settings.model import Settings
+from retention_assets.stores.protocol import Capabilities
 
 Version = tuple[str, int]
 
@@ -62,6 +64,8 @@ class RecheckResult:
     # Those of them that are in a latest view, where their policy may select.
     in_latest_view: frozenset[int] = frozenset()
     spared: Mapping[int, str] = field(default_factory=dict)
+    # Branches and tags on them that are over, and that their policy drops with them.
+    ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Recheck:
         realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         return (*self._holds(), *realms)
 
-    def check(self, log: Log, marks: pa.Table, log_is_complete: bool) -> RecheckResult:
+    def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult:
         """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
         Only where the log is the data, and only of what a sweep had begun, does missing from the one mean gone from the other.
@@ -94,11 +98,12 @@ class Recheck:
             if (why := self._void(version)) is not None:
                 parts.append(RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
             else:
-                parts.append(self._recheck_version(log, mine, version, holds, log_is_complete))
+                parts.append(self._recheck_version(log, mine, version, holds, capabilities))
         return RecheckResult(
             frozenset(mark for part in parts for mark in part.go),
             frozenset(mark for part in parts for mark in part.in_latest_view),
             {mark: why for part in parts for mark, why in part.spared.items()},
+            {mark: refs for part in parts for mark, refs in part.ended_refs.items()},
         )
 
     def _holds(self) -> tuple[Hold, ...]:
@@ -126,12 +131,12 @@ class Recheck:
         return self._versions[version]
 
     def _recheck_version(
-        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], log_is_complete: bool
+        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], capabilities: Capabilities
     ) -> RecheckResult:
         about = pc.unique(join_chunks(marks["dataset"]))
         datasets = log.datasets.filter(pc.is_in(log.datasets["dataset"], about))
         rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
-        rules = self._rules(version, datasets["dataset"].to_pylist(), holds)
+        rules = self._rules(version, datasets["dataset"].to_pylist(), holds, capabilities.drops_refs)
         verdicts = self._verdicts(rows, datasets, rules)
         at = pc.index_in(keys_of(marks), value_set=keys_of(verdicts))
         ids = np.asarray(marks["id"])
@@ -150,8 +155,12 @@ class Recheck:
         spared = {mark: _sentences(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
         spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
-        spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, log_is_complete)
-        return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared)
+        spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, capabilities.log_is_complete)
+        ended: dict[int, tuple[str, ...]] = {}
+        if any(policy.drops_refs for policy in rules.policies):
+            refs = ended_refs(Log(rows, datasets), self.as_of)
+            ended = {row["id"]: refs.get((row["dataset"], row["transaction"]), ()) for row in marks.to_pylist()}
+        return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared, ended)
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
         """Of marks that no log has any more those that are spared, and why."""
@@ -176,17 +185,30 @@ class Recheck:
 
         Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
         """
-        eager = tuple(policy.model_copy(update={"select": Selection(), "latest_view": None}) for policy in rules.policies)
+        # What is over for a policy keeps nothing from it, whatever it selects.
+        eager = tuple(
+            policy.model_copy(
+                update={
+                    "select": Selection().model_copy(update={"expired_refs": policy.select.expired_refs}),
+                    "latest_view": None,
+                }
+            )
+            for policy in rules.policies
+        )
         asked = self._verdicts(rows, datasets, RulesInForce(eager, rules.holds)).take(at)["reasons"].to_pylist()
         needed = [[one for one in why if Reason[one["code"]] in SPARING] for why in asked]
         return [[*(one for one in more if one not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
-    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold]) -> RulesInForce:
+    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold], drops_refs: bool) -> RulesInForce:
         realm = realm_of(version[0])
         item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
         if isinstance(item, AspectEntry):
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
-        policies = () if item is None else (item.model_copy(update={"limits": None}),)
+        policies: tuple[Policy, ...] = () if item is None else (item.model_copy(update={"limits": None}),)
+        if not drops_refs:
+            # A store that can't drop them keeps them.
+            kept = {"expired_refs": None}
+            policies = tuple(one.model_copy(update={"select": one.select.model_copy(update=kept)}) for one in policies)
         return RulesInForce(policies, tuple(holds))
 
 

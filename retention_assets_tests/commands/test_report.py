@@ -51,7 +51,7 @@ def test_a_day_is_reported_summed_and_by_dataset(reported: Ledger, found: Json) 
     told = found("report", FIRST)
     assert {name: told[name] for name in COUNTERS} == {
         "to_delete": 4, "deleted": 2, "already_gone": 0, "failed": 1, "spared": 0, "unmarked": 0,
-        "hidden": 0, "bytes_to_free": 37, "bytes_freed": 20, "bytes_hidden": 0,
+        "hidden": 0, "left": 0, "bytes_to_free": 37, "bytes_freed": 20, "bytes_hidden": 0,
     }  # fmt: skip
     assert (told["policies"], told["bounds"]) == ({"long": [4], "p": [1]}, {"p": ["2025-12-09T00:00:00Z"]})
     assert told["periods"] == {"p": ["P30D"]}
@@ -90,7 +90,7 @@ def test_the_table_is_for_people(reported: Ledger, run: Run) -> None:
     cells = [[cell.strip() for cell in row.split("│")[1:-1]] for row in out.splitlines()]
     for row in (
         ["not finished", "1 of 2 datasets"], ["records", "only finished ones may go"], ["archived first", "PAYMENT"],
-        ["to delete", "4", "37 B"], ["deleted", "2", "20 B"], ["failed attempts", "1", ""], ["left", "2", ""],
+        ["to delete", "4", "37 B"], ["deleted", "2", "20 B"], ["failed attempts", "1", ""], ["still to delete", "2", ""],
         ["p", "1", "P30D", "2025-12-09T00:00:00Z"], ["long", "4", "", ""], ["due", "4", "80.0 %", "marked, and its grace is over"],
         ["ice/l", "1", "0", "0", "0", "0", "0", "7 B", "0 B", "no"],
     ):  # fmt: skip

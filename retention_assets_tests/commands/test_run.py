@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.dagster import headless
+from retention_assets.dagster.headless import JobResult
+from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.commands.conftest import Run
 from retention_assets_tests.sweep.lakes import Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 MARKED, DUE = "2026-03-31T12:00:00Z", "2026-04-07T12:00:00Z"
+DUE_AT = parse_instant(DUE)
 
 
 @pytest.fixture
@@ -36,6 +40,19 @@ def test_a_run_marks_and_a_later_one_sweeps(lake: Lake, run: Run, spark: object)
     assert (code, json.loads(said)["deleted"]) == (0, 2)
     # The page that the run left lies in the warehouse.
     assert [page.name for page in (lake.folder / "warehouse").rglob("2026-04-07.html")] == ["2026-04-07.html"]
+
+
+@pytest.mark.parametrize(("left", "said"), [(1234, "1,234 files of what was swept stay where they are"), (0, "")])
+def test_files_that_stay_are_said_on_stderr(
+    lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch, left: int, said: str
+) -> None:
+    ran = JobResult("run", DUE_AT, {"swept_transactions": {"left": left}}, ())
+    monkeypatch.setattr(headless, "run_job", lambda *_: ran)
+    code, out, errors = run("run", "--as-of", DUE)
+    assert code == 0
+    assert said in errors
+    assert bool(said) == ("stay where they are" in errors)
+    assert "files left behind" in out
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ from pathlib import Path
 from retention_assets.policy.schema import policy_schema
 from retention_assets_tests.commands.conftest import ROOT, Run, script
 from retention_assets_tests.commands.logs import OLD
+from retention_assets_tests.stores.records.environments import Units
 
 
 def test_validate_prints_each_policy_as_a_sentence(run: Run) -> None:
@@ -59,6 +60,26 @@ def test_validate_without_a_path_reads_the_policies_of_the_settings_and_knows_th
     code, _, err = run("validate")
     assert code == 2
     assert "Did you mean lake?" in err
+
+
+def test_validate_says_what_a_database_would_do_besides_and_which_store_cannot_be_asked(run: Run) -> None:
+    Path("ods.db").touch()
+    units = Units("sqlite:///ods.db")
+    with units.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE invoice (unit TEXT REFERENCES unit_of_work (id) ON DELETE CASCADE)")
+    away = {**units.settings, "name": "away", "url": "sqlite:///away.db"}
+    Path("rules").mkdir()
+    Path("rules/p.yaml").write_text(OLD.replace("lake/*", "ods/*"))
+    Path("retention.yaml").write_text(json.dumps({"policies": "rules", "stores": [units.settings, away]}))
+    code, out, err = run("validate", "--format", "json")
+    path = "unit_of_work -> invoice by (unit, ON DELETE CASCADE)"
+    warnings = {one["store"]: one["text"] for one in json.loads(out)["warnings"]}
+    assert (code, list(warnings)) == (0, ["ods", "away"])
+    assert f"would delete or change more than it is told to: {path}" in warnings["ods"]
+    assert "no SQLite file" in warnings["away"]
+    assert err == "".join(f"{store}: {text}\n" for store, text in warnings.items())
+    # Files that are named are looked at alone.
+    assert json.loads(run("validate", "rules/p.yaml", "--format", "json")[1])["warnings"] == []
 
 
 def test_the_shipped_settings_and_policies_are_valid() -> None:

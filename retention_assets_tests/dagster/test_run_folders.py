@@ -346,5 +346,5 @@ def test_marks_of_an_older_folder_are_not_held_against_the_views_of_a_newer_one(
         table = table.drop_columns(["opened_at", "closed_at"]) if run == "old" else table
         pq.write_table(table, tmp_path / run / "marks" / "part.parquet")
     sources = (Source(str(tmp_path / "old"), frozenset(["lake/b"])), Source(str(tmp_path / "new"), frozenset(["lake/a"])))
-    found = NeededMarks(sources, frozenset())(log.transactions, log.datasets)["needed_marks"]
+    found = NeededMarks(sources, frozenset(), frozenset(), MARKED)(log.transactions, log.datasets)["needed_marks"]
     assert [(row["dataset"], row["transaction"]) for row in found.to_pylist()] == [("lake/b", "S3")]

@@ -22,6 +22,7 @@ from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
+from retention_assets.stores.files.paths import IDENTITY
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -109,7 +110,8 @@ def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stor
     names = shallow(lake, VERY_MANY, one_in=1_000)
     file = lake.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
-    # A store whose disk is empty refuses: it may not be mounted.
+    # A store whose disk is empty refuses: it may not be mounted. By this file it is the right one.
+    (lake.folder / "data" / IDENTITY).write_text("0" * 32)
     lake.place("lake/other", "S1").mkdir(parents=True)
     assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
     with dg.DagsterInstance.ephemeral() as instance:

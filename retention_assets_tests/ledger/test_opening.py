@@ -127,6 +127,7 @@ def upgraded(url: str, tmp_path: Path) -> Iterator[Ledger]:
 def test_a_report_of_the_first_schema_keeps_its_numbers(upgraded: Ledger) -> None:
     (report,) = upgraded.reports.of(date(2026, 1, 8))
     assert (report["to_delete"], report["deleted"], report["policies"]) == (3, 2, {"p": 1})
+    assert report["left"] == 0
     assert report["due_by"] == report["started_at"]
     assert not upgraded.reports.open(date(2026, 1, 8), "lake/d", OpenedReport(), LATER, "sweeper")
 
@@ -144,7 +145,8 @@ def test_what_an_older_release_left_is_sealed_as_it_was_found_in_one_act_that_sa
         ("clock", "1"), ("holds", "5"), ("realms", "acme"), ("plans", "7"), ("reports", "2026-01-08", "lake/d"),
     }  # fmt: skip
     # The mark that this test made has neither an act nor a seal; everything else is as it was found.
-    assert [fault for fault in upgraded.verify().faults if "ark" not in fault] == []
+    its = ("Mark 1 (T1 of lake/d) was changed", "The audit knows nothing of 1 marks")
+    assert [fault for fault in upgraded.verify().faults if not fault.startswith(its)] == []
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def before_lives(tmp_path: Path) -> Path:
     """The migrations of a release whose marks did not know their times yet."""
     shutil.copytree(FOLDER, tmp_path / "before")
     for script in (tmp_path / "before" / "versions").glob("v*.py"):
-        if script.name >= "v0006":
+        if script.name >= "v0007":
             script.unlink()
     return tmp_path / "before"
 

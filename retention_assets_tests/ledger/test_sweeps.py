@@ -103,14 +103,16 @@ def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
     marked.sweeps.begin(lease, plan, batch)
     outcomes = [
-        Settlement(batch[0], Outcome.DELETED, 10),
-        Settlement(batch[1], Outcome.ALREADY_GONE),
-        Settlement(batch[2], Outcome.FAILED, error="disk on fire"),
+        Settlement(batch[0], Outcome.DELETED, 10, left=3),
+        Settlement(batch[1], Outcome.ALREADY_GONE, left=4),
+        Settlement(batch[2], Outcome.FAILED, error="disk on fire", left=5),
     ]
     assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter([one.outcome for one in outcomes])
     assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter()
     (report,) = marked.reports.of(TODAY)
     assert [report[name] for name in ("deleted", "already_gone", "failed", "bytes_freed")] == [1, 1, 1, 10]
+    # What failed is tried again, and is not left.
+    assert report["left"] == 7
     failed = marked.marks.table(statuses=["MARKED"]).to_pylist()
     assert [(row["transaction"], row["attempts"], row["last_error"]) for row in failed] == [("T3", 1, "disk on fire")]
     assert marked.verify().faults == ()

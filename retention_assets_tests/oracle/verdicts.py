@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -129,6 +129,33 @@ def _own_agrees(facts: Facts, one: Transaction, branches: Collection[str], as_of
     return True
 
 
+def _remaining(facts: Facts, as_of: datetime) -> Facts:
+    """The same log once every branch and tag is dropped that is past its age. `main` never is."""
+    if facts.remaining is not None:
+        return facts.remaining
+    history, said = facts.history, facts.history.attributes
+    every = said.get("history.expire.max-ref-age-ms")
+
+    def is_over(kind: str, name: str, head: str) -> bool:
+        text = said.get(f"history.expire.{kind}.{name}.max-ref-age-ms", every)
+        age, made = _own_number(text), facts.log[head].closed_at
+        if (kind, name) == ("branch", "main") or age is None or made is None or facts.log[head].status == "OPEN":
+            return False
+        # To the millisecond: one that is exactly so old is not over.
+        return as_of - made >= timedelta(milliseconds=age + 1) if age < 10**14 else False
+
+    branches = {name: head for name, head in history.branches.items() if not is_over("branch", name, head)}
+    tags = {name: end for name, end in history.tags.items() if not is_over("tag", name, end[0])}
+    facts.remaining = Facts(replace(history, branches=branches, tags=tags, drawn=None), as_of)
+    return facts.remaining
+
+
+def _protection(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> tuple[list[str], list[str]]:
+    """The branches that have it in their latest view and the tags that pin it, as a policy sees them."""
+    seen = _remaining(facts, as_of) if policy.select.expired_refs == "drop" else facts
+    return seen.latest_views_of(seen.log[one.name]), seen.tags_of(seen.log[one.name])
+
+
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     """Whether the policy selects it, whatever protects it."""
     select, scope = policy.select, policy.branches
@@ -154,15 +181,20 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
         return False
     if scope.not_in is not None and scope.not_in in holding:
         return False
-    if not holding:
-        if scope.reach == "live":
-            return False
+    if not holding and scope.reach == "live":
+        return False
+    # On live branches: looked at only if one of them is in scope.
+    if holding and (scope.reach == "unreachable" or not looked_at):
+        return False
+    if select.expired_refs == "drop":
+        # What is over is no branch any more; until it is dropped, though, it is one that something lies on.
+        facts = _remaining(facts, as_of)
+        one = facts.log[one.name]
+        looked_at = [name for name in looked_at if name in facts.history.branches and name in facts.branches_of(one)]
+    if not looked_at:
         if not _agrees(select, facts, one, [], as_of) or (select.from_table and not _own_agrees(facts, one, [], as_of)):
             return False
     else:
-        # On live branches: looked at only if one of them is in scope.
-        if scope.reach == "unreachable" or not looked_at:
-            return False
         if select.from_table and not _own_agrees(facts, one, looked_at, as_of):
             return False
         for branch in looked_at:
@@ -227,6 +259,11 @@ def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: 
     ]
 
 
+def _forbids(history: History) -> bool:
+    """The dataset lets nobody delete its files; whatever is no clear yes is a no."""
+    return history.attributes.get("gc.enabled", "true").strip().lower() != "true"
+
+
 def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime, known: Collection[str]) -> bool:
     """Whether what the policy alone would newly mark is strictly over one of its limits."""
     if policy.limits is None:
@@ -235,9 +272,10 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
     for one in facts.log.values():
         if one.name in known or not _selects(policy, facts, one, as_of):
             continue
-        if _holds_on(holds, facts.history, one, as_of) or facts.tags_of(one):
+        latest, tags = _protection(policy, facts, one, as_of)
+        if _holds_on(holds, facts.history, one, as_of) or tags or _forbids(facts.history):
             continue
-        if facts.latest_views_of(one) and policy.latest_view != "allow":
+        if latest and policy.latest_view != "allow":
             continue
         count += 1
         size += one.bytes
@@ -268,23 +306,29 @@ def _verdict(
     if not selecting:
         return Verdict("keep")
 
-    latest, tags = facts.latest_views_of(one), facts.tags_of(one)
+    protection = {policy.name: _protection(policy, facts, one, as_of) for policy in selecting}
     held_by = _holds_on(holds, facts.history, one, as_of)
-    allowed = [policy for policy in selecting if not latest or policy.latest_view == "allow"]
+    allowed = [policy for policy in selecting if not protection[policy.name][0] or policy.latest_view == "allow"]
     within = [policy for policy in allowed if policy.name not in over]
     # A policy that purges a realm is the system's own, and comes before all others.
     purging = [policy for policy in within if policy.name.startswith("::realm/")]
-    credit = purging[0] if purging else within[0] if within else selecting[0]
+    free = [policy for policy in within if not protection[policy.name][1]]
+    credit = next(iter([*purging, *free, *within, *selecting]))
     also = tuple(policy.name for policy in selecting if policy is not credit)
 
     spared_by: set[Witness] = {("HOLD", name) for name in held_by}
-    if not purging:
-        # "A purge goes over tags": only a hold keeps anything of the realm.
-        spared_by |= {("TAG", tag) for tag in tags}
-    if latest and not allowed:
-        spared_by |= {("LATEST_VIEW", branch) for branch in latest}
+    if _forbids(facts.history):
+        spared_by.add(("GC_DISABLED", "gc.enabled=false"))
+    if not purging and not free:
+        # "A purge goes over tags": only a hold, and a table that forbids it, keeps anything of the realm.
+        spared_by |= {("TAG", tag) for _, tags in protection.values() for tag in tags}
+    if not allowed:
+        spared_by |= {("LATEST_VIEW", branch) for branches, _ in protection.values() for branch in branches}
     if not within:
         spared_by |= {("LIMIT", policy.name) for policy in allowed}
     if spared_by:
+        # Beside another reason a tag is one as well, though one of the policies does not see it.
+        if not purging:
+            spared_by |= {("TAG", tag) for _, tags in protection.values() for tag in tags}
         return Verdict("spare", credit.name, also, frozenset(spared_by))
     return Verdict("mark", credit.name, also)

@@ -58,6 +58,8 @@ class Facts:
 
     def __init__(self, history: History, as_of: datetime) -> None:
         self.history = history
+        # The same once what is over was dropped, when somebody asked for it.
+        self.remaining: Facts | None = None
         self.log = _in_order(history)
         self.path: dict[str, list[Transaction]] = {}
         self.views: dict[str, list[list[Transaction]]] = {}

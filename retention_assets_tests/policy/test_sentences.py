@@ -71,6 +71,7 @@ CHANGES: dict[tuple[type[BaseModel], str], tuple[dict[str, Any], dict[str, Any]]
         }.items()
     },
     (Selection, "from_table"): ({"select": {"types": ["APPEND"]}}, {"select": {"types": ["APPEND"], "from_table": True}}),
+    (Selection, "expired_refs"): ({"select": {"from_table": True}}, {"select": {"from_table": True, "expired_refs": "drop"}}),
     (OlderThan, "age"): ({}, {"select": {"older_than": {"age": "1mo"}, "beyond": {"views": 2}}}),
     (OlderThan, "of"): ({}, {"select": {"older_than": {"age": "30d", "of": "opened"}, "beyond": {"views": 2}}}),
     (OlderThan, "align"): ({}, {"select": {"older_than": {"age": "30d", "align": "day"}, "beyond": {"views": 2}}}),

@@ -75,7 +75,7 @@ def rows(found: Page) -> list[str]:
 
 
 WHOLE = line(
-    to_delete=1_234, deleted=1_000, already_gone=200, failed=5, spared=20, unmarked=10, bytes_to_free=4_096, bytes_freed=2_048,
+    to_delete=1_234, deleted=1_000, already_gone=200, failed=5, spared=20, unmarked=10, left=7, bytes_to_free=4_096, bytes_freed=2_048,
     policies={"two-years": (1, 3)}, bounds={"two-years": ("2021-05-17T00:00:00Z",)}, terminal_only=True,
     periods={"two-years": ("P2Y",)}, archived_types=("PAYMENT", "RECALL"), classes={"kept": 6_000, "due": 1_234, "swept": 0, "open": 1},
 )  # fmt: skip
@@ -86,10 +86,25 @@ def test_a_page_tells_the_whole_report() -> None:
     for said in (
         "Retention report 2023-05-17", "finished", "Began 2023-05-17 00:00:02 UTC, ended 2023-05-17 00:32:03 UTC, took 32 min 1.01 s.",
         "To delete1,2344 left for a later day's report", "Deleted1,000", "Already gone200", "Failed5", "Spared20", "Unmarked10",
-        "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 3P2Y2021-05-17T00:00:00Z",
+        "Files left7of what was swept, as not ours to delete", "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 3P2Y2021-05-17T00:00:00Z",
         "only finished ones may go in 1 of 1 datasets", "Archived before they may go: PAYMENT, RECALL.", "Datasets: 1",
     ):  # fmt: skip
         assert said in text
+
+
+HEADINGS = ["dataset", "to delete", "deleted", "already gone", "failed", "spared", "unmarked", "to free", "freed", "finished"]
+
+
+@pytest.mark.parametrize(("counter", "heading", "at"), [("hidden", "hidden", 4), ("left", "files left", 7)])
+def test_what_is_rare_has_a_column_where_there_is_some_of_it(counter: str, heading: str, at: int) -> None:
+    assert page(line()).inside("th") == [*HEADINGS, "all"]
+    some: dict[str, Any] = {counter: 987}
+    found = page(line(), line("lake/e", **some))
+    headings = [*HEADINGS[:at], heading, *HEADINGS[at:]]
+    assert found.inside("th") == [*headings, "all"]
+    cells = found.inside("td")
+    # Each row has the columns of the sum.
+    assert cells[-3 * len(headings[1:]) :][at - 1 :: len(headings[1:])] == ["0", "987", "987"]
 
 
 def test_a_page_is_valid_and_refers_to_nothing_else() -> None:

@@ -165,3 +165,19 @@ def test_the_classes_of_a_report_stand_in_the_order_of_a_life_and_unknown_ones_l
         ["kept", "7,999", "80.0 %", "selected by no policy"],
         ["new", "1", "under 0.1 %", ""],
     ]
+
+
+@pytest.mark.parametrize(("counter", "heading", "at"), [("hidden", "hidden", 4), ("left", "files left", 7)])
+def test_what_is_rare_has_a_column_where_a_dataset_has_some_of_it(counter: str, heading: str, at: int) -> None:
+    def of(**counts: int) -> tuple[list[str], list[list[str]]]:
+        lines = tuple(
+            ReportLine(name, {**dict.fromkeys(COUNTERS, 0), **own}) for name, own in {"lake/d": {}, "lake/e": counts}.items()
+        )
+        found = report_tables(DayReport(date(2026, 1, 8), lines), 5)[-1]
+        return [str(column.header) for column in found.columns], cells(found)
+
+    usual = ["dataset", "to delete", "deleted", "already gone", "failed attempts", "spared", "unmarked"]
+    assert of(deleted=1)[0] == [*usual, "to free", "freed", "finished"]
+    headings, rows = of(**{counter: 987})
+    assert headings == [*usual[:at], heading, *usual[at:], "to free", "freed", "finished"]
+    assert [row[at] for row in rows] == ["0", "987"]

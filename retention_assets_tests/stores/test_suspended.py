@@ -24,13 +24,14 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Leases
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.permit import SweepPermit
+from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import write_past_ledger
@@ -59,7 +60,7 @@ class Stoppable:
     def __post_init__(self) -> None:
         (self.folder / "policies").mkdir(parents=True)
         (self.folder / "policies" / "p.yaml").write_text(POLICY.format(select=self.select))
-        settings = {"clock": {"max_ahead": "9y"}, "stores": [self.store]}
+        settings = {"clock": CLOCK, "stores": [self.store]}
         (self.folder / "retention.yaml").write_text(json.dumps(settings).replace("$", "$$"))
 
     def marks(self, ledger: Ledger) -> str:
@@ -70,7 +71,7 @@ class Stoppable:
         log = sound_log(store.read([dataset]))
         rules = load_rulebook(ledger, settings, "test").rules([dataset], MARKED)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions["bytes"], rules.policies, rules.versions)
+        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
         assert ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test").new >= 3
         return dataset
 
@@ -108,7 +109,7 @@ def sweeps_and_stops(
             return beat(leases, *lease)
 
     SweepPermit.__call__, Leases.beat = stops, beats  # type: ignore[method-assign, assignment]
-    with open_ledger(url) as ledger:
+    with open_simulated(url) as ledger:
         told.send(sweep(load_settings(folder / "retention.yaml"), ledger, "stopped", seconds))
 
 
@@ -230,7 +231,7 @@ def goes_on_after_another(
     stoppable: Stoppable, url: str, sweepers: Any, programs: list[Any], ask: int, seconds: float, jumps: float
 ) -> tuple[str, dict[str, str]]:
     """The story; what the stopped sweeper says in the end, and the reasons for which marks were spared, by transaction."""
-    with open_ledger(url) as ledger:
+    with open_simulated(url) as ledger:
         dataset = stoppable.marks(ledger)
         full = stoppable.look()
         here, there = multiprocessing.Pipe()

@@ -83,7 +83,7 @@ def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SWEEPING"}
     assert units.expires("b") == {NOW}
     total = cycle.report(AS_OF.date()).total
-    assert (total.counters["to_delete"], total.counters["deleted"], total.left, total.finished_at) == (2, 1, 1, None)
+    assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled, total.finished_at) == (2, 1, 1, None)
 
 
 def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: Cycle, units: Units) -> None:

@@ -21,7 +21,7 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals
 
 _MOST_SHOWN = 1000
-_NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "bytes_freed", "bytes_hidden")
+_NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
 
 
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
@@ -106,5 +106,5 @@ def swept_transactions(run: Step) -> Metadata:
 
 
 def _numbers(one: SweepResult) -> dict[str, int]:
-    sizes = {"bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
-    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, **sizes}
+    others = {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, **others}

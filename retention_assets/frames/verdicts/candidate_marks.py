@@ -8,31 +8,33 @@ their combination, each combination is decided once, in plain Python that reads 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, flags, keys_of
+from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import LOG
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
+from retention_assets.frames.verdicts.ended_refs import next_ref_ends, remaining_scopes
 from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, JudgedRows, TimeWatch, reevaluation_times
 from retention_assets.frames.verdicts.selectors import unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, windows_of
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
 from retention_assets.frames.views.history import OPEN, History
-from retention_assets.frames.views.protection import protection
+from retention_assets.frames.views.protection import Protection, protection
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.where.tree import columns_of
+
+Ranks = npt.NDArray[np.int32]
 
 # Decisions are spread over as many rows at a time as a cache holds, however long a dataset is.
 _ROWS_AT_ONCE = 1 << 18
@@ -109,6 +111,8 @@ class _Evaluation:
     # Only those that have not ended.
     holds: Sequence[Hold]
     windows: Windows
+    # Datasets that let nobody delete their files.
+    forbidding: frozenset[str]
     # Also find out when time alone turns a verdict.
     watch: bool
 
@@ -142,10 +146,10 @@ def _evaluate(
     chosen = datasets_chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
-    windows = windows_of(datasets) if any(policy.select.from_table for policy in policies) else {}
+    windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
-    evaluation = _Evaluation(as_of, live, windows, watch)
+    evaluation = _Evaluation(as_of, live, windows, forbidding_datasets(datasets), watch)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -182,17 +186,24 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
         for policy, seen in zip(policies, watches, strict=True)
     ]
     found = protection(scopes)
-    latest, pinned = found.branch, found.tag
+    drops = any(policy.drops_refs for policy in policies)
+    then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
     hold = _first_hold_of(history, holds, group.held)
-    free = (pinned == FAR) & (hold < 0)
+    forbidden = history.per_dataset(np.array([name in evaluation.forbidding for name in history.names], dtype=bool))
+    pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
+    free = [~pins & (hold < 0) & ~forbidden for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     countable: list[Bools | None] = [None] * len(policies)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
-            may = np.ones(len(history), dtype=bool) if policy.latest_view else latest == FAR
+            latest = (then if policy.drops_refs else found).branch
+            may = ~forbidden if policy.latest_view else ~forbidden & (latest == FAR)
             countable[number] = may = may if group.fresh is None else may & history.column(group.fresh)
-            over[:, number] = limits.over_limit(policy.limits, history, may & free & (line == 0))
-    facts_of_rows = (latest < FAR, pinned < FAR, hold >= 0, (history.status == OPEN) & ~history.independent)
+            over[:, number] = limits.over_limit(policy.limits, history, may & free[number] & (line == 0))
+    facts_of_rows = (
+        found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
+        then.branch < FAR, then.tag < FAR, forbidden,
+    )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.int8)
     for bit, fact in enumerate(facts_of_rows):
         flags |= fact.view(np.int8) << np.int8(bit)
@@ -202,10 +213,10 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     judged = JudgedRows(
         history=history, as_of=evaluation.as_of, policies=policies, lines=lines, watches=watches, holds=holds, held=group.held,
         facts=facts, decisions=decisions, combination=combination, over=over, countable=countable, free=free,
-        pinned=pinned < FAR,
+        pinned=pinned, ref_ends=next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None,
     )  # fmt: skip
     combination = history.in_log_order(combination)
-    witnesses: list[npt.NDArray[Any]] = [history.in_log_order(column) for column in (latest, pinned, hold)]
+    witnesses = [history.in_log_order(column) for column in _witnesses(history, found, then, hold)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -213,7 +224,22 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     return judged, pa.concat_tables(parts)
 
 
-def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> npt.NDArray[np.int32]:
+def _witnesses(history: History, found: Protection, then: Protection, hold: Ranks) -> tuple[Ranks, ...]:
+    """Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone."""
+    branch = np.where(then.branch < FAR, then.branch, found.branch)
+    tag = np.where(then.tag < FAR, then.tag, found.tag)
+    over = np.where((found.branch < FAR) & (then.branch == FAR), found.branch, tag + np.int32(len(history.branches.names)))
+    return branch, tag, hold, over.astype(np.int32), np.zeros(len(history), dtype=np.int32)
+
+
+def forbidding_datasets(datasets: pa.Table) -> frozenset[str]:
+    """The datasets that let nobody delete their files. Anything but `true` is a no: a typo shall not delete."""
+    said = join_chunks(pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar("gc.enabled"), "first"))
+    forbids = pc.fill_null(pc.not_equal(pc.utf8_lower(pc.utf8_trim_whitespace(said)), "true"), False)
+    return frozenset(datasets["dataset"].filter(forbids).to_pylist())
+
+
+def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Ranks:
     """For each row the first hold that keeps it, -1 if none."""
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(holds):

@@ -17,6 +17,8 @@ from retention_assets.frames.views.history import History
 
 # Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
 _MOST_KEYS = 1 << 20
+# The facts of a row that are yes or no, in the order of `Facts`.
+FLAGS = 7
 
 
 def combinations(history: History, lines: Sequence[Small], over: Bools, flags: Small) -> tuple[list[Facts], Counts]:
@@ -43,7 +45,7 @@ def combinations(history: History, lines: Sequence[Small], over: Bools, flags: S
         facts.append(
             Facts(
                 unmet_lines, tuple(bool(value) for value in over_here),
-                latest=bool(flag & 1), pinned=bool(flag & 2), held=bool(flag & 4), open=bool(flag & 8),
+                *(bool(flag >> bit & 1) for bit in range(FLAGS)),
             )
         )  # fmt: skip
     return facts, combination

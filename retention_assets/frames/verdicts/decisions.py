@@ -4,7 +4,7 @@ Belongs here: who may mark, who gets the credit, what spares, and the reasons fo
 a log, however long it is, so nothing here has to be fast, and everything here has to be obvious.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from retention_assets.frames.verdicts.reasons import REASONS, Reason
@@ -34,6 +34,19 @@ class Facts:
     pinned: bool
     held: bool
     open: bool
+    # Once the branches and tags that are over were dropped: for policies that drop them.
+    latest_then: bool
+    pinned_then: bool
+    # Its dataset lets nobody delete its files.
+    forbidden: bool
+
+    def in_latest(self, policy: Policy) -> bool:
+        """Whether it is in a latest view, as a policy sees it."""
+        return self.latest_then if policy.drops_refs else self.latest
+
+    def is_pinned(self, policy: Policy) -> bool:
+        """Whether a tag pins it, as a policy sees it."""
+        return self.pinned_then if policy.drops_refs else self.pinned
 
 
 def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
@@ -44,24 +57,32 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
     if not selecting:
         unmet_lines = [(REASONS[line] or Reason.NO_POLICY, number) for number, line in enumerate(facts.unmet)]
         return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
-    allowed = [number for number in selecting if policies[number].latest_view or not facts.latest]
+    allowed = [number for number in selecting if policies[number].latest_view or not facts.in_latest(policies[number])]
     within = [number for number in allowed if not facts.over[number]]
-    # A realm that is purged goes whole: only a hold keeps anything of it.
+    # A realm that is purged goes whole: only a hold, and a table that forbids it, keeps anything of it.
     purging = [number for number in within if realm_of(policies[number].name) is not None]
-    credit = (purging or within or selecting)[0]
+    free = purging or [number for number in within if not facts.is_pinned(policies[number])]
+    credit = (free or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
-    if within and not facts.held and (purging or not facts.pinned):
-        reasons = [(Reason.PURGING if purging else Reason.SELECTED, credit)]
-        if facts.latest:
-            reasons.append((Reason.LATEST_VIEW_ALLOWED, -1))
-        return Decision("mark", credit, also, tuple(reasons))
+    if free and not facts.held and not facts.forbidden:
+        return Decision("mark", credit, also, tuple(_why(facts, policies[credit], credit, bool(purging))))
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
         sparing.append((Reason.LATEST_VIEW, -1))
-    if facts.pinned and not purging:
+    if not purging and any(facts.is_pinned(policies[number]) for number in selecting):
         sparing.append((Reason.TAG, -1))
     if facts.held:
         sparing.append((Reason.HOLD, -1))
+    if facts.forbidden:
+        sparing.append((Reason.GC_DISABLED, -1))
     if not within:
         sparing += [(Reason.LIMIT, number) for number in allowed]
     return Decision("spare", credit, also, tuple(sparing))
+
+
+def _why(facts: Facts, policy: Policy, credit: int, purging: bool) -> Iterator[tuple[Reason, int]]:
+    yield Reason.PURGING if purging else Reason.SELECTED, credit
+    if policy.drops_refs and (facts.latest, facts.pinned) != (facts.latest_then, facts.pinned_then):
+        yield Reason.EXPIRED_REF, -1
+    if facts.in_latest(policy):
+        yield Reason.LATEST_VIEW_ALLOWED, -1

@@ -45,6 +45,5 @@ def _code(rows: pa.Table) -> pa.Array:
     lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
     codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))
-    return pc.if_else(pc.equal(codes, Reason.LATEST_VIEW_ALLOWED.name), codes, pa.scalar(Reason.SELECTED.name)).cast(
-        pa.string()
-    )
+    said = pa.array([Reason.LATEST_VIEW_ALLOWED.name, Reason.EXPIRED_REF.name])
+    return pc.if_else(pc.is_in(codes, said), codes, pa.scalar(Reason.SELECTED.name)).cast(pa.string())

@@ -13,10 +13,12 @@ class Reason(Enum):
     SELECTED = "Policy {witness} selects it."
     PURGING = "It belongs to a realm that is being purged ({witness})."
     LATEST_VIEW_ALLOWED = "It is in the latest view of branch {witness}; the policy may select there (latest_view: allow)."
+    EXPIRED_REF = "Only {witness} keeps it, which is past its max-ref-age; the policy drops it with it (expired_refs: drop)."
 
     LATEST_VIEW = "It is in the latest view of branch {witness}: readers of that branch need it."
     TAG = "Tag {witness} pins the view that it belongs to."
     HOLD = "Hold {witness} keeps it."
+    GC_DISABLED = "Its table lets nobody delete its files: property {witness}."
     LIMIT = "Policy {witness} would take more of this dataset than its limits allow, so it takes nothing here."
 
     OPEN = "It is still open."
@@ -57,4 +59,4 @@ class Reason(Enum):
 
 _NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
 REASONS = (None, *Reason)
-SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.LIMIT})
+SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.LIMIT})

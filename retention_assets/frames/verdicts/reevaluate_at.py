@@ -1,12 +1,14 @@
 """When to evaluate a dataset again: the instant at which time alone changes a verdict, or which policy has the credit.
 
 Belongs here: every way in which a verdict depends on time. A policy begins to select a transaction, or ceases to; a tag or a
-hold that spares it ends; what a policy may take grows, and its limits count that. Nothing else in a verdict knows the time.
+hold that spares it ends, or a branch or tag is over that a policy drops; what a policy may take grows, and its limits count
+that. Nothing else in a verdict knows the time.
 
 Each way is an instant per row, asked only where `decide` says that it would change anything, and the least of them is the
-answer. It is never late. It may be early, which costs one evaluation that finds nothing new, in two places: where what begins
-at an instant passes a limit of its policy at the same instant, so that the one undoes the other; and at ends of months, where a
-transaction waits for several windows and one of them goes back, or a policy comes back below a limit.
+answer. It is never late. It may be early, which costs one evaluation that finds nothing new, in three places: where what
+begins at an instant passes a limit of its policy at the same instant, so that the one undoes the other; at ends of months,
+where a transaction waits for several windows and one of them goes back, or a policy comes back below a limit; and where a
+branch or tag is over that a policy drops, whatever it holds.
 
 The inverse of the bound that an age draws is exact to the microsecond. A bound may go back: the month before March has no
 30th, so from the 29th to the 31st of March a month ago is the last of February, each day from its first hour on anew, and a
@@ -169,9 +171,11 @@ class JudgedRows:
     # Datasets x policies: over its limits; and per limited policy the rows that can count towards them.
     over: Bools
     countable: Sequence[Bools | None]
-    # Rows that no tag and no hold spares; and rows that a tag pins.
-    free: Bools
-    pinned: Bools
+    # As each policy sees them: rows that no tag and no hold spares; and rows that a tag pins.
+    free: Sequence[Bools]
+    pinned: Sequence[Bools]
+    # For each dataset when the next of its refs is over, where a policy would drop it.
+    ref_ends: Ints | None = None
 
 
 def reevaluation_times(judged: JudgedRows) -> pa.Table:
@@ -190,6 +194,9 @@ def reevaluation_times(judged: JudgedRows) -> pa.Table:
             _note_limits(judged, number, watch, ends, note)
     if ends is not None or any(hold.until for hold in judged.holds):
         _note_ends(judged, ends, note)
+    if judged.ref_ends is not None:
+        # All that the ref holds is judged anew then.
+        least = np.minimum(least, judged.ref_ends)
     least[least == FOREVER] = NEVER
     return pa.table([history.names, from_micros(least), _over_limits_now(judged)], schema=NEXT_LOOKS)
 
@@ -200,7 +207,7 @@ def _over_limits_now(judged: JudgedRows) -> Bools:
     marks = np.array([decision.verdict == "mark" for decision in judged.decisions], dtype=bool)
     for number, countable in enumerate(judged.countable):
         if countable is not None and judged.over[:, number].any():
-            mine = countable & judged.free & (judged.lines[number] == _SELECTED) & marks[judged.combination]
+            mine = countable & judged.free[number] & (judged.lines[number] == _SELECTED) & marks[judged.combination]
             again |= np.logical_or.reduceat(mine, judged.history.starts) & judged.over[:, number]
     return again
 
@@ -223,9 +230,11 @@ def _note_limits(judged: JudgedRows, number: int, watch: TimeWatch, ends: Ints |
     assert limits is not None
     selected = judged.lines[number] == _SELECTED
     above = history.per_dataset(judged.over[:, number])
-    now = countable & judged.free & selected
+    now = countable & judged.free[number] & selected
     rows = np.flatnonzero(countable & ~above & ~now & (selected | _only_for_time(judged, number, watch)))
-    instants = np.maximum(watch.selected_at(rows, judged.as_of), np.maximum(*_spared_until(judged, ends, rows)))
+    instants = np.maximum(
+        watch.selected_at(rows, judged.as_of), np.maximum(*_spared_until(judged, judged.pinned[number], ends, rows))
+    )
     # What the policy has no credit for goes on as it is; and if it gets some before, that is a change by itself.
     loses = _changes(judged, lambda facts: replace(facts, over=_with(facts.over, number, True)))
     matters = np.logical_or.reduceat(loses, history.starts)[_datasets(history, rows)]
@@ -243,19 +252,20 @@ def _only_for_time(judged: JudgedRows, number: int, watch: TimeWatch) -> Bools:
 
 def _note_ends(judged: JudgedRows, ends: Ints | None, note: Note) -> None:
     """When tags and holds cease to spare a row, where that matters."""
-    untagged = _changes(judged, lambda facts: replace(facts, pinned=False))
+    untagged = _changes(judged, lambda facts: replace(facts, pinned=False, pinned_then=False))
     unheld = _changes(judged, lambda facts: replace(facts, held=False))
-    free = _changes(judged, lambda facts: replace(facts, pinned=False, held=False))
+    free = _changes(judged, lambda facts: replace(facts, pinned=False, pinned_then=False, held=False))
     rows = np.flatnonzero(untagged | unheld | free)
-    tagged, held = _spared_until(judged, ends, rows)
+    pinned = np.logical_or.reduce(judged.pinned) if judged.pinned else np.zeros(len(judged.history), dtype=bool)
+    tagged, held = _spared_until(judged, pinned, ends, rows)
     for changes, instants in ((untagged, tagged), (unheld, held), (free, np.maximum(tagged, held))):
         mine = changes[rows] & (instants != NEVER)
         note(rows[mine], instants[mine])
 
 
-def _spared_until(judged: JudgedRows, ends: Ints | None, rows: Ints) -> tuple[Ints, Ints]:
+def _spared_until(judged: JudgedRows, pinned: Bools, ends: Ints | None, rows: Ints) -> tuple[Ints, Ints]:
     """For some rows when the last tag and the last hold end that spare them; NEVER where there is none."""
-    tagged = np.where(judged.pinned[rows], FOREVER, NEVER) if ends is None else ends[rows]
+    tagged = np.where(pinned[rows], FOREVER, NEVER) if ends is None else ends[rows]
     return tagged, _hold_ends(judged, rows)
 
 

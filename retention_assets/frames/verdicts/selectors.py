@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, join_chunks
+from retention_assets.frames.verdicts.ended_refs import remaining_scopes
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate
@@ -78,7 +79,8 @@ def unmet_lines(
 def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows) -> Iterator[SelectorLine]:
     """The lines of a policy that can keep something from being selected, one after the other.
 
-    `windows` is what the datasets say about their own retention, for policies that take it from there.
+    `windows` is what the datasets say about their own retention, for policies that take it from there. A policy that drops refs
+    that are over looks at a history without them; what only they hold is still on a live branch until it does.
     """
     history, select = scopes.history, policy.select
     if isinstance(policy, KeepAll):
@@ -93,6 +95,9 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
     if select.types:
         yield SelectorLine("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
+    if policy.drops_refs:
+        scopes = remaining_scopes(history, windows, as_of)
+        scope = scopes.all_in(policy.branches)
     if select.from_table:
         yield from _from_table(windows, scope, as_of)
     elif not policy.branches.windows:

@@ -30,7 +30,15 @@ CANDIDATE_MARKS = pa.schema(
 )
 
 # The reasons whose witness differs from row to row, in the order in which `Spread.rows` takes those witnesses.
-_BY_ROW = ((Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED), (Reason.TAG,), (Reason.HOLD,))
+_BY_ROW = (
+    (Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED),
+    (Reason.TAG,),
+    (Reason.HOLD,),
+    (Reason.EXPIRED_REF,),
+    (Reason.GC_DISABLED,),
+)
+# What is said of a dataset that lets nobody delete its files.
+_FORBIDS = "gc.enabled=false"
 
 
 class _Lists:
@@ -71,7 +79,9 @@ class VerdictTable:
         self._witness = np.array([number for _, number in flat], dtype=np.int32)
         words = list(names)
         self._by_row: list[tuple[Bools, int] | None] = []
-        per_row = (history.branches.names, history.tags.names, [hold.name or "" for hold in holds])
+        branches, tags = history.branches.names, history.tags.names
+        refs = [*(f"branch {name}" for name in branches), *(f"tag {name}" for name in tags)]
+        per_row = (branches, tags, [hold.name or "" for hold in holds], refs, [_FORBIDS])
         for reasons, own in zip(_BY_ROW, per_row, strict=True):
             kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
             self._by_row.append((kinds, len(words)) if kinds.any() else None)
@@ -79,7 +89,8 @@ class VerdictTable:
         self._words = pa.array(words, pa.string())
 
     def rows(self, log: pa.Table, combination: Counts, *witnesses: npt.NDArray[np.integer]) -> pa.Table:
-        """The verdicts of some rows, from their combinations and the ranks of the branch, tag and hold that protect them."""
+        """The verdicts of some rows, from their combinations and the ranks of the branch, tag and hold that protect them,
+        of the ref that alone does and is over (branches first), and 0."""
         offsets, entry = self._also.of(combination)
         return pa.table(
             {

@@ -5,7 +5,9 @@ that a fault there is not repeated here. Each transaction is walked over once, h
 Does not belong here: any rule of a policy but the one that lets it select in latest views.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.purge import realm_of
 
 # What the walk needs of a log.
-COLUMNS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "heads")
+COLUMNS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "heads", "closed_at")
 
 # One row per dataset with marks that its readers need: how many, and one of them with the branch that has it.
 NEEDED = pa.schema(
@@ -30,6 +32,7 @@ NEEDED = pa.schema(
 )
 
 _NONE = -1
+_MAX_REF_AGE = "max-ref-age-ms"
 
 
 def latest_views(log: pa.Table) -> tuple[npt.NDArray[np.int32], list[str]]:
@@ -56,29 +59,65 @@ def latest_views(log: pa.Table) -> tuple[npt.NDArray[np.int32], list[str]]:
     return found, [log["heads"][head][0].as_py() for head in heads]
 
 
-def needed_marks(log: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int]]) -> pa.Table:
+def without_ended(log: pa.Table, datasets: pa.Table, as_of: datetime) -> pa.Table:
+    """Some sound logs without the branches that are past the age that their datasets give them. `main` never is."""
+    ages = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
+    ages = {name: said for name, said in ages.items() if any(key.endswith(_MAX_REF_AGE) for key in said)}
+    if not ages:
+        return log
+    heads = [
+        [name for name in row["heads"] or () if not _is_over(ages.get(row["dataset"], {}), name, row["closed_at"], as_of)]
+        for row in log.select(["dataset", "heads", "closed_at"]).to_pylist()
+    ]
+    return log.set_column(log.column_names.index("heads"), "heads", pa.array(heads, pa.list_(pa.string())))
+
+
+def _is_over(said: dict[str, str], branch: str, made: datetime | None, as_of: datetime) -> bool:
+    text = said.get(f"history.expire.branch.{branch}.{_MAX_REF_AGE}", said.get(f"history.expire.{_MAX_REF_AGE}", ""))
+    # An age of more digits ends after all times that there are.
+    if branch == "main" or made is None or not (text.isascii() and text.isdecimal() and len(text) < 15 and int(text)):
+        return False
+    return (as_of - made) // timedelta(milliseconds=1) > int(text)
+
+
+def needed_marks(
+    log: pa.Table,
+    marks: pa.Table,
+    allowed: Collection[tuple[str, int]],
+    dropping: Collection[tuple[str, int]] = (),
+    remaining: pa.Table | None = None,
+) -> pa.Table:
     """The marks (columns of a new mark) of some sound logs that lie in a latest view and may not, by dataset.
 
-    A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm.
+    A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm. One that says that only
+    a ref was left that is over, by a version of `dropping`, is held against the log `remaining`, without such branches.
     """
+    versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
+    says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
+    drops = pa.array([says and one in dropping for says, one in zip(says_over, versions, strict=True)], pa.bool_())
+    parts = [(log, marks.filter(pc.invert(drops))), (log if remaining is None else remaining, marks.filter(drops))]
+    found = [row for part in parts for row in _needed(*part, allowed)]
+    counts: dict[str, int] = {}
+    for row in found:
+        counts[row["dataset"]] = counts.get(row["dataset"], 0) + 1
+    first = {row["dataset"]: row for row in reversed(found)}
+    return pa.Table.from_pylist([{**row, "marks": counts[name]} for name, row in reversed(first.items())], schema=NEEDED)
+
+
+def _needed(log: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     if not len(marks):
-        return NEEDED.empty_table()
+        return
     found, branches = latest_views(log)
     there = np.flatnonzero(found != _NONE)
     rows = log.select(["dataset", "transaction"]).take(pa.array(there))
     at = pc.index_in(_keys(rows), value_set=_keys(marks).combine_chunks())
-    bad: dict[str, dict[str, object]] = {}
-    counts: dict[str, int] = {}
     met = np.flatnonzero(pc.is_valid(at).to_numpy())
     for row, mark in zip(there[met].tolist(), marks.take(at.drop_null()).to_pylist(), strict=True):
         if realm_of(mark["policy"]) is not None:
             continue
         if mark["reason"] == Reason.LATEST_VIEW_ALLOWED.name and (mark["policy"], mark["policy_version"]) in allowed:
             continue
-        counts[mark["dataset"]] = counts.get(mark["dataset"], 0) + 1
-        one = {name: mark[name] for name in ("dataset", "transaction", "policy")}
-        bad.setdefault(mark["dataset"], {**one, "branch": branches[found[row]]})
-    return pa.Table.from_pylist([{**one, "marks": counts[name]} for name, one in bad.items()], schema=NEEDED)
+        yield {**{name: mark[name] for name in ("dataset", "transaction", "policy")}, "branch": branches[found[row]]}
 
 
 def _keys(table: pa.Table) -> pa.ChunkedArray:

@@ -23,7 +23,7 @@ class Protection:
 
 def protection(scopes: ScopeTable) -> Protection:
     """Ask every live branch, whatever a policy looks at, and every live tag."""
-    return Protection(scopes.everywhere.latest, in_latest_view(scopes.history, scopes.history.tags))
+    return Protection(scopes.everywhere.latest, in_latest_view(scopes.history, scopes.tags))
 
 
 def witnesses(scopes: ScopeTable, found: Protection) -> pa.DictionaryArray:

@@ -24,8 +24,7 @@ class ScopeColumns:
 
     def __init__(self, history: History, chosen: Bools) -> None:
         self.history = history
-        refs = history.branches
-        self.refs = Refs(refs.position[chosen], refs.dataset[chosen], refs.rank[chosen], refs.names)
+        self.refs = _some(history.branches, chosen)
         self._chain = history.chains.at(self.refs.position)
 
     @cached_property
@@ -163,17 +162,22 @@ class ScopeColumns:
 
 
 class ScopeTable:
-    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it."""
+    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it.
 
-    def __init__(self, history: History) -> None:
+    Of `branches` and `tags` those are left out, by their places, that are as good as dropped.
+    """
+
+    def __init__(self, history: History, branches: Bools | None = None, tags: Bools | None = None) -> None:
         self.history = history
+        self._there = np.ones(len(history.branches.rank), dtype=bool) if branches is None else branches
+        self.tags = history.tags if tags is None else _some(history.tags, tags)
         self._known: dict[bytes, ScopeColumns] = {}
-        self.everywhere = ScopeColumns(history, np.ones(len(history.branches.rank), dtype=bool))
+        self.everywhere = ScopeColumns(history, self._there)
 
     def of(self, names: Bools) -> ScopeColumns:
         """The scope of the branches whose names are chosen."""
-        chosen = names[self.history.branches.rank]
-        if chosen.all():
+        chosen = names[self.history.branches.rank] & self._there
+        if np.array_equal(chosen, self._there):
             return self.everywhere
         key = chosen.tobytes()
         if key not in self._known:
@@ -200,6 +204,10 @@ class ScopeTable:
     def all_in(self, branches: Branches) -> ScopeColumns:
         """All branches in scope together."""
         return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
+
+
+def _some(refs: Refs, chosen: Bools) -> Refs:
+    return Refs(refs.position[chosen], refs.dataset[chosen], refs.rank[chosen], refs.names)
 
 
 def _fewest(forest: Chains, heads: Ints, total: Counts) -> Counts:

@@ -11,19 +11,36 @@ rollback of DataHub's, older versions are newer again. A new version does no har
 Whatever the note counts on is never of the same plan: `newest` is the newest history version that the plan leaves alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Connection, Text, and_, bindparam, cast, delete, exists, func, or_, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
 from retention_assets.sql.reflection import has_rows
 from retention_assets.stores.aspects.names import row_of
 from retention_assets.stores.aspects.notes import (
@@ -33,18 +50,19 @@ from retention_assets.stores.aspects.notes import (
     UrnRows,
     WantedRow,
     classify,
+    failure_of,
     prepared_of,
-    reason_for_race,
     reason_to_keep,
 )
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target, always
+from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target
 
 _EMPTY = "The table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _URNS = 1000
 # SQLite refuses an expression of a thousand levels.
 _ROWS = 250
+_MOST_WAITS = 50
 
 
 @dataclass(frozen=True)
@@ -79,10 +97,37 @@ class Deletion:
         wanted.sort(key=lambda one: one.row)
         parts = equal_parts(wanted, 1 if self.table.dialect == "sqlite" else parallelism)
         if len(parts) < 2:
-            return swept + [one for part in parts for one in self._delete_part(part, permit)]
-        with ThreadPoolExecutor(len(parts)) as threads:
-            done = threads.map(lambda part: self._delete_part(part, permit), parts)
-            return swept + [one for part in done for one in part]
+            found = [one for part in parts for one in self._delete_part(part, permit)]
+        else:
+            with ThreadPoolExecutor(len(parts)) as threads:
+                done = threads.map(lambda part: self._delete_part(part, permit), parts)
+                found = [one for part in done for one in part]
+        return swept + self._delete_locked(wanted, found, permit)
+
+    def _delete_locked(self, wanted: Sequence[WantedRow], found: list[SweptTarget], permit: Permit) -> list[SweptTarget]:
+        """What became of all, once those that somebody held are tried again: it may have been a part beside theirs."""
+        locked = {one.transaction for one in found if one.error == LOCKED}
+        again = self._tried([one for one in wanted if one.transaction in locked], MOMENT, True, permit) if locked else []
+        if isinstance(again, WriteFailed):
+            return found
+        return [one for one in found if one.transaction not in locked] + again
+
+    def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit, waits: "_LockWaits | None" = None) -> list[SweptTarget]:
+        """One transaction; if it can't be done because of one row, the others are done without that row.
+
+        `waits`: of a piece, what is left of the patience with the locks of others.
+        """
+        fault = self._attempt(wanted, waits is None, permit) if waits is None or waits.left else RowsLocked()
+        if isinstance(fault, list):
+            return fault
+        waits = waits or _LockWaits()
+        waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
+        # Pieces would not find a database either that is lost, nor a SQLite file that others write to.
+        as_one = fault.is_lost or (fault.is_transient and self.table.dialect == "sqlite")
+        if as_one or len(wanted) == 1 or not waits.left:
+            return [failure_of(one, str(fault)) for one in wanted]
+        half = len(wanted) // 2
+        return self._delete_part(wanted[:half], permit, waits) + self._delete_part(wanted[half:], permit, waits)
 
     def remains(self, targets: Sequence[Target]) -> dict[str, Remains]:
         """Whether the row of each target is there. In a table without any row that is not known."""
@@ -97,20 +142,28 @@ class Deletion:
         there = {(urn, version) for urn, one in found.items() for version in one.versions}
         return {name: Remains.ALL if row in there else Remains.NOTHING for name, row in rows.items()}
 
-    def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit = always) -> list[SweptTarget]:
-        """One transaction; if it can't be done because of one row, the others are done without that row."""
-        work: Callable[[Connection, Sequence[WantedRow], dict[Row, int]], list[SweptTarget]]
+    def _attempt(self, wanted: Sequence[WantedRow], is_whole: bool, permit: Permit) -> list[SweptTarget] | WriteFailed:
+        """What became of a part, or why it could not be done."""
+        found = self._tried(wanted, MOMENT if is_whole else BLINK, False, permit)
+        if is_whole and isinstance(found, RowsLocked):
+            # On PostgreSQL to lock rows takes the right to update them; who has only that to delete goes on in pieces.
+            skipped = self._tried(wanted, MOMENT, True, permit)
+            return found if isinstance(skipped, WriteFailed) else skipped
+        return found
+
+    def _tried(
+        self, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool, permit: Permit
+    ) -> list[SweptTarget] | WriteFailed:
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
         sent: dict[Row, int] = {}
         try:
-            return self.database.write(lambda connection: self._sure_of(connection, work(connection, wanted, sent)), permit)
+            return self.database.write(
+                lambda connection: self._sure_of(connection, work(connection, wanted, sent, lock_wait, skip_locked)), permit
+            )
         except Withheld as fault:
             return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in wanted]
         except WriteFailed as fault:
-            if fault.is_lost or fault.is_transient or len(wanted) == 1:
-                return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in wanted]
-        half = len(wanted) // 2
-        return self._delete_part(wanted[:half], permit) + self._delete_part(wanted[half:], permit)
+            return fault
 
     def _sure_of(self, connection: Connection, swept: list[SweptTarget]) -> list[SweptTarget]:
         """The same, unless the table is empty: then it may be another one, in which nothing can be taken for gone."""
@@ -118,43 +171,52 @@ class Deletion:
             return [SweptTarget(one.transaction, Outcome.FAILED, error=_EMPTY) for one in swept]
         return swept
 
-    def _delete_at_once(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
+    def _delete_at_once(
+        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+    ) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
 
-        `sent` are the rows, and their bytes, that an earlier transaction may have deleted without an answer to its commit.
+        It waits for rows that somebody holds, or leaves them alone. `sent` are the rows, and their bytes, that an earlier
+        transaction may have deleted without an answer to its commit.
         """
         planned = [one for one in wanted if one.note]
         gone: dict[Row, int] = {}
         if planned:
-            rows = connection.execute(self._statement, {"aspect": self.aspect, **_parameters(planned)})
+            statement = self._skipping_statement if skip_locked else self._statement
+            with short_lock_wait(connection, lock_wait):
+                rows = connection.execute(statement, {"aspect": self.aspect, **_parameters(planned)}).all()
             gone = {(urn, version): size for urn, version, size in rows}
         deleted = [SweptTarget(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
         rest = [one for one in wanted if one.row not in gone]
         now = self._read_versions(connection, sorted({one.row[0] for one in rest})) if rest else {}
-        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or reason_for_race(one) for one in rest]
+        why = LOCKED if skip_locked else RACED
+        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or failure_of(one, why) for one in rest]
         # Only the commit is left: what fails before it deletes nothing.
         sent.update(gone)
         return found
 
-    def _lock_and_delete(self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int]) -> list[SweptTarget]:
-        """Elsewhere the rows are locked, then looked at, then deleted as they were seen."""
+    def _lock_and_delete(
+        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+    ) -> list[SweptTarget]:
+        """Elsewhere the rows, or those that nobody holds, are locked, then looked at, then deleted as they were seen."""
         swept: list[SweptTarget] = []
         gone: dict[Row, int] = {}
-        for first in range(0, len(wanted), _ROWS):
-            some = wanted[first : first + _ROWS]
-            if self.table.dialect != "sqlite" and any(one.note for one in some):
-                # In SQLite, who may write is alone.
-                locked = (
-                    select(self.table.version).where(self.table.aspect == self.aspect, self._matches(some)).with_for_update()
-                )
-                connection.execute(locked).all()
+        # A statement about many rows may look at, and so wait for, rows that it is not about.
+        step = 1 if skip_locked else _ROWS
+        for first in range(0, len(wanted), step):
+            some = wanted[first : first + step]
+            with short_lock_wait(connection, lock_wait):
+                mine = self._lock(connection, some, skip_locked)
             now = self._read_versions(connection, sorted({one.row[0] for one in some}))
             stays = {one.row: answer for one in some if (answer := reason_to_keep(one, now.get(one.row[0]), sent))}
+            why = LOCKED if skip_locked else RACED
+            stays |= {one.row: failure_of(one, why) for one in some if one.row not in stays and one.row not in mine}
             goes = [one for one in some if one.row not in stays]
             if goes:
                 table = self.table
                 statement = delete(table.table).where(table.version != 0, table.aspect == self.aspect, self._matches(goes))
-                count = connection.execute(statement).rowcount
+                with short_lock_wait(connection, lock_wait):
+                    count = connection.execute(statement).rowcount
                 if count != len(goes):
                     # Nothing of it is deleted then; one by one it shows which row it was.
                     raise WriteFailed(RACED, is_lost=False, is_transient=False)
@@ -164,11 +226,33 @@ class Deletion:
         sent.update(gone)
         return swept
 
+    def _lock(self, connection: Connection, wanted: Sequence[WantedRow], skip_locked: bool) -> set[Row]:
+        """Which rows are locked now, as they were planned. In SQLite, who may write is alone."""
+        if self.table.dialect == "sqlite" or not any(one.note for one in wanted):
+            return {one.row for one in wanted}
+        query = select(self.table.urn, self.table.version).where(self.table.aspect == self.aspect, self._matches(wanted))
+        return {(urn, version) for urn, version in connection.execute(query.with_for_update(skip_locked=skip_locked))}
+
     @cached_property
     def _statement(self) -> ReturningDelete[Any]:
-        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays.
+        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays."""
+        table = self.table
+        return delete(table.table).where(*self._as_planned).returning(table.urn, table.version, table.size)
 
-        It finds the current row and the newest of the history in the same state as the row itself.
+    @cached_property
+    def _skipping_statement(self) -> ReturningDelete[Any]:
+        """The same, without the rows that somebody holds."""
+        table = self.table
+        free = select(table.urn, table.version).where(*self._as_planned).with_for_update(of=table.table, skip_locked=True)
+        mine = free.cte("free")
+        same = (table.urn == mine.c.urn, table.aspect == bindparam("aspect", type_=Text), table.version == mine.c.version)
+        return delete(table.table).where(*same, table.version != 0).returning(table.urn, table.version, table.size)
+
+    @cached_property
+    def _as_planned(self) -> tuple[ColumnElement[bool], ...]:
+        """On PostgreSQL: a row is one that is named, and the current row and the newest of the history are there beside it.
+
+        All of it is found in the same state.
         """
         table = self.table
         kinds = ("urn", "version", "moment", "bytes", "newest")
@@ -179,13 +263,17 @@ class Deletion:
         other, aspect = table.table.alias("other"), bindparam("aspect", type_=Text)
         same_urn = and_(other.c.urn == plan.c.urn, other.c.aspect == aspect)
         return (
-            delete(table.table)
-            .where(table.urn == plan.c.urn, table.aspect == aspect, table.version == plan.c.version, table.version != 0)
-            .where(table.moment == plan.c.moment, table.size == plan.c.bytes)
-            .where(exists().where(same_urn, other.c.version == 0))
-            .where(or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)))
-            .returning(table.urn, table.version, table.size)
-        )
+            table.urn == plan.c.urn, table.aspect == aspect, table.version == plan.c.version, table.version != 0,
+            table.moment == plan.c.moment, table.size == plan.c.bytes,
+            exists().where(same_urn, other.c.version == 0),
+            or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)),
+        )  # fmt: skip
+
+    def named(self, rows: FromClause, transactions: Sequence[str]) -> ColumnElement[bool]:
+        """The rows of some transactions, of the table or an alias of it."""
+        wanted = [row for name in transactions if (row := row_of(name, self.entity)) is not None]
+        some = (and_(rows.c.urn == urn, rows.c.version == version) for urn, version in wanted)
+        return and_(rows.c.aspect == self.aspect, or_(false(), *some))
 
     def _matches(self, wanted: Iterable[WantedRow]) -> Any:
         """A row is one of these, as its note has it."""
@@ -212,6 +300,13 @@ class Deletion:
         for urn, version, moment, size in connection.execute(query):
             found.setdefault(urn, {})[version] = (moment, size)
         return {urn: UrnRows(versions) for urn, versions in found.items()}
+
+
+@dataclass
+class _LockWaits:
+    """How often a part waits for locks of others at most: with a lock on the whole table, each of its pieces would."""
+
+    left: int = field(default_factory=lambda: _MOST_WAITS)
 
 
 def _parameters(planned: Sequence[WantedRow]) -> dict[str, Any]:

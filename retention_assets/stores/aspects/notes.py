@@ -106,6 +106,6 @@ def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int])
     return SweptTarget(one.transaction, Outcome.SPARED, error=why)
 
 
-def reason_for_race(one: WantedRow) -> SweptTarget:
+def failure_of(one: WantedRow, why: str) -> SweptTarget:
     """Neither deleted nor kept for a reason that can be seen now: the next sweep looks again."""
-    return SweptTarget(one.transaction, Outcome.FAILED, error=RACED)
+    return SweptTarget(one.transaction, Outcome.FAILED, error=why)

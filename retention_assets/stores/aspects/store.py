@@ -26,7 +26,17 @@ from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
+from retention_assets.stores.cascades import Cascades, DeletedTable
+from retention_assets.stores.protocol import (
+    Capabilities,
+    CascadedRows,
+    Permit,
+    PreparedTarget,
+    Remains,
+    SweptTarget,
+    Target,
+    always,
+)
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
@@ -50,7 +60,8 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return _CAPABILITIES
 
     def datasets(self) -> list[str]:
-        """Every entity and aspect that the table has rows of."""
+        """Every entity and aspect that the table has rows of, unless a sweep would be refused."""
+        self._check_cascades()
         self._counts = self._count_rows()
         return sorted(self._counts)
 
@@ -97,12 +108,12 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return self._database.present()
 
     def warnings(self) -> list[str]:
-        """What makes it slow, or makes others wait."""
+        """What a sweep is refused for, or would do besides; what makes it slow, or makes others wait."""
         try:
+            found = self._cascades().warnings(self.settings.cascades)
             indexes = indexes_of(self._database, self.settings.table)
         except Refused as fault:
             return [str(fault)]
-        found = []
         if not any(set(index[: len(KEY)]) == set(KEY) for index in indexes):
             found.append(
                 f"The table {self.settings.table} of the store {self.name} has no index on urn, aspect and version, as"
@@ -122,14 +133,22 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
+        self._check_cascades()
         return self._deletion(dataset).prepare(transactions)
+
+    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
+        """What goes or changes besides these rows, as far as it can be counted."""
+        cascades, deletion = self._cascades(), self._deletion(dataset)
+        with self._database.reading() as connection:
+            return cascades.count(connection, lambda rows, _: deletion.named(rows, transactions))
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
+            self._check_cascades()
             return self._deletion(dataset).delete_rows(targets, parallelism, permit)
         except Refused as fault:
-            # The table itself can't be looked at: one more way in which all of them fail.
+            # More would go, or the table itself can't be looked at: one more way in which all of them fail.
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
 
     def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
@@ -153,6 +172,13 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def _deletion(self, dataset: str) -> Deletion:
         return Deletion(self._database, self._table(), *key_of(self.name, dataset))
+
+    def _cascades(self) -> Cascades:
+        return Cascades.of(self._database, [DeletedTable(self._table().table)])
+
+    def _check_cascades(self) -> None:
+        """Raises Refused if more would go with rows of the table, as it is now, than what is accepted."""
+        self._cascades().check(self.settings.cascades)
 
     def _table(self) -> AspectsTable:
         with self._opening:

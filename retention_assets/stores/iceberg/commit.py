@@ -9,9 +9,14 @@ Requirements that the known refs stay where they are do not see a ref that was m
 this program (SQL, Hive, Glue, DynamoDB, BigQuery) therefore get a requirement of our own, which they check against the metadata
 that they then replace. A REST server knows no such requirement: there, `refs_dropped` looks afterwards at the metadata that it
 committed upon.
+
+The log of current snapshots, by which readers travel in time, is cut after the last entry of a snapshot that goes. With a gap
+in it the entry before the gap would answer for the time of what is gone, with another state. Servers do the same by Iceberg's
+specification.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -19,10 +24,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePartitionStatisticsUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
     ValidatableTableRequirement,
@@ -40,14 +48,15 @@ class CommitUnknown(Exception):
 
 
 class AssertNoRefOn(ValidatableTableRequirement):
-    """No branch or tag points at any of the snapshots that are to go."""
+    """No branch or tag points at any of the snapshots that are to go, but those that are dropped, if they are as they were."""
 
     type: Literal["assert-no-ref-on"] = "assert-no-ref-on"
     snapshot_ids: frozenset[int]
+    dropping: dict[str, SnapshotRef]
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Raises CommitFailedException for the first ref that does."""
-        refs = refs_by_snapshot(base_metadata) if base_metadata else {}
+        refs = refs_by_snapshot(base_metadata, self.dropping) if base_metadata else {}
         for snapshot in sorted(self.snapshot_ids & refs.keys()):
             raise CommitFailedException(f"Requirement failed: {refs[snapshot]} points at {snapshot}")
 
@@ -60,10 +69,11 @@ class SnapshotRemoval(RemoveSnapshotsUpdate):
 def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
     going = frozenset(update.snapshot_ids)
     known = {snapshot.snapshot_id for snapshot in base_metadata.snapshots}
+    log = log_without(base_metadata.snapshot_log, known - going)
     if going - known or going & refs_by_snapshot(base_metadata).keys():
         # What is not the plain case is PyIceberg's to decide.
         applied: TableMetadata = _apply_table_update.dispatch(RemoveSnapshotsUpdate)(update, base_metadata, context)
-        return applied
+        return applied.model_copy(update={"snapshot_log": log})
     context.add_update(update)
     staying = [
         # A history begins anew after what was removed.
@@ -71,25 +81,41 @@ def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMeta
         for snapshot in base_metadata.snapshots
         if snapshot.snapshot_id not in going
     ]
-    log = [entry for entry in base_metadata.snapshot_log if entry.snapshot_id not in going]
     return base_metadata.model_copy(update={"snapshots": staying, "snapshot_log": log})
 
 
-def refs_by_snapshot(metadata: TableMetadata) -> dict[int, str]:
-    """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so."""
+def log_without(log: Sequence[SnapshotLogEntry], staying: Set[int]) -> list[SnapshotLogEntry]:
+    """What of a log still says what was current when: all behind the last entry of a snapshot that does not stay."""
+    gone = [at for at, entry in enumerate(log) if entry.snapshot_id not in staying]
+    return list(log[gone[-1] + 1 :] if gone else log)
+
+
+def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef] = MappingProxyType({})) -> dict[int, str]:
+    """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so.
+
+    Refs that are to be dropped do not count, as long as they are what they were.
+    """
     current = (
         {} if metadata.current_snapshot_id is None else {metadata.current_snapshot_id: "the table as its current snapshot"}
     )
-    return current | {ref.snapshot_id: f"{ref.snapshot_ref_type.value} {name}" for name, ref in metadata.refs.items()}
+    staying = {name: ref for name, ref in metadata.refs.items() if name == MAIN_BRANCH or dropping.get(name) != ref}
+    return current | {ref.snapshot_id: f"{ref.snapshot_ref_type.value} {name}" for name, ref in staying.items()}
 
 
-def remove_snapshots(table: Table, snapshot_ids: Collection[int]) -> None:
-    """Take snapshots, and the statistics on them, out of a table as it was loaded. Raises CommitConflict or CommitUnknown."""
+def remove_snapshots(
+    table: Table, snapshot_ids: Collection[int], dropping: Mapping[str, SnapshotRef] = MappingProxyType({})
+) -> None:
+    """Take snapshots, the statistics on them, and refs that are dropped with them, out of a table as it was loaded.
+
+    Raises CommitConflict or CommitUnknown.
+    """
     metadata = table.metadata
     going = frozenset(snapshot_ids)
     # In the order of the metadata, in which a catalog then looks for them.
     ordered = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
     updates: list[Any] = [
+        # Before the snapshots, with which a catalog would drop them by itself, and say nothing of it.
+        *(RemoveSnapshotRefUpdate(ref_name=name) for name, ref in dropping.items() if metadata.refs.get(name) == ref),
         *(RemoveStatisticsUpdate(snapshot_id=one) for one in sorted(going & {s.snapshot_id for s in metadata.statistics})),
         *(
             RemovePartitionStatisticsUpdate(snapshot_id=one)
@@ -102,7 +128,7 @@ def remove_snapshots(table: Table, snapshot_ids: Collection[int]) -> None:
         *(AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()),
     ]
     if isinstance(table.catalog, MetastoreCatalog):
-        requirements.append(AssertNoRefOn(snapshot_ids=going))
+        requirements.append(AssertNoRefOn(snapshot_ids=going, dropping=dict(dropping)))
     _commit(table, updates, requirements)
 
 
@@ -120,7 +146,9 @@ def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
 
 
-def refs_dropped(table: Table, loaded: str, snapshot_ids: Collection[int]) -> dict[int, str]:
+def refs_dropped(
+    table: Table, loaded: str, snapshot_ids: Collection[int], dropping: Mapping[str, SnapshotRef] = MappingProxyType({})
+) -> dict[int, str]:
     """Refs that a server dropped together with these snapshots, because they were made after the table was loaded.
 
     Raises CommitUnknown if that can't be looked up. `table` is what the commit produced, `loaded` the location of the metadata
@@ -134,4 +162,4 @@ def refs_dropped(table: Table, loaded: str, snapshot_ids: Collection[int]) -> di
     # Neither the file system nor the content is ours to trust.
     except Exception as fault:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
-    return {snapshot: ref for snapshot, ref in refs_by_snapshot(base).items() if snapshot in snapshot_ids}
+    return {snapshot: ref for snapshot, ref in refs_by_snapshot(base, dropping).items() if snapshot in snapshot_ids}

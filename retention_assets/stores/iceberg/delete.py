@@ -1,8 +1,8 @@
 """Deleting the files of expired snapshots, behind the table's fence.
 
 Belongs here: the order (data, then manifests and statistics, then the manifest list, for each snapshot), and counting what
-really became free. A snapshot whose data could not all be deleted keeps its manifests and its list, so that the next sweep
-finds the rest.
+really became free; and what is left, as not the table's own. A snapshot whose data could not all be deleted keeps its manifests
+and its list, so that the next sweep finds the rest.
 Does not belong here: which files. They come from reachability.py, and no remaining snapshot reaches any of them.
 """
 
@@ -14,7 +14,8 @@ from pyiceberg.io import FileIO
 
 from retention_assets.errors import Withheld
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.iceberg.fence import TableFence
+from retention_assets.stores.iceberg.delete_io import is_literal
+from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.manifests import File
 from retention_assets.stores.iceberg.reachability import OwnedFiles
 from retention_assets.stores.protocol import Permit
@@ -32,8 +33,8 @@ class RemovedFiles:
 
     bytes: int = 0
     failed: list[str] = field(default_factory=list)
-    # Not the table's own to delete.
-    left: list[str] = field(default_factory=list)
+    # Not the table's own to delete: the locations, by why.
+    left: dict[str, list[str]] = field(default_factory=dict)
     # Why not all of them may go now.
     withheld: str | None = None
 
@@ -47,17 +48,41 @@ class _Undeletable(Exception):
     """A file that is there and could not be deleted."""
 
 
+class _NotOurs(Exception):
+    """A file that is not the table's own to delete."""
+
+
+@dataclass(frozen=True)
+class Border:
+    """Where the files of a table end: its fence, and what other tables have inside of it, by whom."""
+
+    io: FileIO
+    fence: TableFence
+    claims: Mapping[str, str]
+
+    def why_left(self, location: str) -> str | None:
+        """Why a file is not to be deleted."""
+        if not self.fence.encloses(location):
+            return "as outside of the table's own folders"
+        if not is_literal(self.io, location):
+            return "as its location leads to another file"
+        owner = self.claims.get(file_identity(location))
+        return None if owner is None else f"as {owner} has it too"
+
+
 def delete_files_of(
-    io: FileIO, fence: TableFence, owned: Mapping[str, OwnedFiles], threads: Executor, permit: Permit
+    border: Border, owned: Mapping[str, OwnedFiles], threads: Executor, permit: Permit
 ) -> dict[str, RemovedFiles]:
     """Delete what each transaction owns, stage by stage for all of them together."""
     removed = {transaction: RemovedFiles() for transaction in owned}
 
-    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | Withheld | None]:
+    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | Withheld | _NotOurs]:
         transaction, file = work
         try:
             permit()
-            return removed[transaction], file, _delete_file(io, fence, file)
+            return removed[transaction], file, _delete_file(border, file)
+        except _NotOurs as fault:
+            return removed[transaction], file, fault
         except Withheld as fault:
             return removed[transaction], file, fault
         except _Undeletable as fault:
@@ -70,19 +95,19 @@ def delete_files_of(
                 result.bytes += freed
             elif isinstance(freed, Withheld):
                 result.withheld = str(freed)
-            elif freed is None:
-                result.left.append(file.location)
+            elif isinstance(freed, _NotOurs):
+                result.left.setdefault(str(freed), []).append(file.location)
             else:
                 result.failed.append(freed)
     return removed
 
 
-def _delete_file(io: FileIO, fence: TableFence, file: File) -> int | None:
-    """Delete one file. The bytes that this freed, none if it was gone already, and None if it must not be deleted."""
-    if not fence.encloses(file.location):
-        return None
+def _delete_file(border: Border, file: File) -> int:
+    """Delete one file. The bytes that this freed; none if it was gone already."""
+    if (why := border.why_left(file.location)) is not None:
+        raise _NotOurs(why)
     try:
-        io.delete(file.location)
+        border.io.delete(file.location)
     except FileNotFoundError:
         return 0
     # File systems of others raise what they like; whatever it was, the file may still be there.

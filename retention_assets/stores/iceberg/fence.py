@@ -4,7 +4,8 @@ Belongs here: comparing locations as text, and the fence around a table.
 Does not belong here: reading or deleting.
 
 A table may name files that are not its own to delete: files added from elsewhere, a migrated table's, a location that was
-changed. Only what lies below the table's location, `write.data.path` or `write.metadata.path` is deleted.
+changed. Only what lies below the table's location, `write.data.path` or `write.metadata.path` is deleted. A location is taken
+to the letter: `%`, `#`, `?` and spaces are parts of names.
 """
 
 import os
@@ -16,8 +17,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
 _LOCAL = "file:"
-# PyIceberg cuts a location there, other writers do not: nobody can say which file is meant.
-_AMBIGUOUS = frozenset("?#")
 
 
 def file_identity(location: str) -> str:
@@ -42,9 +41,17 @@ class TableFence:
         written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
         return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
 
+    def overlaps(self, other: "TableFence") -> bool:
+        """Whether a root of the one lies in a root of the other, or is the same."""
+        return any(mine.startswith(root) or root.startswith(mine) for mine in self.roots for root in other.roots)
+
+    def names(self, identity: str) -> bool:
+        """Whether a file lies below a root by its name alone."""
+        return any(identity.startswith(root) for root in self.roots)
+
     def encloses(self, location: str) -> bool:
         """Whether a file may be deleted: it lies below a root, by its name and, on a local disk, in truth."""
-        if _AMBIGUOUS & set(location) or ".." in location.split("/"):
+        if ".." in location.split("/"):
             return False
         file = file_identity(location)
         root = next((root for root in self.roots if file.startswith(root)), None)
@@ -57,7 +64,7 @@ def _roots(places: Iterable[str]) -> Iterable[str]:
     for place in places:
         root = file_identity(place).rstrip("/") + "/"
         # The root of a disk is nobody's own, nor is a place that leads elsewhere.
-        if root.partition(":")[2].strip("/") and ".." not in place.split("/") and not _AMBIGUOUS & set(place):
+        if root.partition(":")[2].strip("/") and ".." not in place.split("/"):
             yield root
 
 

@@ -7,8 +7,9 @@ own retention is only told here: it becomes a deletion through a policy that ask
 
 Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, and the table's own retention
 (`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
-`history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a branch says otherwise about the
-first two stands under `history.expire.branch.NAME.`. Of a transaction: `operation`.
+`history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a ref says otherwise stands under
+`history.expire.branch.NAME.` and `history.expire.tag.NAME.`. No tag ends by itself: one that is past its age pins its snapshot
+until somebody drops it, which a policy can ask for (`expired_refs: drop`). Of a transaction: `operation`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,21 +18,20 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from retention_assets.frames.log import LINES
-from retention_assets.policy.table_windows import MAX_AGE, MIN_SNAPSHOTS, attribute
+from retention_assets.policy.table_windows import MAX_AGE, MAX_REF_AGE, MIN_SNAPSHOTS, attribute
 
 Model = Literal["states", "deltas"]
 Line = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _TYPES = {Operation.APPEND: "APPEND", Operation.DELETE: "DELETE"}
 _FIVE_DAYS = 5 * 24 * 60 * 60 * 1000
 _DEFAULTS = {attribute(MAX_AGE): str(_FIVE_DAYS), attribute(MIN_SNAPSHOTS): "1"}
-_MAX_REF_AGE = attribute("max-ref-age-ms")
+MAX_REF_AGE_PROPERTY = attribute(MAX_REF_AGE)
 
 
 def table_of(lines: Iterable[Line]) -> pa.Table:
@@ -50,7 +50,10 @@ def lines_of(dataset: str, metadata: TableMetadata, model: Model) -> list[Line]:
     return [
         {"dataset": dataset, "attributes": _about(metadata)},
         *(_transaction(dataset, snapshot, snapshot.parent_snapshot_id in known, model) for snapshot in metadata.snapshots),
-        *(_ref(dataset, name, ref, known.get(ref.snapshot_id)) for name, ref in metadata.refs.items()),
+        *(
+            {"dataset": dataset, ref.snapshot_ref_type.value: name, "head": str(ref.snapshot_id)}
+            for name, ref in metadata.refs.items()
+        ),
     ]
 
 
@@ -64,16 +67,20 @@ def own_attributes(properties: Mapping[str, str], refs: Mapping[str, SnapshotRef
 
     A number that cannot be read is shown as it is written: it keeps no history from being read, and nothing is judged by it.
     """
-    written = {name: properties[name] for name in (*_DEFAULTS, _MAX_REF_AGE) if name in properties}
-    return {**_DEFAULTS, **written, **_branch_attributes(refs)}
+    written = {name: properties[name] for name in (*_DEFAULTS, MAX_REF_AGE_PROPERTY) if name in properties}
+    return {**_DEFAULTS, **written, **_ref_attributes(refs)}
 
 
-def _branch_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
-    """What branches say about their own history. Tags have none, and PyIceberg reads no tag that says anything about it."""
+def _ref_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
+    """What refs say about themselves and, if they are branches, about their own history."""
     numbers = {
-        attribute(number, name): value
+        attribute(number, name, ref.snapshot_ref_type.value): value
         for name, ref in refs.items()
-        for number, value in ((MAX_AGE, ref.max_snapshot_age_ms), (MIN_SNAPSHOTS, ref.min_snapshots_to_keep))
+        for number, value in (
+            (MAX_AGE, ref.max_snapshot_age_ms),
+            (MIN_SNAPSHOTS, ref.min_snapshots_to_keep),
+            (MAX_REF_AGE, ref.max_ref_age_ms),
+        )
     }
     return {name: str(value) for name, value in numbers.items() if value is not None}
 
@@ -115,16 +122,6 @@ def _counted(snapshot: Snapshot, key: str) -> int | None:
     """A number of the summary, which is text that any writer may have left out or spoiled."""
     text = str(snapshot.summary.get(key, "")) if snapshot.summary else ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-
-
-def _ref(dataset: str, name: str, ref: SnapshotRef, head: Snapshot | None) -> Line:
-    kind = "tag" if ref.snapshot_ref_type is SnapshotRefType.TAG else "branch"
-    line: Line = {"dataset": dataset, kind: name, "head": str(ref.snapshot_id)}
-    if kind == "tag" and head is not None and ref.max_ref_age_ms is not None:
-        # Iceberg keeps a tag that is exactly so old; ours are dead at the instant that they name.
-        ends = head.timestamp_ms + ref.max_ref_age_ms + 1
-        line["expires_at"] = _instant(ends) if ends < _LATEST_MS else None
-    return line
 
 
 def _instant(milliseconds: int) -> datetime:

@@ -6,30 +6,38 @@ Does not belong here: deciding whether its files may be deleted. A sweep checks 
 """
 
 import json
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 
 from retention_assets.stores.iceberg.manifests import File
 
 
 @dataclass(frozen=True)
 class SnapshotNote:
-    """The table by its uuid (a name may be given to another table), the manifest list and the statistics of a snapshot."""
+    """The table by its uuid (a name may be given to another table), the manifest list and the statistics of a snapshot.
+
+    And the refs on it, with all that makes them again, should they be dropped together with it.
+    """
 
     table: str
     manifest_list: str
     statistics: tuple[File, ...] = ()
+    refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
 
     def text(self) -> str:
         """The note as a plan keeps it."""
         statistics = [[file.location, file.bytes] for file in self.statistics]
-        return json.dumps({"table": self.table, "manifest_list": self.manifest_list, "statistics": statistics})
+        content: dict[str, Any] = {"table": self.table, "manifest_list": self.manifest_list, "statistics": statistics}
+        if self.refs:
+            content["refs"] = {name: json.loads(ref.model_dump_json(exclude_none=True)) for name, ref in self.refs.items()}
+        return json.dumps(content)
 
 
 def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
@@ -37,9 +45,16 @@ def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
     statistics: dict[int, list[File]] = {}
     for one in [*metadata.statistics, *metadata.partition_statistics]:
         statistics.setdefault(one.snapshot_id, []).append(File(one.statistics_path, one.file_size_in_bytes))
+    refs: dict[int, dict[str, SnapshotRef]] = {}
+    for name, ref in metadata.refs.items():
+        if name != MAIN_BRANCH:
+            refs.setdefault(ref.snapshot_id, {})[name] = ref
     return {
         snapshot.snapshot_id: SnapshotNote(
-            str(metadata.table_uuid), snapshot.manifest_list, tuple(statistics.get(snapshot.snapshot_id, ()))
+            str(metadata.table_uuid),
+            snapshot.manifest_list,
+            tuple(statistics.get(snapshot.snapshot_id, ())),
+            refs.get(snapshot.snapshot_id, {}),
         )
         for snapshot in metadata.snapshots
     }
@@ -76,8 +91,14 @@ def note_from(text: str) -> SnapshotNote:
     content: Any = json.loads(text)
     match content:
         case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
-            return SnapshotNote(table, location, tuple(_file(file) for file in files))
+            return SnapshotNote(table, location, tuple(_file(file) for file in files), _refs(content.get("refs", {})))
     raise ValueError("it does not name a table, a manifest list and statistics")
+
+
+def _refs(content: Any) -> dict[str, SnapshotRef]:
+    if not isinstance(content, dict):
+        raise ValueError("it names refs without what they say")
+    return {str(name): SnapshotRef.model_validate(ref) for name, ref in content.items()}
 
 
 def _file(content: Any) -> File:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyiceberg.table import Table
 
 from retention_assets.stores.iceberg.commit import refs_by_snapshot
-from retention_assets.stores.iceberg.log import collects_garbage
+from retention_assets.stores.iceberg.log import MAX_REF_AGE_PROPERTY, collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of, notes_of_expired, snapshot_id
 from retention_assets.stores.iceberg.reachability import Reachability, files_of_notes, staying_lists
@@ -31,11 +31,19 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -
     notes |= notes_of_expired(table, {one for one in ids.values() if one is not None and one not in notes})
     going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in refs}
     sizes = _sizes(table, going, parallelism)
-    # What a ref points at is going to be spared, and what nothing is known of is gone: neither frees anything.
-    return [
-        PreparedTarget(name, None if sizes is None else sizes.get(name, 0), notes[one].text() if one in notes else None)
-        for name, one in ids.items()
-    ]
+    always = MAX_REF_AGE_PROPERTY in table.metadata.properties
+    ending = {
+        one for one, note in notes.items() if note.refs and all(always or ref.max_ref_age_ms for ref in note.refs.values())
+    }
+
+    def size_of(name: str, one: int | None) -> int | None:
+        if sizes is None or (one in ending and one != table.metadata.current_snapshot_id):
+            # The ref on it may be over and be dropped with it; whoever plans it knows.
+            return None
+        # What a branch points at is going to be spared, and what nothing is known of is gone: neither frees anything.
+        return sizes.get(name, 0)
+
+    return [PreparedTarget(name, size_of(name, one), notes[one].text() if one in notes else None) for name, one in ids.items()]
 
 
 def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int) -> dict[str, int] | None:

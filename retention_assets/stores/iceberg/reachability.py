@@ -41,9 +41,14 @@ class OwnedFiles:
     unreadable: tuple[Unreadable, ...] = ()
 
     @property
+    def files(self) -> tuple[File, ...]:
+        """All of it."""
+        return self.data + self.manifests + self.statistics + self.lists
+
+    @property
     def bytes(self) -> int:
         """What deleting all of it frees."""
-        return sum(file.bytes for files in (self.data, self.manifests, self.statistics, self.lists) for file in files)
+        return sum(file.bytes for file in self.files)
 
 
 @dataclass
@@ -71,6 +76,15 @@ class Reachability:
             self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
         self._read = lists
         return self._reached
+
+    def find_live(self, lists: Iterable[str]) -> set[str]:
+        """Every manifest that some lists name and every file that one of those holds live, by identity. Raises Unreadable."""
+        manifests = self.find_manifests(lists)
+        some = [manifest for manifest in manifests.values() if manifest.live != 0]
+        found = set(manifests)
+        for files in map_concurrently(self.threads, lambda manifest: live_files(self.io, manifest), some):
+            found.update(files)
+        return found
 
     def find_owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
         """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""

@@ -11,8 +11,8 @@ keeps its tables under that name.
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
@@ -20,6 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
@@ -28,15 +29,18 @@ from retention_assets.policy.globs import matching
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
+from retention_assets.stores.iceberg.claims import OtherTables
+from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.place import catalog_place, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import Unloadable, sweep_table
+from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
-_CAPABILITIES = Capabilities(log_is_complete=True)
+_CAPABILITIES = Capabilities(log_is_complete=True, drops_refs=True)
+_FILE_IO = f"{ExactFileIO.__module__}.{ExactFileIO.__qualname__}"
 _SHARE = 64
 _THREADS = 8
 _Answer = TypeVar("_Answer")
@@ -50,6 +54,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
         self._aliases = TableAliases()
+        self._others = OtherTables()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -103,9 +108,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
         if not targets:
             return []
-        return sweep_table(
-            lambda: self._load_in_sweep(dataset), lambda table: self._find_alias(dataset, table), targets, parallelism, permit
+        place = TableInCatalog(
+            lambda: self._load_in_sweep(dataset),
+            lambda table: self._find_alias(dataset, table),
+            lambda table, wanted, threads: self._find_claims(dataset, table, wanted, threads),
         )
+        return sweep_table(place, targets, parallelism, permit)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """The uuid of the table, and its catalog. None where the table is not: that is for the sweep to say."""
@@ -128,7 +136,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         with self._opening:
             if self._opened is None:
                 # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
-                properties = {"init_catalog_tables": "false", **self.settings.catalog}
+                properties = {"init_catalog_tables": "false", PY_IO_IMPL: _FILE_IO, **self.settings.catalog}
                 catalog = load_catalog(properties.pop("name", self.name), **properties)
                 weakref.finalize(self, catalog.close)
                 self._opened = catalog
@@ -193,6 +201,25 @@ class IcebergStore(LazyStore[IcebergSettings]):
             raise Unloadable(str(fault)) from fault
         near = (self._dataset((*namespace.split("."), name)) for namespace, name in tables_beside(table, found))
         return self._aliases.of(dataset, table, near, self._load_in_sweep)
+
+    def _find_claims(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
+        """Which of some files another table of the catalog has, of any namespace. Raises Unloadable if that can't be told."""
+        try:
+            others = self._ask_catalog(self._all_tables)
+            others.pop(dataset, None)
+            return self._others.claims(table, wanted, others, self._load_in_sweep, threads)
+        except Refused as fault:
+            raise Unloadable(str(fault)) from fault
+
+    def _all_tables(self, catalog: Catalog) -> dict[str, str | None]:
+        """Every table of the catalog and, where one query tells it, the place of its metadata."""
+        found = table_locations(catalog)
+        if found is not None:
+            return {self._dataset((*namespace.split("."), name)): location for (namespace, name), location in found.items()}
+        names = {
+            self._dataset(tuple(table)) for namespace in _namespaces(catalog, ()) for table in catalog.list_tables(namespace)
+        }
+        return dict.fromkeys(names)
 
     def _lines_of(self, dataset: str) -> list[Line]:
         try:

@@ -9,12 +9,13 @@ between leaves files that no metadata names; the note that `prepare` left names 
 from there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
@@ -26,8 +27,8 @@ from retention_assets.stores.iceberg.commit import (
     refs_dropped,
     remove_snapshots,
 )
-from retention_assets.stores.iceberg.delete import RemovedFiles, delete_files_of
-from retention_assets.stores.iceberg.fence import TableFence
+from retention_assets.stores.iceberg.delete import Border, RemovedFiles, delete_files_of
+from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, snapshot_id
@@ -39,11 +40,25 @@ TABLE_MISSING = (
     "the table is not in the catalog: it was dropped, or this is another catalog. Nothing is taken for gone, and its files, if"
     " any, are left"
 )
+_ANOTHER = "another table has the name now; the files of the earlier one are left"
 _COMMITS = 5
 
 
 class Unloadable(Exception):
-    """The catalog or the metadata of a table can't be read."""
+    """The catalog or the metadata of a table can't be read, or is not that of the table any more."""
+
+
+@dataclass(frozen=True)
+class TableInCatalog:
+    """A table where it stands, as a sweep asks for it.
+
+    `load` reads the table anew, or says it is gone; `find_alias` says why nothing may be deleted, if another name leads to its
+    files; `find_claims` says which of some files, by identity, another table has, and which one.
+    """
+
+    load: Callable[[], Table | None]
+    find_alias: Callable[[Table], str | None]
+    find_claims: Callable[[Table, Set[str], Executor], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -53,50 +68,43 @@ class _Going:
     transaction: str
     note: SnapshotNote
     was_there: bool
+    # Refs that are dropped with it; if it was not there, that were.
+    drops: Mapping[str, SnapshotRef] = field(default_factory=dict)
 
 
-def sweep_table(
-    load: Callable[[], Table | None],
-    find_alias: Callable[[Table], str | None],
-    targets: Sequence[Target],
-    parallelism: int,
-    permit: Permit,
-) -> list[SweptTarget]:
-    """Expire the targets and delete the files that only they reached.
-
-    `load` reads the table anew, or says it is gone; `find_alias` says why nothing may be deleted, if another name leads to its
-    files.
-    """
+def sweep_table(place: TableInCatalog, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    """Expire the targets and delete the files that only they reached."""
     with ThreadPoolExecutor(parallelism) as threads:
-        return _TableSweep(load, find_alias, threads, permit).run(targets)
+        return _TableSweep(place, threads, permit).run(targets)
 
 
 @dataclass
 class _TableSweep:
     """One sweep. A target is in `going` until it has its outcome."""
 
-    load: Callable[[], Table | None]
-    find_alias: Callable[[Table], str | None]
+    place: TableInCatalog
     threads: Executor
     permit: Permit
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # Manifest lists that are in no metadata and whose files stay.
     kept: list[str] = field(default_factory=list)
+    # Of the table that was looked at first.
+    uuid: str = ""
 
     def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """One outcome for each target."""
         # All of them, since what goes wrong before a target is in `going` has to find it as well.
         names = [target.transaction for target in targets]
         try:
-            table = self.load()
+            table = self.place.load()
             if table is None:
                 self._settle(names, Outcome.FAILED, TABLE_MISSING)
             elif not collects_garbage(table.metadata):
                 self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
-            elif (why := self.find_alias(table)) is not None:
-                self._settle(names, Outcome.FAILED, why)
             else:
+                self.uuid = str(table.metadata.table_uuid)
+                self._check(table)
                 self._sweep(table, targets)
         except Unloadable as fault:
             self._settle(names, Outcome.FAILED, str(fault))
@@ -119,35 +127,36 @@ class _TableSweep:
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
         owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata, ()), *self.kept])
-        removed = delete_files_of(table.io, TableFence.of(newest.metadata), owned, self.threads, self.permit)
+        border = Border(table.io, TableFence.of(newest.metadata), self._claims(newest, owned))
+        removed = delete_files_of(border, owned, self.threads, self.permit)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
         """Find the note of each target: in the metadata, or else in what `prepare` wrote down."""
-        notes, uuid = notes_of(table.metadata), str(table.metadata.table_uuid)
+        notes = notes_of(table.metadata)
         for target in targets:
             name, one = target.transaction, snapshot_id(target.transaction)
             if one in notes:
-                self.going[name] = _Going(name, notes[one], was_there=True)
+                self.going[name] = _Going(name, notes[one], True, _refs_to_drop(target))
             elif one is None or target.note is None:
                 self._settle([name], Outcome.ALREADY_GONE)
             else:
-                self._resume(name, target.note, uuid)
+                self._resume(name, target.note)
         earlier = [one for one in self.going.values() if not one.was_there]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
         self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
 
-    def _resume(self, name: str, text: str, uuid: str) -> None:
+    def _resume(self, name: str, text: str) -> None:
         try:
             note = note_from(text)
         except ValueError as fault:
             self._settle([name], Outcome.FAILED, f"the note of its plan can't be read: {fault}")
             return
-        if note.table != uuid:
-            self._settle([name], Outcome.ALREADY_GONE, "another table has the name now; the files of the earlier one are left")
+        if note.table != self.uuid:
+            self._settle([name], Outcome.ALREADY_GONE, _ANOTHER)
             return
-        self.going[name] = _Going(name, note, was_there=False)
+        self.going[name] = _Going(name, note, False, note.refs)
 
     def _commit(self, table: Table, reach: Reachability) -> None:
         """Commit. Afterwards, what is still going is in no metadata."""
@@ -157,16 +166,18 @@ class _TableSweep:
             if not ids:
                 return
             notes = {name: one.note for name, one in self.going.items()}
-            files_of_notes(
+            owned = files_of_notes(
                 reach,
                 table.metadata,
                 notes,
                 staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
             )
-            loaded = table.metadata_location
+            # Nothing is expired before it is known that the other tables can be asked for what they need.
+            self._claims(table, owned)
+            loaded, dropping = table.metadata_location, self._dropping()
             self.permit()
             try:
-                remove_snapshots(table, ids)
+                remove_snapshots(table, ids, dropping)
             except CommitConflict as fault:
                 refused, table = str(fault), self._load()
                 continue
@@ -176,7 +187,7 @@ class _TableSweep:
                 left = [name for one, name in ids.items() if one in there]
                 self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {fault}")
                 ids = {one: name for one, name in ids.items() if name in self.going}
-            self._keep_dropped(table, loaded, ids)
+            self._keep_dropped(table, loaded, ids, dropping)
             return
         late = list(self._spare_referenced(table.metadata).values())
         why = (
@@ -184,10 +195,19 @@ class _TableSweep:
         )
         self._settle(late, Outcome.FAILED, f"{why}: {refused}")
 
-    def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str]) -> None:
+    def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
+        """Which of the files that would go another table has. Raises Unloadable if one of them can't be asked."""
+        wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
+        return self.place.find_claims(table, wanted, self.threads)
+
+    def _dropping(self) -> dict[str, SnapshotRef]:
+        """The refs that go with what is still going."""
+        return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
+
+    def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> None:
         """Leave the files of a snapshot that got a ref in the very moment in which it was expired."""
         try:
-            dropped = refs_dropped(table, loaded, ids)
+            dropped = refs_dropped(table, loaded, ids, dropping)
         except CommitUnknown as fault:
             why = "it is expired, but whether a branch or tag was just made on it can't be looked up, so its files are left"
             self.kept += [self.going[name].note.manifest_list for name in ids.values()]
@@ -200,7 +220,7 @@ class _TableSweep:
 
     def _spare_referenced(self, metadata: TableMetadata) -> dict[int, str]:
         """Spare what a ref points at; of the rest, what the metadata still has, by its id."""
-        refs, there = refs_by_snapshot(metadata), notes_of(metadata)
+        refs, there = refs_by_snapshot(metadata, self._dropping()), notes_of(metadata)
         for name in [name for name in self.going if int(name) in refs]:
             self._settle([name], Outcome.SPARED, f"{refs[int(name)]} points at it")
         return {int(name): name for name in self.going if int(name) in there}
@@ -209,26 +229,47 @@ class _TableSweep:
         name = one.transaction
         # What an earlier sweep deleted together with what it named is no news.
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
-        left = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
-        left += [f"left, as outside of the table's own folders: {_first_of(removed.left)}"] if removed.left else []
+        said = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
+        said += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
         if removed.withheld:
             self._settle([name], Outcome.WITHHELD, removed.withheld)
         elif removed.failed:
             self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
-            self._settle([name], Outcome.DELETED, "; ".join(left) or None, removed.bytes)
+            said += [f"{ref.snapshot_ref_type} {label} was dropped with it, as it is over" for label, ref in one.drops.items()]
+            left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
+            self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes, left)
 
     def _load(self) -> Table:
-        table = self.load()
+        """The table once more, if it still is the same one, and the only one."""
+        table = self.place.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
+        self._check(table)
         return table
 
-    def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0) -> None:
+    def _check(self, table: Table) -> None:
+        if str(table.metadata.table_uuid) != self.uuid:
+            raise Unloadable(_ANOTHER)
+        if (why := self.place.find_alias(table)) is not None:
+            raise Unloadable(why)
+
+    def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
         """The first outcome of a target stands: what fails later for all does not touch what is settled."""
         for name in names:
             self.going.pop(name, None)
-            self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error))
+            self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error, left=left))
+
+
+def _refs_to_drop(target: Target) -> dict[str, SnapshotRef]:
+    """Of the refs that are over those that the plan wrote down, as they were then."""
+    if not target.ended_refs or target.note is None:
+        return {}
+    try:
+        planned = note_from(target.note).refs
+    except ValueError:
+        return {}
+    return {name: ref for name, ref in planned.items() if name in target.ended_refs}
 
 
 def _first_of(things: Sequence[object]) -> str:

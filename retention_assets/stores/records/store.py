@@ -9,18 +9,23 @@ root row said when the sweep was planned, and only what still says it is deleted
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any, cast
 
 import pyarrow as pa
+from sqlalchemy import Column, ColumnElement, FromClause
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of
+from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.protocol import (
     Capabilities,
+    CascadedRows,
     ExpiryCount,
     Permit,
     PostponementTerms,
@@ -38,9 +43,10 @@ from retention_assets.stores.records.delete import (
     select_expiring,
     set_expiry,
 )
+from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.log import lines_of, read_pages, token_of
 from retention_assets.stores.records.settings import RecordsSettings
-from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
+from retention_assets.stores.records.tables import RecordTables, cascades_of, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
 from retention_assets.stores.settings import LazyStore
 
@@ -71,7 +77,10 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return tables_of(self.database, self.settings)
 
     def datasets(self) -> list[str]:
-        """The root table, if everything that the settings say of it is there."""
+        """The root table, if everything that the settings say of it is there, and a sweep would not be refused."""
+        if self.settings.ttl is None:
+            # Where rows expire, housekeeping has to go on: it only keeps rows.
+            self._check_cascades()
         return [self.dataset] if self.tables else []
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
@@ -91,13 +100,18 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return self.database.present()
 
     def warnings(self) -> list[str]:
-        """The indexes that are missing, each with the statement that makes it."""
-        return list(missing_indexes(self.database, self.tables))
+        """What a sweep is refused for, or would do besides; the indexes that are missing, each with the statement for it."""
+        try:
+            cascades = cascades_of(self.database, self.tables).warnings(self.settings.cascades)
+            return [*cascades, *missing_indexes(self.database, self.tables)]
+        except Refused as fault:
+            return [str(fault)]
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What the root says now of each; nothing of those that it does not have."""
         found: dict[str, str] = {}
         if dataset == self.dataset:
+            self._check_cascades()
             for at in range(0, len(transactions), _PIECE):
                 with self.database.reading() as connection:
                     found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
@@ -105,13 +119,28 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete units of work, their children before their roots."""
-        return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit)
+        return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit, deletes=True)
+
+    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
+        """What goes or changes besides the rows of these, as far as it can be counted."""
+        if dataset != self.dataset:
+            return []
+        cascades = cascades_of(self.database, self.tables)
+
+        def named(rows: FromClause, one: DeletedTable) -> ColumnElement[bool]:
+            column = cast("Column[Any]", rows.c[one.key or ""])
+            return Key(column, self.tables.dialect).exactly(transactions)
+
+        with self.database.reading() as connection:
+            return cascades.count(connection, named)
 
     def expire(
         self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
         """Give all rows of units of work the time at which the database may expire them, or take it back."""
-        return self._apply(dataset, targets, clear_expiry() if at is None else set_expiry(at), parallelism, permit)
+        # A time is taken back whatever is wrong with the tables: nothing goes by it.
+        action = clear_expiry() if at is None else set_expiry(at)
+        return self._apply(dataset, targets, action, parallelism, permit, deletes=at is not None)
 
     @property
     def postponement_terms(self) -> PostponementTerms:
@@ -158,19 +187,37 @@ class RecordsStore(LazyStore[RecordsSettings]):
             return {}
         names = [one.transaction for one in targets]
         known = all(one.place_known for one in targets)
+        tables = replace(self.tables, one_by_one=cascades_of(self.database, self.tables).is_entangled)
         found: dict[str, Remains] = {}
         for at in range(0, len(names), _PIECE):
             with self.database.reading() as connection:
-                found |= remains_of(connection, self.tables, names[at : at + _PIECE], known)
+                found |= remains_of(connection, tables, names[at : at + _PIECE], known)
         return found
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
         self.database.close()
 
+    def _check_cascades(self) -> Cascades:
+        """What goes with rows of the tables now. Raises Refused if that is more than what is accepted."""
+        cascades = cascades_of(self.database, self.tables)
+        cascades.check(self.settings.cascades)
+        return cascades
+
     def _apply(
-        self, dataset: str, targets: Sequence[Target], action: RowAction, parallelism: int, permit: Permit
+        self,
+        dataset: str,
+        targets: Sequence[Target],
+        action: RowAction,
+        parallelism: int,
+        permit: Permit,
+        deletes: bool = False,
     ) -> list[SweptTarget]:
         if dataset != self.dataset:
             return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
-        return apply_action(self.database, self.tables, targets, action, parallelism, permit)
+        try:
+            cascades = self._check_cascades() if deletes else cascades_of(self.database, self.tables)
+        except Refused as fault:
+            return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
+        tables = replace(self.tables, one_by_one=cascades.is_entangled)
+        return apply_action(self.database, tables, targets, action, parallelism, permit)

@@ -1,6 +1,7 @@
 """The tables of a records store as they are: the root, its children, their keys and times, and what is wrong with them.
 
-Belongs here: inspecting the tables, refusing what can't be what the settings say, and warnings about indexes that are missing.
+Belongs here: inspecting the tables, refusing what can't be what the settings say, what goes with their rows, and warnings about
+indexes that are missing.
 Does not belong here: rows.
 """
 
@@ -28,7 +29,8 @@ from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, foreign_keys_of, indexes_of, place_of, table_of
+from retention_assets.sql.reflection import Place, indexes_of, place_of, table_of
+from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
 
@@ -54,7 +56,7 @@ class RecordTables:
     root: TableRows
     children: tuple[TableRows, ...]
     log_columns: Mapping[str, Column[Any]]
-    # Rows of one table of children keep rows of another from going: one table has to be done after the other.
+    # Rows of one table may keep rows of another from going: one table has to be done after the other, and all of them or none.
     one_by_one: bool = False
 
     @property
@@ -88,16 +90,12 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
             inspection.check_time(root.table, log_columns[name])
     children = tuple(inspection.rows(child.table, child.key) for child in settings.children)
     inspection.check_children(root, children)
-    inspection.check_cascades(root)
-    return RecordTables(database.dialect, root, children, log_columns, _refer_to_each_other(database, children))
+    return RecordTables(database.dialect, root, children, log_columns)
 
 
-def _refer_to_each_other(database: ForeignDatabase, children: Sequence[TableRows]) -> bool:
-    """Whether one table of children has a foreign key to another, or is there twice, by two keys."""
-    places = {place_of(database, rows.table) for rows in children}
-    if len(places) < len(children):
-        return True
-    return any(reference.to in places for rows in children for reference in foreign_keys_of(database, rows.table))
+def cascades_of(database: ForeignDatabase, tables: RecordTables) -> Cascades:
+    """What the database deletes or changes, as it stands now, together with rows of these tables."""
+    return Cascades.of(database, [DeletedTable(rows.table, rows.key.column.name) for rows in (tables.root, *tables.children)])
 
 
 @dataclass(frozen=True)
@@ -156,16 +154,6 @@ class _Inspection:
                     f" {key}, once under another name. Name each table and key once under `children`."
                 )
             seen.add((place, key))
-
-    def check_cascades(self, root: TableRows) -> None:
-        """Refuse a root whose rows the database deletes together with others of it: those would be in no plan."""
-        mine = place_of(self.database, root.table)
-        if any(one.cascades and one.to == mine for one in foreign_keys_of(self.database, root.table)):
-            raise Refused(
-                f"The table {root.table.fullname} of the store {self.settings.name} has a foreign key to itself with ON DELETE"
-                " CASCADE, so that the database would delete units of work that no policy has chosen. Make that foreign key"
-                " one without CASCADE."
-            )
 
     def check_time(self, table: Table, column: Column[Any]) -> None:
         """Refuse a column that holds no times. What SQLite holds shows only when it is read."""

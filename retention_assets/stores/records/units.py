@@ -14,8 +14,8 @@ transaction; so it is where tables of children refer to each other, and where ot
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,9 +24,9 @@ from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.engines import LOCK_SECONDS
-from retention_assets.sql.errors import WriteFailed, driver_message, is_lock_timeout, is_transient
+from retention_assets.sql.errors import WriteFailed, driver_message, is_transient
 from retention_assets.sql.foreign import ForeignDatabase, clear_limits, set_limits
+from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
 from retention_assets.sql.reflection import has_rows
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import equal_parts
@@ -35,13 +35,6 @@ from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, Ta
 
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
 _AT_ONCE, _CONNECTIONS = 1_000, 40
-# A writer may hold a row of a child and wait for the root, which no database sees to be a circle: rather let go of the root.
-# PostgreSQL forgets it with the transaction; the others are told to.
-_SHORT_LOCK_WAIT = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mysql": "SET innodb_lock_wait_timeout = 1"}
-_SHORT_LOCK_WAIT["mariadb"] = _SHORT_LOCK_WAIT["mysql"]
-_USUAL_LOCK_WAIT = dict.fromkeys(("mysql", "mariadb"), f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
-
-_HELD = "A writer holds its root row at this moment."
 _EMPTY = "The root table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
 
@@ -145,6 +138,8 @@ class _UnitRunner:
     permit: Permit
     # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
     children: Executor | None
+    # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: the root is let go.
+    lock_wait: float = MOMENT
 
     def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """The outcomes of one part."""
@@ -165,19 +160,20 @@ class _UnitRunner:
                 # One table after the other, it may succeed.
                 fault.retry |= together
                 raise
-            held = {one.transaction for one in found if one.error == _HELD}
+            held = {one.transaction for one in found if one.error == LOCKED}
             settled.extend(one for one in found if one.transaction not in held)
             left = [one for one in left if one.transaction in held]
             if left:
-                raise RootsHeld(_HELD, retry=True)
+                raise RootsHeld(LOCKED, retry=True)
 
         try:
             retry(attempt, RETRY_PART)
         except Withheld as fault:
             return settled + [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in left]
         except WriteFailed as fault:
-            # Halves would not find a database either that is lost.
-            return settled + (_failed(left, str(fault)) if fault.is_lost else self._run_halves(left, str(fault)))
+            # Halves would not find a database either that is lost, nor a SQLite file that others write to.
+            as_one = fault.is_lost or (fault.is_transient and self.tables.dialect == "sqlite")
+            return settled + (_failed(left, str(fault)) if as_one else self._run_halves(left, str(fault)))
         except RootsHeld as fault:
             return settled + _failed(left, str(fault))
         except UnitBlocked as fault:
@@ -188,7 +184,8 @@ class _UnitRunner:
         if len(targets) == 1:
             return _failed(targets, why)
         half = len(targets) // 2
-        return [one for some in (targets[:half], targets[half:]) for one in self._run(some, False)]
+        hurried = replace(self, lock_wait=BLINK)
+        return [one for some in (targets[:half], targets[half:]) for one in hurried._run(some, False)]
 
     def _run_once(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[SweptTarget]:
         """One transaction. `sent` are those of which an earlier one may have been committed without an answer."""
@@ -213,12 +210,13 @@ class _UnitRunner:
             on_children(self.action.orphans, gone)
         if go:
             self.permit()
-            connection.execute(self.action.statement(self.tables.root, go))
+            with short_lock_wait(connection, self.lock_wait):
+                connection.execute(self.action.statement(self.tables.root, go))
         found = [
             SweptTarget(name, self.action.outcome if why is None else Outcome.SPARED, error=why)
             for name, why in reasons.items()
         ]
-        found += [SweptTarget(name, Outcome.FAILED, error=_HELD) for name in held]
+        found += [SweptTarget(name, Outcome.FAILED, error=LOCKED) for name in held]
         found += [SweptTarget(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
         found += [SweptTarget(name, Outcome.FAILED, error=_EMPTY) for name in missing if name not in gone]
         if self.action.outcome is Outcome.DELETED:
@@ -227,7 +225,7 @@ class _UnitRunner:
 
     def _act_one_by_one(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
-        with _raise_blocked(), self._short_lock_wait(connection):
+        with _raise_blocked(), short_lock_wait(connection, self.lock_wait):
             for rows in self.tables.children:
                 self.permit()
                 connection.execute(statement(rows, ids))
@@ -257,33 +255,21 @@ class _UnitRunner:
             connection = stack.enter_context(self.database.engine.connect())
             stack.callback(clear_limits, connection)
             set_limits(connection)
-            with self._short_lock_wait(connection):
+            with short_lock_wait(connection, self.lock_wait):
                 self.permit()
                 connection.execute(statement)
             stack.pop_all()
         return connection
-
-    @contextmanager
-    def _short_lock_wait(self, connection: Connection) -> Iterator[None]:
-        """While open, a statement does not wait for the locks of others as long as elsewhere."""
-        if self.tables.dialect in _SHORT_LOCK_WAIT:
-            connection.exec_driver_sql(_SHORT_LOCK_WAIT[self.tables.dialect])
-        try:
-            yield
-        finally:
-            if self.tables.dialect in _USUAL_LOCK_WAIT:
-                # A connection that was lost has no patience to get back, and what lost it is on its way to be said.
-                with suppress(DBAPIError):
-                    connection.exec_driver_sql(_USUAL_LOCK_WAIT[self.tables.dialect])
 
 
 @contextmanager
 def _raise_blocked() -> Iterator[None]:
     try:
         yield
+    except RowsLocked as fault:
+        raise UnitBlocked(str(fault), retry=False) from fault
     except DBAPIError as fault:
-        # Who waited in vain for a lock would wait again.
-        raise UnitBlocked(driver_message(fault), is_transient(fault) and not is_lock_timeout(fault)) from fault
+        raise UnitBlocked(driver_message(fault), is_transient(fault)) from fault
 
 
 def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:

@@ -31,6 +31,7 @@ OFF = {
     "alert_on_trouble",
     "daily_report",
     "daily_housekeeping",
+    "daily_verification",
 }
 
 
@@ -44,6 +45,7 @@ OFF = {
         pytest.param({"sweep": Duration(seconds=300)}, {"sweep_tick"}, id="sweep"),
         pytest.param({"report": True}, {"daily_report"}, id="report"),
         pytest.param({"housekeeping": True}, {"daily_housekeeping"}, id="housekeeping"),
+        pytest.param({"verify": True}, {"daily_verification"}, id="verify"),
         pytest.param({"alerts": True}, {"alert_on_failure", "alert_on_trouble"}, id="alerts"),
     ],
 )
@@ -56,8 +58,8 @@ def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str
 
 def test_the_jobs_that_people_and_sensors_launch() -> None:
     assert set(build_defs().get_repository_def().job_names) == {
-        "__ASSET_JOB", "advance_visibility", "change_realm", "clock_accept", "clock_reset", "cycle", "evaluate", "hold", "housekeeping", "policy_overwrite",
-        "policy_revoke", "preview", "release", "report", "sweep", "unmark",
+        "__ASSET_JOB", "advance_visibility", "audit_accept", "audit_verify", "change_realm", "clock_accept", "clock_reset", "cycle",
+        "evaluate", "hold", "housekeeping", "policy_overwrite", "policy_revoke", "preview", "release", "report", "sweep", "unmark",
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """`build_defs` with a prefix: no name is left that could clash, and everything finds everything below it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.automation.alerts import Notice
-from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
@@ -130,34 +129,6 @@ def test_a_command_runs_the_cycle_below_the_prefix_of_the_settings(
     swept = run_job(lake.settings, "sweep", DUE, log_level="critical")
     assert (swept.troubles, swept.number("swept_transactions", "deleted")) == ((), 2)
     assert lake.there() == {"S3"}
-
-
-def test_a_check_that_failed_below_the_prefix_stops_a_sweep_that_is_launched_alone(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    """And one of the same name elsewhere does not."""
-    lake.marks()
-    check = CHECKS["candidate_marks"][0].name
-    _evaluated(instance, dg.AssetKey("candidate_marks"), check)
-    assert run_job(lake.settings, "sweep", MARKED, log_level="critical").troubles == ()
-    _evaluated(instance, dg.AssetKey(["cold", "eu", "candidate_marks"]), check)
-    ran = run_job(lake.settings, "sweep", DUE, log_level="critical")
-    assert f"Nothing is swept: {check} failed" in ran.troubles[0]
-    assert lake.there() == {"S1", "S2", "S3"}
-
-
-def _evaluated(instance: dg.DagsterInstance, asset: dg.AssetKey, check: str) -> None:
-    """Some run found that a blocking check failed."""
-
-    @dg.op(out=dg.Out(dg.Nothing))
-    def look() -> Iterator[Any]:
-        yield dg.AssetCheckEvaluation(asset_key=asset, check_name=check, passed=False)
-
-    @dg.job
-    def looking() -> None:
-        look()
-
-    assert looking.execute_in_process(instance=instance).success
 
 
 def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -139,7 +139,7 @@ def credited_first(rng: random.Random) -> Policy:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("seed", "with_limits", "early"), [*((n, True, 0.15) for n in range(6)), *((n, False, 0.02) for n in range(4))]
+    ("seed", "with_limits", "early"), [*((n, True, 0.15) for n in range(6)), *((n, False, 0.04) for n in range(4))]
 )
 def test_nothing_changes_before_the_next_look(
     seed: int, with_limits: bool, early: float, log_of: Callable[[Iterable[History]], Log]
@@ -223,7 +223,7 @@ def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
     """The other reason to look again: marks count towards limits no more. With tiny limits this does happen."""
     rng = random.Random(seed)
     changed = 0
-    for _ in range(6):
+    for _ in range(16):
         drawn = random_histories(rng, 60)
         log = log_of(drawn)
         policies = [

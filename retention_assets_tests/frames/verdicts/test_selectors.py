@@ -54,6 +54,16 @@ def own(max_age: int | None, min_snapshots: int | None, branch: str | None = Non
     return {f"{prefix}{name}": str(number) for name, number in said.items() if number is not None}
 
 
+# v1 pins S1 and dev is on D4, 20 days old: ages() says when they end.
+ENDED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D4:SNAPSHOT@20d | #v1=S1"
+
+
+def ages(tag: str, branch: str | None = None) -> dict[str, str]:
+    """How old the tag v1 and the branch dev may become."""
+    said = {"tag.v1": tag, "branch.dev": branch or tag, "branch.main": "1"}
+    return {f"history.expire.{ref}.max-ref-age-ms": age for ref, age in said.items()}
+
+
 CASES = [
     Case("age_is_strict", "exactly at the cut-off is not old enough", SNAPSHOTS, {"older_than": "30d"}, "S1 S2"),
     Case("age_of_opening", "S2 opened 45 days ago", "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@45d..20d - S3:SNAPSHOT@1d",
@@ -206,6 +216,42 @@ CASES = [
     Case("from_table_may_take_a_latest_view", "only where the age is over and the count leaves it, which never leaves the head",
          "main: S1:SNAPSHOT@9d - A2:APPEND@8d", {"from_table": True}, "S1", policy={"latest_view": "allow"}, attributes=own(DAY, 1),
          code={"S1": "SELECTED LATEST_VIEW_ALLOWED", "A2": "WITHIN_TRANSACTIONS"}),
+    Case("expired_refs_stay", "v1 and dev are over, and nobody asked for anything", ENDED, {"from_table": True}, "S2", "S1",
+         attributes=own(DAY, 1) | ages("1"), code={"S1": "TAG", "D4": "WITHIN_TRANSACTIONS"}),
+    Case("expired_refs_keep", "the same, spelled out", ENDED, {"from_table": True, "expired_refs": "keep"}, "S2", "S1",
+         attributes=own(DAY, 1) | ages("1")),
+    Case("expired_refs_drop", "what they alone keep goes, with them", ENDED, {"from_table": True, "expired_refs": "drop"}, "S1 S2 D4",
+         attributes=own(DAY, 1) | ages("1"),
+         code={"S1": "SELECTED EXPIRED_REF", "S2": "SELECTED", "D4": "SELECTED EXPIRED_REF", "S3": "WITHIN_TRANSACTIONS"}),
+    Case("expired_refs_not_yet", "v1 is exactly 50 days old, and dev's snapshot exactly 20", ENDED,
+         {"from_table": True, "expired_refs": "drop"}, "S2", "S1", attributes=own(DAY, 1) | ages(str(50 * DAY), str(20 * DAY)),
+         code={"S1": "TAG", "D4": "WITHIN_TRANSACTIONS"}),
+    Case("expired_refs_a_millisecond_later", "and now they are a millisecond older than that", ENDED,
+         {"from_table": True, "expired_refs": "drop"}, "S1 S2 D4", attributes=own(DAY, 1) | ages(str(50 * DAY - 1), str(20 * DAY - 1))),
+    Case("expired_refs_by_the_dataset", "it says it of all that say nothing themselves; main never ends", ENDED,
+         {"from_table": True, "expired_refs": "drop"}, "S2 D4", "S1",
+         attributes=own(DAY, 1) | {"history.expire.max-ref-age-ms": "1", "history.expire.tag.v1.max-ref-age-ms": str(99 * DAY)}),
+    Case("expired_refs_unreadable", "nobody knows when it ends, so it does not", ENDED, {"from_table": True, "expired_refs": "drop"},
+         "S2 D4", "S1", attributes=own(DAY, 1) | {"history.expire.max-ref-age-ms": "1", "history.expire.tag.v1.max-ref-age-ms": "5d"}),
+    Case("expired_refs_beside_a_living_one", "v2 pins S1 as well", f"{ENDED} | #v2=S1", {"from_table": True, "expired_refs": "drop"},
+         "S2 D4", "S1", attributes=own(DAY, 1) | ages("1"), code={"S1": "TAG"}),
+    Case("expired_refs_too_young_to_go", "dev is over, and its snapshot is kept for 30 days all the same", ENDED,
+         {"from_table": True, "expired_refs": "drop"}, "S1 S2", attributes=own(30 * DAY, 1) | ages("1"), code={"D4": "TOO_YOUNG"}),
+    Case("expired_refs_are_on_a_branch_until_they_are_dropped", "reach: live is the default; X5 is on none", f"{ENDED} | -: S1 - X5:SNAPSHOT@15d",
+         {"from_table": True, "expired_refs": "drop"}, "S1 S2 D4", attributes=own(DAY, 1) | ages("1"), code={"X5": "UNREACHABLE"}),
+    Case("expired_refs_within_limits", "three would go, two may", ENDED, {"from_table": True, "expired_refs": "drop"}, "", "S1 S2 D4",
+         policy={"limits": {"transactions": 2}}, attributes=own(DAY, 1) | ages("1"), code={"S1": "LIMIT"}),
+    Case("expired_refs_that_stay_count_for_no_limit", "one may go, and one would", ENDED, {"from_table": True}, "S2", "S1",
+         policy={"limits": {"transactions": 1}}, attributes=own(DAY, 1) | ages("1")),
+    Case("gc_disabled", "the table lets nobody delete its files", SNAPSHOTS, {"older_than": "1d"}, "", "S1 S2 S3 S4",
+         attributes={"gc.enabled": "false"}, code={"S1": "GC_DISABLED", "S4": "LATEST_VIEW GC_DISABLED"}),
+    Case("gc_disabled_by_a_typo", "anything but true", SNAPSHOTS, {"older_than": "1d"}, "", "S1 S2 S3 S4",
+         attributes={"gc.enabled": "treu"}, code={"S1": "GC_DISABLED"}),
+    Case("gc_enabled", "however it is spelled", SNAPSHOTS, {"older_than": "1d"}, "S1 S2 S3", "S4", attributes={"gc.enabled": " True "}),
+    Case("gc_disabled_keeps_what_no_policy_selects", "as before", SNAPSHOTS, {"older_than": "99d"}, attributes={"gc.enabled": "false"},
+         code={"S1": "TOO_YOUNG"}),
+    Case("gc_disabled_is_over_no_limit", "nothing may go, so nothing counts", SNAPSHOTS, {"older_than": "1d"}, "", "S1 S2 S3 S4",
+         policy={"limits": {"transactions": 1}}, attributes={"gc.enabled": "false"}, code={"S1": "GC_DISABLED"}),
     Case("from_table_within_limits", "two would go, one may", SNAPSHOTS, {"from_table": True}, "", "S1 S2 S3",
          policy={"limits": {"transactions": 2}}, attributes=own(DAY, 1), code={"S1": "LIMIT"}),
     Case("status", "aborted ones only", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d - S3:SNAPSHOT@7d", {"status": ["ABORTED"]}, "X2",

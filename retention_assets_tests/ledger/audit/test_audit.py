@@ -5,19 +5,17 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import pyarrow as pa
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, text
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.audit import seals
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.rows import row_seal
 from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets.ledger.schema import REALMS
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
+from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
 
@@ -204,22 +202,6 @@ def test_markers_at_once_mark_everything_once_and_times_rise(ledger: Ledger) -> 
     assert len(ids(ledger, dataset="lake/d0")) == 100
     assert set(statuses(ledger, "lake/d4").values()) == {"MARKED"}
     assert ledger.verify().faults == ()
-
-
-def test_a_column_that_marks_get_later_is_in_the_seal_of_those_alone_that_have_a_value_in_it(
-    monkeypatch: pytest.MonkeyPatch, ledger: Ledger
-) -> None:
-    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
-    table = ledger.marks.table()
-    before = seals.mark_seals(table)
-    monkeypatch.setattr(seals, "_LATER", ("size", "opened_at"))
-    assert seals.mark_seals(table) == before
-    opened = pa.array([None, T0], pa.timestamp("us", "UTC"))
-    later = table.append_column("size", pa.array([None, 7], pa.int64())).append_column("opened_at", opened)
-    first, second = seals.mark_seals(later)
-    assert (first, second != before[1]) == (before[0], True)
-    moved = later.set_column(later.num_columns - 1, "opened_at", pa.array([None, LATER], pa.timestamp("us", "UTC")))
-    assert seals.mark_seals(moved)[1] not in (second, before[1])
 
 
 def test_a_row_that_gets_a_column_later_keeps_its_seal_until_there_is_a_value_in_it() -> None:

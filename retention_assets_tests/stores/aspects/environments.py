@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.urls import Url
@@ -129,20 +129,26 @@ class Table:
 
     @contextmanager
     def without_an_answer(self) -> Iterator[None]:
-        """While open, the first transaction is committed, and who did it is told that it may not have been."""
-        dialect = self.database.engine.dialect
-        commit, told = dialect.do_commit, False
+        """While open, the first transaction that deletes is committed, and who did it is told that it may not have been."""
+        engine = self.database.engine
+        commit, deleted, told = engine.dialect.do_commit, False, False
+
+        def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
+            nonlocal deleted
+            deleted |= "DELETE FROM" in statement
 
         def committed(connection: Any) -> None:
             nonlocal told
             commit(connection)
-            if not told:
+            if deleted and not told:
                 told = True
                 raise self._lost(connection.dbapi_connection)
 
+        event.listen(engine, "before_cursor_execute", executed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dialect, "do_commit", committed)
+            patch.setattr(engine.dialect, "do_commit", committed)
             yield
+        event.remove(engine, "before_cursor_execute", executed)
         assert told
 
     def _lost(self, connection: Any) -> Exception:

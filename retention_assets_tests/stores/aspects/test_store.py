@@ -19,7 +19,7 @@ from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
 from retention_assets.stores.aspects.notes import RowNote, WantedRow
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import STORE, Aspects, Table
 from retention_assets_tests.stores.contract import Contract, Environment
@@ -318,7 +318,7 @@ def test_no_statement_deletes_a_current_version_even_if_somebody_asks_it_to(tabl
     """Names are sorted out before; should one slip through, the statement itself says no."""
     table.chain(URN, "status", {0: 1, 1: 5})
     current, history = (WantedRow(f"{URN}@{at}", (URN, at), RowNote.read(str(planned(table, at)[0].note))) for at in (0, 1))
-    found = table.store()._deletion(STATUS)._delete_part([current, history])
+    found = table.store()._deletion(STATUS)._delete_part([current, history], always)
     assert [one.transaction for one in found if one.outcome is Outcome.DELETED] == [history.transaction]
     assert table.versions(URN, "status") == {0}
 

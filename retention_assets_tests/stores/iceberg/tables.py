@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import polars as pl
 import pyarrow as pa
@@ -49,12 +48,13 @@ STORE = "ice"
 
 
 class Warehouse:
-    """A catalog and its files in one folder."""
+    """A catalog and its files in one folder; by `data` the files are in one of that name, by `root` they are elsewhere."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, data: str = "data", root: str | None = None, **properties: str) -> None:
         self.folder = folder
-        self.data = folder / "data"
-        self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{self.data}"}
+        self.data = folder / data
+        place = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": root or f"file://{self.data}"}
+        self.properties = {"type": "sql", **place, **properties}
         self.catalog = SqlCatalog(STORE, **self.properties)
         self.catalog.create_namespace_if_not_exists("db")
 
@@ -93,7 +93,7 @@ def rows(*values: int) -> pa.Table:
 
 def place(location: str) -> str:
     """The path of a local file, as a listing of the disk names it."""
-    return urlsplit(location).path
+    return location.removeprefix("file://")
 
 
 def head(table: Table) -> int:
@@ -154,6 +154,12 @@ def reaches(table: Table, snapshot: Snapshot) -> set[str]:
     statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
     kept = {place(one.statistics_path) for one in statistics if one.snapshot_id == snapshot.snapshot_id}
     return live(table, snapshot) | manifests | kept | {place(snapshot.manifest_list)}
+
+
+def own_files(table: Table, snapshot: int) -> set[str]:
+    """What no other snapshot of the table needs."""
+    found = {one.snapshot_id: reaches(table, one) for one in table.refresh().metadata.snapshots}
+    return found.pop(snapshot).difference(*found.values())
 
 
 def reachable(table: Table) -> set[str]:

@@ -230,6 +230,55 @@ def given_away(table: Table) -> None:
     table.catalog.register_table("db.t", location)
 
 
+@pytest.mark.parametrize("how", ["a conflict", "a lost answer", "the commit itself"])
+def test_a_name_that_goes_to_another_table_during_a_sweep_loses_nothing(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+
+    def gives_away(commit: Callable[[], Any]) -> Any:
+        if how == "a conflict":
+            given_away(warehouse.load())
+            return commit()
+        answer = commit()
+        given_away(table)
+        if how == "a lost answer":
+            raise ConnectionError("the answer never came")
+        return answer
+
+    there = warehouse.files().keys()
+    meddle(monkeypatch, gives_away)
+    [result] = sweep(store, one).values()
+    assert result.outcome is Outcome.FAILED
+    assert result.error == "another table has the name now; the files of the earlier one are left"
+    assert there <= warehouse.files().keys()
+
+
+@pytest.mark.parametrize("how", ["a conflict", "a lost answer", "the commit itself"])
+def test_a_second_name_that_comes_during_a_sweep_stops_it(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    earlier = table.metadata_location
+
+    def registers(commit: Callable[[], Any]) -> Any:
+        warehouse.catalog.register_table("db.copy", earlier)
+        if how == "a conflict":
+            append(warehouse.load(), 3)
+        answer = commit()
+        if how == "a lost answer":
+            raise ConnectionError("the answer never came")
+        return answer
+
+    meddle(monkeypatch, registers)
+    [result] = sweep(store, one).values()
+    assert result.outcome is Outcome.FAILED
+    assert "ice/db.copy is the same table under a second name" in str(result.error)
+    assert content(warehouse.load("copy"))[one] == [1]
+
+
 MEANWHILE: dict[str, Callable[[Table], object]] = {
     "the name went to another table": given_away,
     "a branch was moved": lambda table: append(table, 9, branch="dev"),

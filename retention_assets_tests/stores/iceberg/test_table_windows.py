@@ -32,6 +32,8 @@ MAX_AGE, MIN_SNAPSHOTS = "history.expire.max-snapshot-age-ms", "history.expire.m
 OWN = Policy.model_validate(
     {"name": "own", "datasets": {"include": ["ice/*"]}, "branches": {"reach": "any"}, "select": {"from_table": True}}
 )
+# As Iceberg's own expiry does it.
+DROPS = Policy.model_validate({**OWN.model_dump(by_alias=True), "select": {"from_table": True, "expired_refs": "drop"}})
 
 
 @pytest.fixture
@@ -49,9 +51,9 @@ def read(warehouse: Warehouse, **settings: Any) -> Log:
         store.close()
 
 
-def judged(log: Log) -> Mapping[int, tuple[str, list[str]]]:
+def judged(log: Log, policy: Policy = OWN) -> Mapping[int, tuple[str, list[str]]]:
     """The verdict of every snapshot and the codes of its reasons."""
-    marks: pa.Table = candidate_marks(log.transactions, log.datasets, [OWN], [], AS_OF)
+    marks: pa.Table = candidate_marks(log.transactions, log.datasets, [policy], [], AS_OF)
     return {
         int(row["transaction"]): (row["verdict"], [reason["code"] for reason in row["reasons"]]) for row in marks.to_pylist()
     }
@@ -65,17 +67,23 @@ def of(snapshots: Mapping[int, tuple[str, list[str]]], *verdicts: str) -> set[in
 # --- Iceberg's rule ----------------------------------------------------------------------------------------------------
 
 
-def kept(metadata: TableMetadata, with_tags: bool) -> set[int]:
-    """What Iceberg's expiry keeps: each branch's walk from its head, what tags name, and what is young on no branch."""
+def kept(metadata: TableMetadata, with_tags: bool, drops_refs: bool = True) -> set[int]:
+    """What Iceberg's expiry keeps: each branch's walk from its head, what tags name, and what is young on no branch.
+
+    A ref that is past its age is dropped first, but for main.
+    """
     known = {one.snapshot_id: one for one in metadata.snapshots}
     max_age = int(metadata.properties.get(MAX_AGE, 5 * DAY))
     min_snapshots = int(metadata.properties.get(MIN_SNAPSHOTS, 1))
     found: set[int] = set()
     on_branches: set[int] = set()
-    for said in metadata.refs.values():
+    for name, said in metadata.refs.items():
         at = known.get(said.snapshot_id)
+        is_over = at is not None and said.max_ref_age_ms is not None and NOW_MS - at.timestamp_ms > said.max_ref_age_ms
+        if drops_refs and name != "main" and is_over:
+            continue
         if said.snapshot_ref_type is SnapshotRefType.TAG:
-            if with_tags and at and (said.max_ref_age_ms is None or NOW_MS - at.timestamp_ms <= said.max_ref_age_ms):
+            if with_tags and at:
                 found.add(at.snapshot_id)
             continue
         since, fewest = NOW_MS - (said.max_snapshot_age_ms or max_age), said.min_snapshots_to_keep or min_snapshots
@@ -133,24 +141,26 @@ def grown(warehouse: Warehouse, rng: random.Random) -> Table:
     return table.refresh()
 
 
+@pytest.mark.parametrize("policy", [pytest.param(DROPS, id="refs go"), pytest.param(OWN, id="refs stay")])
 @pytest.mark.parametrize("seed", range(12))
-def test_what_goes_is_what_icebergs_rule_would_expire(seed: int, warehouse: Warehouse) -> None:
+def test_what_goes_is_what_icebergs_rule_would_expire(seed: int, policy: Policy, warehouse: Warehouse) -> None:
     metadata = grown(warehouse, random.Random(seed)).metadata
     everything = {one.snapshot_id for one in metadata.snapshots}
-    found = judged(read(warehouse))
-    assert of(found, "mark") == everything - kept(metadata, with_tags=True)
-    assert of(found, "mark", "spare") == everything - kept(metadata, with_tags=False)
+    found = judged(read(warehouse), policy)
+    assert of(found, "mark") == everything - kept(metadata, True, policy.drops_refs)
+    assert of(found, "mark", "spare") == everything - kept(metadata, False, policy.drops_refs)
     assert {code for one in of(found, "spare") for code in found[one][1]} <= {"TAG"}
 
 
+@pytest.mark.parametrize("policy", [pytest.param(DROPS, id="refs go"), pytest.param(OWN, id="refs stay")])
 @pytest.mark.parametrize("seed", range(12))
-def test_deltas_are_counted_by_the_same_rule_and_protected_by_more(seed: int, warehouse: Warehouse) -> None:
+def test_deltas_are_counted_by_the_same_rule_and_protected_by_more(seed: int, policy: Policy, warehouse: Warehouse) -> None:
     metadata = grown(warehouse, random.Random(seed)).metadata
     everything = {one.snapshot_id for one in metadata.snapshots}
-    found = judged(read(warehouse, model="deltas"))
-    assert of(found, "mark", "spare") == everything - kept(metadata, with_tags=False)
+    found = judged(read(warehouse, model="deltas"), policy)
+    assert of(found, "mark", "spare") == everything - kept(metadata, False, policy.drops_refs)
     # What the latest view of a branch is made of stays, which Iceberg's expiry gives up as history.
-    assert of(found, "mark") <= everything - kept(metadata, with_tags=True)
+    assert of(found, "mark") <= everything - kept(metadata, True, policy.drops_refs)
 
 
 def test_the_random_tables_lose_and_keep_for_every_reason(tmp_path: Path) -> None:
@@ -159,8 +169,8 @@ def test_the_random_tables_lose_and_keep_for_every_reason(tmp_path: Path) -> Non
         (tmp_path / str(seed)).mkdir()
         with Warehouse(tmp_path / str(seed)) as warehouse:
             grown(warehouse, random.Random(seed))
-            codes |= {code for _, reasons in judged(read(warehouse)).values() for code in reasons}
-    assert codes == {"SELECTED", "TAG", "TOO_YOUNG", "WITHIN_TRANSACTIONS"}
+            codes |= {code for _, reasons in judged(read(warehouse), DROPS).values() for code in reasons}
+    assert codes == {"SELECTED", "TAG", "TOO_YOUNG", "WITHIN_TRANSACTIONS", "EXPIRED_REF"}
 
 
 # --- what the store says -----------------------------------------------------------------------------------------------
@@ -185,6 +195,8 @@ def test_only_what_a_branch_says_otherwise_has_an_attribute_of_its_own(warehouse
         "history.expire.branch.aged.max-snapshot-age-ms": "7",
         "history.expire.branch.feature/a.b.max-snapshot-age-ms": "8",
         "history.expire.branch.feature/a.b.min-snapshots-to-keep": "2",
+        "history.expire.branch.ends.max-ref-age-ms": "9",
+        "history.expire.tag.v1.max-ref-age-ms": "9",
     }
 
 
@@ -200,7 +212,7 @@ def test_a_table_whose_number_cannot_be_read_keeps_everything(warehouse: Warehou
     assert found == dict.fromkeys(snapshots, ("keep", ["NO_OWN_RETENTION"]))
 
 
-def test_a_branch_whose_own_age_is_over_protects_until_it_is_dropped_and_such_a_tag_does_not(warehouse: Warehouse) -> None:
+def test_a_branch_or_tag_whose_own_age_is_over_protects_until_it_is_dropped(warehouse: Warehouse) -> None:
     table = warehouse.table(**{MAX_AGE: "1"})
     made: list[Snapshot] = []
     for number in range(1, 5):
@@ -214,7 +226,13 @@ def test_a_branch_whose_own_age_is_over_protects_until_it_is_dropped_and_such_a_
     table._do_commit((*(AddSnapshotUpdate(snapshot=one) for one in made), *refs), ())
     assert judged(read(warehouse)) == {
         1: ("keep", ["WITHIN_TRANSACTIONS"]),
-        2: ("mark", ["SELECTED"]),
+        2: ("spare", ["TAG"]),
+        3: ("spare", ["TAG"]),
+        4: ("keep", ["WITHIN_TRANSACTIONS"]),
+    }
+    assert judged(read(warehouse), DROPS) == {
+        1: ("mark", ["SELECTED", "EXPIRED_REF"]),
+        2: ("mark", ["SELECTED", "EXPIRED_REF"]),
         3: ("spare", ["TAG"]),
         4: ("keep", ["WITHIN_TRANSACTIONS"]),
     }

@@ -1,5 +1,6 @@
 """Units of work through the whole cycle: evaluated, marked, swept, reported; the rows in the database are looked at afterwards."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from retention_assets.environment import Environment
 from retention_assets.ledger.schema import REPORTS
+from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.dry_run import totals_of
+from retention_assets.stores.protocol import CascadedRows
+from retention_assets.sweep.dry_run import DryRun
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
@@ -68,7 +75,7 @@ def test_every_row_of_the_table_is_purged_or_kept_as_it_says(tmp_path: Path, sto
         mine = {name: purged for name, (*_, terminal, types, purged) in TABLE_1.items() if (terminal, tuple(types)) == way}
         assert units.whole(*(name for name, purged in mine.items() if not purged))
         (line,) = (line for line in cycle.report(AS_OF.date()).lines if line.dataset == units.dataset)
-        assert (line.counters["to_delete"], line.counters["deleted"], line.left) == (*[sum(mine.values())] * 2, 0)
+        assert (line.counters["to_delete"], line.counters["deleted"], line.unsettled) == (*[sum(mine.values())] * 2, 0)
         assert (line.terminal_only, line.archived_types) == way
         assert line.bounds == {units.store_name: ("2021-05-17T00:00:00Z",)}
     databases[ways[0]].store().close()
@@ -98,7 +105,7 @@ def test_a_report_lasts_from_its_beginning_until_all_is_deleted(cycle: Cycle, un
         (result,) = cycle.sweeps(AS_OF).values()
     assert TOLD_TO in result.errors[0]
     going = cycle.report(AS_OF.date()).total
-    assert (going.counters["deleted"], going.counters["failed"], going.left) == (1, 1, 1)
+    assert (going.counters["deleted"], going.counters["failed"], going.unsettled) == (1, 1, 1)
     assert (going.finished_at, going.duration) == (None, None)
     cycle.sweeps(AS_OF + timedelta(seconds=1))
     done = cycle.report(AS_OF.date()).total
@@ -135,7 +142,7 @@ def test_many_small_batches_delete_everything_and_lose_nothing(cycle: Cycle, uni
     cycle.says(policy(sweep={"batch": 10, "parallelism": 8})).runs(AS_OF)
     assert units.whole("young")
     total = cycle.report(AS_OF.date()).total
-    assert (total.counters["to_delete"], total.counters["deleted"], total.left) == (97, 97, 0)
+    assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled) == (97, 97, 0)
 
 
 def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: Cycle, units: Units) -> None:
@@ -152,7 +159,7 @@ def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: C
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SPARED", "c": "SWEPT"}
     assert "It was reopened: closed_at was 2021-05-16" in cycle.why(units.dataset, "b")
     total = cycle.report(AS_OF.date()).total
-    assert (total.counters["deleted"], total.counters["spared"], total.left) == (2, 1, 0)
+    assert (total.counters["deleted"], total.counters["spared"], total.unsettled) == (2, 1, 0)
 
 
 def test_what_a_killed_sweep_left_is_finished_by_the_next(cycle: Cycle, units: Units) -> None:
@@ -167,3 +174,52 @@ def test_what_a_killed_sweep_left_is_finished_by_the_next(cycle: Cycle, units: U
     cycle.sweeps(AS_OF + timedelta(seconds=1))
     assert units.whole()
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SWEPT"}
+
+
+INVOICES = (
+    "CREATE TABLE invoice (n INTEGER PRIMARY KEY, unit VARCHAR(60), CONSTRAINT invoice_of_unit FOREIGN KEY (unit)"
+    " REFERENCES unit_of_work (id) ON DELETE CASCADE)",
+    "INSERT INTO invoice VALUES (1, 'a'), (2, 'a'), (3, 'b'), (4, 'open')",
+)
+PATH = "unit_of_work -> invoice by invoice_of_unit (unit, ON DELETE CASCADE)"
+
+
+def invoices(units: Units) -> int:
+    with units.engine.connect() as connection:
+        return len(connection.exec_driver_sql("SELECT n FROM invoice").all())
+
+
+def looked_at(cycle: Cycle, **store: Any) -> DryRun:
+    """The dry run, with what is added to the settings of the store from now on."""
+    file = cycle.settings_file
+    settings = json.loads(file.read_text())
+    settings["stores"][0] |= store
+    file.write_text(json.dumps(settings))
+    return preview_sweep(SweepPreviewRequest(as_of=AS_OF), Environment(cycle.settings))
+
+
+def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_counts_what_is_accepted(cycle: Cycle, units: Units) -> None:
+    """In two batches, of which each tells what goes with it."""
+    units.has("a", "b").has("open", closed=None).has("young", closed="2023-05-16")
+    cycle.says(policy(terminal=True, sweep={"batch": 1})).marks(AS_OF)
+    with units.engine.begin() as connection:
+        for statement in INVOICES:
+            connection.exec_driver_sql(statement)
+    before = units.everything()
+    assert PATH in looked_at(cycle).refused[units.dataset]
+    assert PATH in str(cycle.sweeps(AS_OF)[units.dataset].refused)
+    assert (units.everything(), invoices(units)) == (before, 4)
+    assert cycle.statuses(units.dataset) == {"a": "MARKED", "b": "MARKED"}
+
+    found = looked_at(cycle, cascades="accepted")
+    assert found.as_dict()["cascaded"] == [{"table": "invoice", "path": PATH, "deletes": True, "rows": 3}]
+    assert (units.everything(), invoices(units)) == (before, 4)
+    assert cycle.sweeps(AS_OF)[units.dataset].outcomes == {Outcome.DELETED: 2}
+    assert units.whole("open", "young")
+    assert invoices(units) == 1
+
+
+def test_what_one_batch_cannot_count_is_unknown_of_all() -> None:
+    counts = [(1, 2), (None, 2), (2, None), (None, None)]
+    found = [[CascadedRows("t", "path", True, count) for count in pair] for pair in counts]
+    assert [[one.rows for one in totals_of(some)] for some in found] == [[3], [None], [None], [None]]

@@ -1,4 +1,7 @@
-"""Whether the times of a ledger are made up. Those of every ledger of before are real."""
+"""Whether the times of a ledger are made up. Those of a ledger in which something is recorded, and nothing of this, are real.
+
+So nothing is written here: the row of the clock is sealed as it is.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,4 +14,3 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("clock", sa.Column("simulated", sa.Boolean))
-    op.execute("UPDATE clock SET simulated = false WHERE EXISTS (SELECT 1 FROM audit)")

@@ -1,0 +1,351 @@
+"""References: which tables refer to others, and what a database does by itself when rows of them go.
+
+Belongs here: reading foreign keys, triggers and rules of deletions, and the parts of a table, out of the catalog of each kind
+of database, through all tables that lose or change rows with those that are asked about.
+Does not belong here: whose rows these are, and what is refused because of them (stores/cascades.py).
+
+A catalog that shows only a part is said to: what can't be seen is not taken for absent.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Table, inspect
+from sqlalchemy.exc import DBAPIError
+
+from retention_assets.sql.errors import driver_message, is_transient
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import Place, folds_case, inspecting, place_on
+
+# What a foreign key may do to the rows that refer to one that goes. Everything else keeps that one from going.
+_ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A foreign key: which columns of a table refer to which of another, and what is done to them when that row goes."""
+
+    # None where its database has no name for it.
+    name: str | None
+    table: Place
+    columns: tuple[str, ...]
+    to: Place
+    to_columns: tuple[str, ...]
+    on_delete: str
+    on_update: str
+
+    @property
+    def acts(self) -> bool:
+        """Whether rows go, or change, with the row that they refer to."""
+        return self.on_delete in _ACTS
+
+    @property
+    def follows_updates(self) -> bool:
+        """Whether rows change with the columns that they refer to."""
+        return self.on_update in _ACTS
+
+
+@dataclass(frozen=True)
+class DeleteHook:
+    """A trigger or a rule that runs when rows of a table are deleted. `replaces`: it stands in the place of the deletion."""
+
+    table: Place
+    name: str
+    is_rule: bool = False
+    replaces: bool = False
+
+
+@dataclass(frozen=True)
+class References:
+    """Some tables, and all that lose or change rows with them."""
+
+    # The tables that were asked about, in that order.
+    asked: tuple[Place, ...]
+    # Of them and their parts those that are no tables, by what they are instead.
+    no_tables: Mapping[Place, str] = field(default_factory=dict)
+    # Of each table itself and what a deletion from it reaches as well: partitions, and tables that inherit from it.
+    parts: Mapping[Place, frozenset[Place]] = field(default_factory=dict)
+    keys: tuple[ForeignKey, ...] = ()
+    hooks: tuple[DeleteHook, ...] = ()
+    # Whether columns that differ in case are different ones; where not, they are in lower case here.
+    tells_case: bool = True
+    # Why this may not be all, if so, and what to do about it.
+    hidden: str | None = None
+
+
+class _Catalog(Protocol):
+    """What each kind of database is asked."""
+
+    def hidden(self) -> str | None: ...
+    def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]: ...
+    def parts(self, places: Collection[Place]) -> Mapping[Place, frozenset[Place]]: ...
+    def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]: ...
+    def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]: ...
+
+
+def references_of(database: ForeignDatabase, tables: Sequence[Table]) -> References:
+    """What refers to some tables now. Raises Refused where the database can't be reached."""
+    with inspecting(database) as connection:
+        asked = tuple(place_on(connection, table.schema, table.name) for table in tables)
+        try:
+            return _read(_CATALOGS[database.dialect](connection), asked, database.dialect == "postgresql")
+        except DBAPIError as fault:
+            if is_transient(fault):
+                raise
+            return References(asked, hidden=f"{driver_message(fault)}. Let its user read the catalog of the database")
+
+
+def _read(catalog: _Catalog, asked: tuple[Place, ...], tells_case: bool) -> References:
+    parts: dict[Place, frozenset[Place]] = {}
+    keys: dict[ForeignKey, None] = {}
+    waiting = set(asked)
+    while waiting:
+        new = {place: frozenset({place}) for place in waiting} | dict(catalog.parts(waiting))
+        parts |= new
+        found = list(catalog.keys_to(frozenset().union(*new.values())))
+        keys |= dict.fromkeys(found)
+        waiting = {key.table for key in found if key.acts or key.follows_updates} - parts.keys()
+    mine = frozenset().union(*(parts[place] for place in asked))
+    hooks = tuple(catalog.hooks(frozenset().union(*parts.values())))
+    return References(asked, catalog.no_tables(mine), parts, tuple(keys), hooks, tells_case, catalog.hidden())
+
+
+@dataclass(frozen=True)
+class _PostgreSQL:
+    """The catalog of PostgreSQL, which everybody may read, of all schemas."""
+
+    connection: Connection
+
+    def hidden(self) -> str | None:
+        role = self.connection.exec_driver_sql("SELECT current_setting('session_replication_role')").scalar()
+        if role != "replica":
+            return None
+        return "session_replication_role is replica for its user, so that no foreign key is checked. Set it to origin"
+
+    def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
+        kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+        query = f"SELECT wanted.*, c.relkind::text {self._FROM} WHERE c.relkind NOT IN ('r', 'p')"
+        rows = self._rows(query, places)
+        return {(schema, name): kinds.get(kind, "no table") for schema, name, kind in rows}
+
+    def parts(self, places: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
+        query = (
+            f"WITH RECURSIVE family (top, part) AS (SELECT c.oid, c.oid {self._FROM} UNION"
+            " SELECT family.top, i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.part)"
+            " SELECT tn.nspname::text, t.relname::text, pn.nspname::text, p.relname::text FROM family"
+            " JOIN pg_class t ON t.oid = family.top JOIN pg_namespace tn ON tn.oid = t.relnamespace"
+            " JOIN pg_class p ON p.oid = family.part JOIN pg_namespace pn ON pn.oid = p.relnamespace"
+        )
+        found: dict[Place, set[Place]] = {}
+        for schema, name, *part in self._rows(query, places):
+            found.setdefault((schema, name), set()).add((part[0], part[1]))
+        return {place: frozenset(some) for place, some in found.items()}
+
+    def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
+        columns = (
+            "ARRAY(SELECT a.attname::text FROM unnest(k.{0}key) WITH ORDINALITY AS u (number, position)"
+            " JOIN pg_attribute a ON a.attrelid = k.{0}relid AND a.attnum = u.number ORDER BY u.position)"
+        )
+        query = (
+            f"SELECT k.oid, k.conparentid, k.conname::text, fn.nspname::text, f.relname::text, {columns.format('con')},"
+            f" wanted.schema, wanted.name, {columns.format('conf')}, k.confdeltype::text, k.confupdtype::text {self._FROM}"
+            " JOIN pg_constraint k ON k.confrelid = c.oid AND k.contype = 'f'"
+            " JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace ORDER BY k.oid"
+        )
+        rows = self._rows(query, places)
+        there = {row[0] for row in rows}
+        actions = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT", "r": "RESTRICT"}
+        for _, copied, name, schema, table, mine, to_schema, to_table, theirs, deleted, updated in rows:
+            # Of a key of a partitioned table each partition has a copy, which says nothing new.
+            if copied not in there:
+                yield ForeignKey(
+                    name, (schema, table), tuple(mine), (to_schema, to_table), tuple(theirs),
+                    actions.get(deleted, "NO ACTION"), actions.get(updated, "NO ACTION"),
+                )  # fmt: skip
+
+    def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
+        # Of the bits of a trigger's type the fourth says that it is about deletions; of a rule's events the fourth is.
+        triggers = (
+            f"SELECT wanted.*, t.tgname::text {self._FROM} JOIN pg_trigger t ON t.tgrelid = c.oid"
+            " WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype::int & 8 <> 0 ORDER BY t.oid"
+        )
+        rules = (
+            f"SELECT wanted.*, r.rulename::text, r.is_instead {self._FROM} JOIN pg_rewrite r ON r.ev_class = c.oid"
+            " WHERE r.ev_type = '4' AND r.ev_enabled <> 'D' ORDER BY r.oid"
+        )
+        found = [DeleteHook((schema, table), name) for schema, table, name in self._rows(triggers, places)]
+        return found + [DeleteHook((row[0], row[1]), row[2], True, row[3]) for row in self._rows(rules, places)]
+
+    _FROM = (
+        "FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)"
+        " JOIN pg_namespace n ON n.nspname = wanted.schema"
+        " JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name"
+    )
+
+    def _rows(self, query: str, places: Collection[Place]) -> Sequence[Any]:
+        schemas, names = [place[0] for place in places], [place[1] for place in places]
+        return self.connection.exec_driver_sql(query, (schemas, names)).all()
+
+
+@dataclass(frozen=True)
+class _SQLite:
+    """The catalog of a SQLite file: one schema, in which names that differ in case are the same."""
+
+    connection: Connection
+
+    def hidden(self) -> str | None:
+        return None
+
+    def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
+        query = "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        kinds = {_main(name): (kind, sql or "") for name, kind, sql in self.connection.exec_driver_sql(query)}
+        found = {}
+        for place in places:
+            kind, sql = kinds.get(place, ("table", ""))
+            if kind == "view":
+                found[place] = "a view"
+            elif re.match(r"\s*CREATE\s+VIRTUAL\b", sql, re.IGNORECASE):
+                found[place] = "a virtual table"
+        return found
+
+    def parts(self, _: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
+        return {}
+
+    def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
+        # Names cost a look at the statement of the table.
+        return [replace(key, name=self._names(table).get(key.columns)) for table, key in self._keys if key.to in places]
+
+    def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
+        query = "SELECT tbl_name, name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
+        for table, name, sql in self.connection.exec_driver_sql(query):
+            if _main(table) in places and re.search(r"\bDELETE\s+ON\b", sql, re.IGNORECASE):
+                yield DeleteHook(_main(table), name)
+
+    @cached_property
+    def _keys(self) -> list[tuple[str, ForeignKey]]:
+        """All keys, each with its table as it is written."""
+        # SQLAlchemy reads keys out of SQLite's statements and finds only some of the actions there; but it finds names.
+        query = (
+            'SELECT m.name, k.id, k."table", k."from", k."to", k.on_delete, k.on_update FROM sqlite_master m,'
+            " pragma_foreign_key_list(m.name) k WHERE m.type = 'table' ORDER BY m.name, k.id, k.seq"
+        )
+        keys: dict[tuple[str, int], list[Any]] = {}
+        for row in self.connection.exec_driver_sql(query):
+            keys.setdefault((row[0], row[1]), []).append(row)
+        found = []
+        for (table, _), rows in keys.items():
+            to = rows[0][2]
+            columns = tuple(row[3].lower() for row in rows)
+            # A key that names no columns refers to the primary key.
+            theirs = tuple(row[4].lower() for row in rows if row[4]) or self._primary_key(to)
+            key = ForeignKey(None, _main(table), columns, _main(to), theirs, rows[0][5].upper(), rows[0][6].upper())
+            found.append((table, key))
+        return found
+
+    def _primary_key(self, table: str) -> tuple[str, ...]:
+        query = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
+        return tuple(name.lower() for (name,) in self.connection.exec_driver_sql(query, (table,)))
+
+    def _names(self, table: str) -> dict[tuple[str, ...], str | None]:
+        keys = inspect(self.connection).get_foreign_keys(table)
+        return {tuple(column.lower() for column in key["constrained_columns"]): key["name"] for key in keys}
+
+
+@dataclass(frozen=True)
+class _MariaDB:
+    """The catalog of MariaDB and MySQL, which shows of tables only those on which its user may do something."""
+
+    connection: Connection
+
+    # Each of them, given for all databases, shows the keys of all tables. SELECT does not.
+    _SHOW_ALL = frozenset(
+        {"ALL PRIVILEGES", "ALTER", "CREATE", "DELETE", "DROP", "INDEX", "INSERT", "REFERENCES", "TRIGGER", "UPDATE"}
+    )
+    # Engines whose rows are those of another table, or of another server's.
+    _ELSEWHERE = frozenset({"CONNECT", "FEDERATED", "MRG_MYISAM", "SPIDER"})
+
+    def hidden(self) -> str | None:
+        grants = [str(row[0]) for row in self.connection.exec_driver_sql("SHOW GRANTS")]
+        given = {one.strip() for text in grants if (all_ := _GLOBAL.match(text)) for one in all_[1].split(",")}
+        if given & self._SHOW_ALL and not any(text.startswith("REVOKE") for text in grants):
+            return None
+        return (
+            "its user sees only the tables on which it may do something, and any other may refer to these. GRANT REFERENCES"
+            " ON *.* lets it see the keys of all tables, and read or change nothing; give it that"
+        )
+
+    def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
+        found = {}
+        query = "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables WHERE"
+        for schema, name, kind, engine in self._about(query, ("table_schema", "table_name"), places):
+            place = self._place(schema, name)
+            if place in places and kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
+                found[place] = f"a {kind.lower()}"
+            elif place in places and str(engine).upper() in self._ELSEWHERE:
+                found[place] = f"a table of the engine {engine}, whose rows are elsewhere,"
+        return found
+
+    def parts(self, _: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
+        return {}
+
+    def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
+        return [key for key in self._keys if key.to in places]
+
+    def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
+        columns = ("event_object_schema", "event_object_table")
+        triggers = f"SELECT {', '.join(columns)}, trigger_name FROM information_schema.triggers"
+        query = f"{triggers} WHERE event_manipulation = 'DELETE' AND"
+        for schema, table, name in self._about(query, columns, places):
+            if (place := self._place(schema, table)) in places:
+                yield DeleteHook(place, name)
+
+    @cached_property
+    def _keys(self) -> list[ForeignKey]:
+        # Each of the two is made by a look at all tables, so that a join, or one look for each table, would cost much more.
+        columns: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+        query = (
+            "SELECT table_schema, table_name, constraint_name, column_name, referenced_column_name"
+            " FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL ORDER BY ordinal_position"
+        )
+        for *key, mine, theirs in self.connection.exec_driver_sql(query):
+            columns.setdefault((key[0], key[1], key[2]), []).append((mine.lower(), theirs.lower()))
+        query = (
+            "SELECT constraint_schema, table_name, constraint_name, unique_constraint_schema, referenced_table_name,"
+            " delete_rule, update_rule FROM information_schema.referential_constraints ORDER BY 1, 2, 3"
+        )
+        found = []
+        for schema, table, name, to_schema, to_table, deleted, updated in self.connection.exec_driver_sql(query):
+            pairs = columns.get((schema, table, name), [])
+            mine, theirs = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+            place, to = self._place(schema, table), self._place(to_schema, to_table)
+            found.append(ForeignKey(name, place, mine, to, theirs, deleted.upper(), updated.upper()))
+        return found
+
+    @cached_property
+    def _folds(self) -> bool:
+        return folds_case(self.connection)
+
+    def _place(self, schema: str, name: str) -> Place:
+        return (schema.lower(), name.lower()) if self._folds else (schema, name)
+
+    def _about(self, query: str, columns: tuple[str, str], places: Collection[Place]) -> Sequence[Any]:
+        """The rows of a view of the catalog that are about some tables, each of which is looked up by its name."""
+        either = " OR ".join([f"({columns[0]} = %s AND {columns[1]} = %s)"] * len(places))
+        values = tuple(part for place in places for part in place)
+        return self.connection.exec_driver_sql(f"{query} ({either})", values).all()
+
+
+_GLOBAL = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
+_CATALOGS: Mapping[str, Callable[[Connection], _Catalog]] = {
+    "postgresql": _PostgreSQL,
+    "sqlite": _SQLite,
+    "mysql": _MariaDB,
+    "mariadb": _MariaDB,
+}
+
+
+def _main(name: str) -> Place:
+    return "main", name.lower()

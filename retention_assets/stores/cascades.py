@@ -1,0 +1,296 @@
+"""Cascades: what a database would delete or change besides the rows that a store names, and refusing it before anything goes.
+
+Belongs here: whose rows a foreign key leads to, the sentences about it, and counting the rows.
+Does not belong here: what stands in the catalog of each kind of database (sql/references.py), and which tables a store deletes
+from (the stores).
+
+A store names rows by the key of what they belong to. Rows of one of its tables that go with others by that very key are the
+same rows; all other rows are somebody else's, of whom nobody asked whether they may go.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import (
+    ColumnClause,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    and_,
+    column,
+    func,
+    not_,
+    quoted_name,
+    select,
+    table,
+    true,
+)
+from sqlalchemy.exc import DBAPIError
+
+from retention_assets.errors import Refused
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.references import DeleteHook, ForeignKey, References, references_of
+from retention_assets.sql.reflection import Place
+from retention_assets.stores.protocol import CascadedRows
+
+# Paths that a refusal names; there may be hundreds.
+_MOST = 5
+_GOES = "ON DELETE CASCADE"
+_ACCEPT = "write `cascades: accepted` in the store if all of that may go"
+
+
+@dataclass(frozen=True)
+class DeletedTable:
+    """A table from which a store deletes rows, by the column that says to what they belong; none where each is by itself."""
+
+    table: Table
+    key: str | None = None
+
+
+# Rows that are named, of a table or an alias of it, as a condition.
+Named = Callable[[FromClause, DeletedTable], ColumnElement[bool]]
+
+
+@dataclass(frozen=True)
+class CascadePath:
+    """How a deletion reaches rows that nobody named: foreign keys from a table of the store on, with what each of them does."""
+
+    steps: tuple[tuple[ForeignKey, str], ...]
+
+    @property
+    def table(self) -> Place:
+        """Whose rows go or change."""
+        return self.steps[-1][0].table
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the rows go."""
+        return self.steps[-1][1] == _GOES
+
+
+@dataclass(frozen=True)
+class Cascades:
+    """What stands in the catalog about the tables of a store, the first of which is the root."""
+
+    store: str
+    tables: tuple[DeletedTable, ...]
+    references: References
+
+    @classmethod
+    def of(cls, database: ForeignDatabase, tables: Sequence[DeletedTable]) -> "Cascades":
+        """As it is now. Raises Refused where the database can't be reached."""
+        return cls(database.store, tuple(tables), references_of(database, [one.table for one in tables]))
+
+    def check(self, accepting: str) -> None:
+        """Refuse what can't be accepted, and, unless that is accepted, whatever goes beyond what is named."""
+        faults = self._wrong_tables() + ([] if accepting == "accepted" else self._beyond())
+        if faults:
+            raise Refused(" ".join(faults))
+
+    def warnings(self, accepting: str) -> list[str]:
+        """The same in sentences; what is accepted as well, and what runs at each deletion and can't be foreseen."""
+        accepted = self._accepted() if accepting == "accepted" else self._beyond()
+        return self._wrong_tables() + accepted + [self._about_trigger(one.table, one.name) for one in self._triggers]
+
+    @cached_property
+    def paths(self) -> tuple[CascadePath, ...]:
+        """The ways to rows that nobody named."""
+        found: dict[tuple[ForeignKey, str], CascadePath] = {}
+        for place in dict.fromkeys(self.references.asked):
+            self._follow(place, found)
+        return tuple(found.values())
+
+    @property
+    def is_entangled(self) -> bool:
+        """Whether rows of one table can be in the way of another's, so that all tables are one transaction, in their order.
+
+        Otherwise children could be gone for good before the database refuses to let their root go.
+        """
+        families = [self._parts(place) for place in self.references.asked]
+        roots, all_ = families[0], frozenset[Place]().union(*families)
+        reached = all_.union(*(self._parts(path.table) for path in self.paths))
+        in_the_way = (
+            key.to in reached and not (key.to in roots and key.table not in roots and self._is_own(key))
+            for key in self.references.keys
+        )
+        return sum(map(len, families)) > len(all_) or any(in_the_way)
+
+    def count(self, connection: Connection, named: Named) -> list[CascadedRows]:
+        """Of each path how many rows it reaches from the rows that are `named`; none where they can't be counted."""
+        return [
+            CascadedRows(self._name(path.table), self._text(path), path.deletes, self._count(connection, path, named))
+            for path in self.paths
+        ]
+
+    def _follow(self, start: Place, found: dict[tuple[ForeignKey, str], CascadePath]) -> None:
+        """What goes with rows of a table, or changes with columns that change, step by step."""
+        waiting: list[tuple[Place, frozenset[str] | None, CascadePath]] = [(start, None, CascadePath(()))]
+        while waiting:
+            place, changed, path = waiting.pop(0)
+            for key in self.references.keys:
+                action = _action(key, changed) if key.to in self._parts(place) else None
+                if not action or (key, action) in found or (not path.steps and self._is_own(key)):
+                    continue
+                further = found[key, action] = CascadePath((*path.steps, (key, action)))
+                waiting.append((key.table, None if action == _GOES else frozenset(key.columns), further))
+
+    def _is_own(self, key: ForeignKey) -> bool:
+        """Whether the rows that refer belong to the same as those that they refer to, and are named themselves."""
+        there, here = self._owners.get(key.to, set()), self._owners.get(key.table, set())
+        # By two keys a row of that table belongs to two, of which only one may go.
+        # Of a key to a table without a primary key nobody knows to which columns.
+        pairs = zip(key.columns, key.to_columns, strict=False)
+        return len(there) == 1 and any(mine in here and to in there for mine, to in pairs)
+
+    @cached_property
+    def _owners(self) -> Mapping[Place, set[str]]:
+        """Of each table, and of its parts, the columns by which rows of it are named."""
+        found: dict[Place, set[str]] = {}
+        for place, one in zip(self.references.asked, self.tables, strict=True):
+            for part in self._parts(place) if one.key is not None else ():
+                found.setdefault(part, set()).add(self._folded(one.key or ""))
+        return found
+
+    def _folded(self, name: str) -> str:
+        """A column as keys name it: only PostgreSQL tells those apart that differ in case."""
+        return name if self.references.tells_case else name.lower()
+
+    def _parts(self, place: Place) -> frozenset[Place]:
+        return self.references.parts.get(place, frozenset({place}))
+
+    def _wrong_tables(self) -> list[str]:
+        """What makes a table one from which nobody can say what is deleted. Nobody can accept that."""
+        faults = [
+            f"{self._name(place)} of the store {self.store} is {what}, and what is deleted from it is not only its own. Name"
+            " the table that holds the rows."
+            for place, what in self.references.no_tables.items()
+        ]
+        root, *others = dict.fromkeys(self.references.asked)
+        faults += [
+            f"The table {self._name(place)} among the children of the store {self.store} shares rows with the root's table"
+            f" {self._name(root)} (one inherits from the other), and rows of other units of work would be deleted from it. Name"
+            " tables under `children` that do not inherit from it."
+            for place in others
+            if self._parts(place) & self._parts(root)
+        ]
+        faults += [
+            f"The rule {one.name} of the table {self._name(one.table)} of the store {self.store} does something else instead of"
+            " a deletion. Drop the rule."
+            for one in self.references.hooks
+            if one.replaces
+        ]
+        return faults
+
+    def _beyond(self) -> list[str]:
+        """What nobody has accepted."""
+        faults = []
+        if self.references.hidden:
+            faults.append(f"{self._about_hidden}. Or {_ACCEPT}.")
+        if self.paths:
+            more = f", and {len(self.paths) - _MOST} more" if len(self.paths) > _MOST else ""
+            listed = any(one.key is not None for one in self.tables)
+            remedy = (
+                "List a table under `children` by the column that holds the key of the unit of work, have" if listed else "Have"
+            )
+            faults.append(
+                f"The database of the store {self.store} would delete or change more than it is told to:"
+                f" {'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO"
+                f" ACTION, or {_ACCEPT}."
+            )
+        faults += [f"{self._about_rule(one.table, one.name)} Drop the rule, or {_ACCEPT}." for one in self._rules]
+        return faults
+
+    def _accepted(self) -> list[str]:
+        faults = [f"{self._about_hidden}. The store accepts that."] if self.references.hidden else []
+        faults += [
+            f"The store {self.store} accepts cascades: with what is swept, the database also"
+            f" {'deletes' if path.deletes else 'changes'} rows of {self._name(path.table)}: {self._text(path)}."
+            for path in self.paths
+        ]
+        return faults + [f"{self._about_rule(one.table, one.name)} The store accepts that." for one in self._rules]
+
+    @property
+    def _about_hidden(self) -> str:
+        return f"Which tables refer to those of the store {self.store} cannot be read: {self.references.hidden}"
+
+    def _about_rule(self, place: Place, name: str) -> str:
+        table_name = f"{self._name(place)} of the store {self.store}"
+        return f"The rule {name} of the table {table_name} does more at each deletion than is asked."
+
+    def _about_trigger(self, place: Place, name: str) -> str:
+        return (
+            f"The trigger {name} of the table {self._name(place)} of the store {self.store} runs at each deletion; what it"
+            " deletes or keeps is not looked at."
+        )
+
+    @property
+    def _rules(self) -> list[DeleteHook]:
+        return [one for one in self.references.hooks if one.is_rule and not one.replaces]
+
+    @property
+    def _triggers(self) -> list[DeleteHook]:
+        return [one for one in self.references.hooks if not one.is_rule]
+
+    def _text(self, path: CascadePath) -> str:
+        """A path as people read it, from the table of the store on."""
+        steps = [f"{self._name(key.table)} by {_label(key, action)}" for key, action in path.steps]
+        return " -> ".join([self._name(path.steps[0][0].to), *steps])
+
+    def _name(self, place: Place) -> str:
+        """A table by its name alone where it is in the schema of the root."""
+        return place[1] if place[0] == self.references.asked[0][0] else ".".join(place)
+
+    def _count(self, connection: Connection, path: CascadePath, named: Named) -> int | None:
+        try:
+            with connection.begin_nested():
+                found: int | None = connection.execute(self._counting(path, named)).scalar()
+                return found
+        except DBAPIError:
+            # Who may delete may not be allowed to read what goes with it.
+            return None
+
+    def _counting(self, path: CascadePath, named: Named) -> Select[Any]:
+        """Counts the rows at the end of a path, without those that are named themselves."""
+        start = self._listed(path.steps[0][0].to)[0]
+        before: FromClause = start.table
+        condition = named(before, start)
+        for number, (key, _) in enumerate(path.steps):
+            further = path.steps[number + 1][0].to_columns if number + 1 < len(path.steps) else ()
+            here = self._alias(key, further, f"step_{number}")
+            pairs = zip(key.columns, key.to_columns, strict=False)
+            joined = and_(true(), *(self._column(here, mine) == self._column(before, to) for mine, to in pairs))
+            condition = select(1).select_from(before).where(joined, condition).exists()
+            before = here
+        others = [not_(named(before, one)) for one in self._listed(path.table)]
+        return select(func.count()).select_from(before).where(condition, *others)
+
+    def _alias(self, key: ForeignKey, further: Sequence[str], name: str) -> FromClause:
+        """The table that refers, for a condition: as the store knows it, or with the columns that are needed."""
+        if listed := self._listed(key.table):
+            return listed[0].table.alias(name)
+        columns: list[ColumnClause[Any]] = [column(quoted_name(one, True)) for one in dict.fromkeys([*key.columns, *further])]
+        return table(quoted_name(key.table[1], True), *columns, schema=quoted_name(key.table[0], True)).alias(name)
+
+    def _column(self, of: FromClause, name: str) -> ColumnElement[Any]:
+        return next(one for one in of.c if self._folded(one.name) == name)
+
+    def _listed(self, place: Place) -> list[DeletedTable]:
+        """How the store names rows of a table, or of what it is a part of."""
+        pairs = zip(self.references.asked, self.tables, strict=True)
+        return [one for known, one in pairs if place in self._parts(known)]
+
+
+def _action(key: ForeignKey, changed: frozenset[str] | None) -> str | None:
+    """What a foreign key does when a row goes or, if columns are given, when these change."""
+    if changed is None:
+        return f"ON DELETE {key.on_delete}" if key.acts else None
+    return f"ON UPDATE {key.on_update}" if key.follows_updates and changed & set(key.to_columns) else None
+
+
+def _label(key: ForeignKey, action: str) -> str:
+    told = f"({', '.join(key.columns)}, {action})"
+    return f"{key.name} {told}" if key.name else told

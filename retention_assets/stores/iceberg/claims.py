@@ -1,0 +1,140 @@
+"""What other tables of a catalog have of a table's files: it is not deleted, whatever folder it lies in.
+
+Belongs here: which tables can have such files, what each of them has outside of its own folders, remembered by the place of its
+metadata, and which of some files any of them needs.
+Does not belong here: listing and loading tables, and two names for one table (aliases.py).
+
+Files come into a second table when they are added to it as they are, and tables may lie in each other's folders. Only manifests
+say which files those are, so other tables are read: all that show a sign of such files (folders that overlap, a mapping of
+column names, which files of others need, `gc.enabled` not true, metadata elsewhere), and of the rest as many as `_MOST_LISTS`
+manifest lists. Each is read once as long as it only loses snapshots.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from retention_assets.stores.iceberg.fence import TableFence, file_identity
+from retention_assets.stores.iceberg.log import collects_garbage
+from retention_assets.stores.iceberg.manifests import Unreadable
+from retention_assets.stores.iceberg.notes import notes_of
+from retention_assets.stores.iceberg.reachability import Reachability, staying_lists
+from retention_assets.stores.iceberg.sweep import Unloadable
+
+_NAME_MAPPING = "schema.name-mapping.default"
+# What is read of tables that show no sign, over the life of an opened store.
+_MOST_LISTS = 2_000
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """What is known of another table from its metadata, and of its files elsewhere, if they were read."""
+
+    fence: TableFence
+    snapshots: frozenset[int]
+    shows_sign: bool
+    # The folders outside of its own in which it has files; None: not read.
+    folders: frozenset[str] | None = None
+
+
+@dataclass
+class OtherTables:
+    """What one opened store knows of the tables of its catalog, each by its dataset's name."""
+
+    _known: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
+    _lists_read: int = 0
+
+    def claims(
+        self,
+        table: Table,
+        wanted: Set[str],
+        others: Mapping[str, str | None],
+        load: Callable[[str], Table | None],
+        threads: Executor,
+    ) -> dict[str, str]:
+        """Of the files (by identity) that are wanted gone those that another table has, each with that table's name.
+
+        `others` are the datasets of the catalog and, where that is known without loading them, the places of their metadata.
+        Raises Unloadable if one of them can't be read: nobody can say then what may go.
+        """
+        fence = TableFence.of(table.metadata)
+        mine = {file for file in wanted if fence.names(file)}
+        found: dict[str, str] = {}
+        for name in sorted(others) if mine else ():
+            try:
+                claimed = self._claimed_by(name, others[name], fence, mine - found.keys(), load, threads)
+            except (Unreadable, Unloadable) as fault:
+                text = f"whether {name} has files of this table can't be told, so nothing was deleted"
+                raise Unloadable(f"{text}; mend it or drop that name: {fault}") from fault
+            found |= dict.fromkeys(claimed, name)
+        return found
+
+    def _claimed_by(
+        self,
+        name: str,
+        location: str | None,
+        fence: TableFence,
+        mine: Set[str],
+        load: Callable[[str], Table | None],
+        threads: Executor,
+    ) -> Set[str]:
+        known, summary = self._known.get(name, (None, None))
+        other: Table | None = None
+        if summary is None or (location is not None and known != location):
+            other = load(name)
+            if other is None:
+                self._known.pop(name, None)
+                return frozenset()
+            known, summary = other.metadata_location, _summary_of(other, summary)
+        overlaps = summary.fence.overlaps(fence)
+        if not overlaps and summary.folders is None and self._may_read(summary):
+            other = other or load(name)
+            if other is not None:
+                summary = replace(summary, folders=_folders_elsewhere(other, summary.fence, threads))
+        self._known[name] = str(known), summary
+        if not overlaps and not any(fence.names(f"{folder}/") for folder in summary.folders or ()):
+            return frozenset()
+        other = other or load(name)
+        return frozenset() if other is None else _files_needed(other, mine, threads)
+
+    def _may_read(self, summary: TableSummary) -> bool:
+        if summary.shows_sign:
+            return True
+        if self._lists_read + len(summary.snapshots) > _MOST_LISTS:
+            return False
+        self._lists_read += len(summary.snapshots)
+        return True
+
+
+def _summary_of(other: Table, before: TableSummary | None) -> TableSummary:
+    metadata = other.metadata
+    own, ids = TableFence.of(metadata), frozenset(one.snapshot_id for one in metadata.snapshots)
+    # Where it has lost some at most, what was read of it is enough.
+    folders = before.folders if before is not None and own == before.fence and ids <= before.snapshots else None
+    return TableSummary(own, ids, _shows_sign(metadata, own, other.metadata_location), folders)
+
+
+def _shows_sign(metadata: TableMetadata, own: TableFence, location: str) -> bool:
+    is_elsewhere = not all(own.names(file_identity(one)) for one in (location, *staying_lists(metadata, ())))
+    return _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
+
+
+def _folders_elsewhere(other: Table, own: TableFence, threads: Executor) -> frozenset[str]:
+    reach = Reachability(other.io, threads)
+    files = reach.find_live(staying_lists(other.metadata, ()))
+    return frozenset(file.rpartition("/")[0] for file in (*files, *_named(other.metadata)) if not own.names(file))
+
+
+def _files_needed(other: Table, mine: Set[str], threads: Executor) -> Set[str]:
+    reach = Reachability(other.io, threads)
+    return mine & (reach.find_live(staying_lists(other.metadata, ())) | set(_named(other.metadata)))
+
+
+def _named(metadata: TableMetadata) -> Iterable[str]:
+    """What metadata names by itself."""
+    for note in notes_of(metadata).values():
+        yield file_identity(note.manifest_list)
+        yield from (file_identity(file.location) for file in note.statistics)

@@ -1,0 +1,321 @@
+"""What a database would do besides with rows of DataHub's table, and rows of it that somebody holds."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from retention_assets.errors import Refused, Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.sql import engines
+from retention_assets.sql.errors import RETRY_TRANSIENT
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.locks import LOCKED
+from retention_assets.stores.aspects.delete import Deletion
+from retention_assets.stores.protocol import CascadedRows, Permit, Store, SweptTarget, Target
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.records.environments import Units
+
+STATUS = f"{STORE}/dataset.status"
+DELETED, FAILED = Outcome.DELETED, Outcome.FAILED
+
+
+@pytest.fixture
+def table(store_url: str) -> Iterator[Table]:
+    """DataHub's table in each kind of database."""
+    table = Table(store_url)
+    yield table
+    table.database.close()
+
+
+def urn(number: int) -> str:
+    return f"urn:li:dataset:{number:03}"
+
+
+def planned(table: Table, *numbers: int) -> list[Target]:
+    names = [f"{urn(number)}@1" for number in numbers]
+    return [Target(one.transaction, one.note) for one in table.store(cascades="accepted").prepare(STATUS, names)]
+
+
+def swept(table: Table, targets: list[Target], parallelism: int = 1) -> dict[str, SweptTarget]:
+    return {one.transaction.rpartition("@")[0]: one for one in table.store().sweep(STATUS, targets, parallelism)}
+
+
+# --- foreign keys ---
+
+
+def refers(table: Table, action: str) -> None:
+    table.do(
+        "CREATE TABLE audit (n INTEGER PRIMARY KEY, urn varchar(500), aspect varchar(200), version bigint, CONSTRAINT of_row"
+        f" FOREIGN KEY (urn, aspect, version) REFERENCES {table.name} (urn, aspect, version) {action})"
+    )
+    table.do(f"INSERT INTO audit VALUES (1, '{urn(1)}', 'status', 1), (2, '{urn(1)}', 'status', 0)".replace(":", "\\:"))
+
+
+def left(table: Table) -> list[int]:
+    """Rows of the other table that still refer to a version."""
+
+    def asked(connection: Connection) -> list[int]:
+        return list(connection.execute(text("SELECT version FROM audit WHERE version IS NOT NULL ORDER BY 1")).scalars())
+
+    return table.database.write(asked)
+
+
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+def test_a_table_whose_rows_would_go_or_change_with_a_version_is_refused_until_that_is_accepted(
+    table: Table, action: str
+) -> None:
+    table.chain(urn(1), "status", {0: 1, 1: 5})
+    targets = planned(table, 1)
+    refers(table, f"ON DELETE {action}")
+    path = f"{table.name} -> audit by of_row (urn, aspect, version, ON DELETE {action})"
+    store, before = table.store(), table.rows()
+    for question in (store.datasets, lambda: store.prepare(STATUS, [targets[0].transaction])):
+        with pytest.raises(Refused) as fault:
+            question()
+        assert path in str(fault.value)
+    assert [(one.outcome, path in str(one.error)) for one in store.sweep(STATUS, targets, 1)] == [(FAILED, True)]
+    assert path in store.warnings()[0]
+    assert (table.rows(), left(table)) == (before, [0, 1])
+
+    accepting = table.store(cascades="accepted")
+    assert accepting.datasets() == [STATUS]
+    deletes = action == "CASCADE"
+    assert accepting.cascaded(STATUS, [targets[0].transaction]) == [CascadedRows("audit", path, deletes, 1)]
+    assert accepting.cascaded(STATUS, [f"{urn(1)}@7"]) == [CascadedRows("audit", path, deletes, 0)]
+    assert path in accepting.warnings()[0]
+    assert [one.outcome for one in accepting.sweep(STATUS, targets, 1)] == [DELETED]
+    assert left(table) == [0]
+
+
+def test_a_row_that_refers_without_an_action_keeps_that_version_alone(table: Table) -> None:
+    for number in range(5):
+        table.chain(urn(number), "status", {0: 1, 1: 5})
+    refers(table, "")
+    assert table.store().datasets() == [STATUS]
+    found = swept(table, planned(table, *range(5)))
+    assert {name for name, one in found.items() if one.outcome is FAILED} == {urn(1)}
+    assert "foreign key" in str(found[urn(1)].error).lower()
+    assert {one.outcome for name, one in found.items() if name != urn(1)} == {DELETED}
+    assert left(table) == [0, 1]
+
+
+def test_a_view_of_the_table_is_refused_by_name(table: Table) -> None:
+    table.chain(urn(1), "status", {0: 1, 1: 5})
+    table.do(f"CREATE VIEW shown AS SELECT * FROM {table.name}")
+    store = table.store(table="shown", cascades="accepted")
+    with pytest.raises(Refused, match="shown of the store meta is a view"):
+        store.datasets()
+    assert [one.outcome for one in store.sweep(STATUS, planned(table, 1), 1)] == [FAILED]
+    assert table.versions(urn(1), "status") == {0, 1}
+
+
+# --- locks of others ---
+
+
+@contextmanager
+def holding(table: Table, *numbers: int) -> Iterator[None]:
+    """Somebody has changed rows and not committed."""
+    with table.database.engine.connect() as connection, connection.begin() as writing:
+        for number in numbers:
+            held = f"UPDATE {table.name} SET createdby = 'somebody' WHERE urn = :urn AND version = 1"
+            connection.execute(text(held), {"urn": urn(number)})
+        yield
+        writing.rollback()
+
+
+@pytest.fixture
+def servers(table: Table) -> Table:
+    """Where two can write at once. Fifty urns, each with a history of one version."""
+    if table.database.dialect == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    for number in range(50):
+        table.chain(urn(number), "status", {0: 1, 1: 5})
+    return table
+
+
+def test_rows_that_somebody_holds_fail_alone_and_go_with_the_next_sweep(servers: Table) -> None:
+    targets = planned(servers, *range(50))
+    with holding(servers, 7, 31):
+        found = swept(servers, targets, 2)
+    assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == dict.fromkeys(
+        (urn(7), urn(31)), LOCKED
+    )
+    again = swept(servers, targets)
+    assert {name for name, one in again.items() if one.outcome is DELETED} == {urn(7), urn(31)}
+    assert {version for _, _, version in servers.rows()} == {0}
+
+
+def test_held_rows_are_not_tried_again_once_the_permit_is_withdrawn(servers: Table) -> None:
+    targets, asked = planned(servers, *range(50)), list[int]()
+
+    def permit() -> None:
+        asked.append(1)
+        # Twice for the transaction that waits in vain and the one without the held rows; then comes the one of these alone.
+        if len(asked) > 3:
+            raise Withheld("the lease is over")
+
+    with holding(servers, 7, 31):
+        found = servers.store().sweep(STATUS, targets, 1, permit)
+    kept = {one.transaction: (one.outcome, one.error) for one in found if one.outcome is not DELETED}
+    assert kept == {f"{urn(number)}@1": (Outcome.WITHHELD, "the lease is over") for number in (7, 31)}
+    assert {urn for urn, _, version in servers.rows() if version} == {urn(7), urn(31)}
+    assert len(found) == 50
+
+
+@pytest.mark.parametrize("ask", [1, 2, 3])
+def test_no_row_goes_past_a_permit_that_is_withdrawn_while_rows_are_held(servers: Table, ask: int) -> None:
+    targets, asked = planned(servers, *range(50)), list[int]()
+
+    def permit() -> None:
+        asked.append(1)
+        if len(asked) >= ask:
+            raise Withheld("the lease is over")
+
+    with holding(servers, 7):
+        found = servers.store().sweep(STATUS, targets, 1, permit)
+    # What is withheld is not taken for held, and not tried again.
+    assert [(one.outcome, one.error) for one in found] == [(Outcome.WITHHELD, "the lease is over")] * 50
+    assert len(asked) == ask
+    assert len({urn for urn, _, version in servers.rows() if version}) == 50
+
+
+@pytest.fixture
+def deleter(server: str) -> Iterator[tuple[Table, Table]]:
+    """A table of PostgreSQL, and the same to a user who may read and delete, and lock nothing."""
+    url = new_schema(server)
+    table = Table(url)
+    for number in range(50):
+        table.chain(urn(number), "status", {0: 1, 1: 5})
+    schema = url.rpartition("%3D")[2]
+    table.do(f"CREATE ROLE deleter_{schema} LOGIN")
+    table.do(f"GRANT USAGE ON SCHEMA {schema} TO deleter_{schema}")
+    table.do(f"GRANT SELECT, DELETE ON {table.name} TO deleter_{schema}")
+    other = Table.__new__(Table)
+    other.__dict__.update(table.__dict__, url=url.replace("postgres:@", f"deleter_{schema}:@"))
+    yield table, other
+    table.database.close()
+    other.store().close()
+
+
+def test_a_held_row_fails_alone_also_for_a_user_who_may_not_lock_rows(deleter: tuple[Table, Table]) -> None:
+    table, other = deleter
+    targets = planned(other, *range(50))
+    with holding(table, 7):
+        found = swept(other, targets)
+    assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == {urn(7): LOCKED}
+    assert {key for key in table.rows() if key[2]} == {(urn(7), "status", 1)}
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """How many rows each transaction was tried with."""
+    found, tried = list[Any](), Deletion._tried
+
+    def counted(deletion: Deletion, wanted: Any, *others: Any) -> Any:
+        found.append(len(wanted))
+        return tried(deletion, wanted, *others)
+
+    monkeypatch.setattr(Deletion, "_tried", counted)
+    return found
+
+
+def test_many_held_rows_cost_no_wait_for_each(servers: Table, tries: list[Any]) -> None:
+    targets = planned(servers, *range(50))
+    with holding(servers, *range(0, 50, 2)):
+        found = swept(servers, targets)
+    assert {name for name, one in found.items() if one.error == LOCKED} == {urn(number) for number in range(0, 50, 2)}
+    # Waiting for all of them, without those that are held, and once more those alone.
+    assert tries == [50, 50, 25]
+
+
+def test_a_held_row_is_not_waited_for_again_where_a_statement_about_many_rows_reads_the_whole_table(
+    servers: Table, tries: list[Any]
+) -> None:
+    """As MariaDB does once it knows how few rows there are: the deletion of the others would wait for that one as well."""
+    servers.do(f"ANALYZE {'TABLE' if servers.database.dialect == 'mysql' else ''} {servers.name}")
+    targets = planned(servers, *range(50))
+    with holding(servers, 0):
+        found = swept(servers, targets)
+    assert {name for name, one in found.items() if one.outcome is not DELETED} == {urn(0)}
+    assert tries == [50, 50, 1]
+
+
+def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
+    deleter: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch, tries: list[Any]
+) -> None:
+    table, other = deleter
+    targets, store = planned(other, *range(50)), other.store()
+    monkeypatch.setattr("retention_assets.stores.aspects.delete._MOST_WAITS", 5)
+    with table.database.engine.connect() as connection, connection.begin():
+        # Reading goes on.
+        connection.execute(text(f"LOCK TABLE {table.name} IN SHARE MODE"))
+        found = store.sweep(STATUS, targets, 1)
+    assert {(one.outcome, one.error) for one in found} == {(FAILED, LOCKED)}
+    assert len(found) == 50
+    assert tries == [50, 50, 25, 12, 6, 3, 50]
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails for a passing reason is not tried again."""
+    monkeypatch.setattr("retention_assets.sql.foreign.RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=1))
+
+
+@pytest.mark.usefixtures("once")
+def test_a_row_at_which_a_transaction_always_loses_fails_alone(servers: Table) -> None:
+    condition = f"OLD.urn = '{urn(7)}'".replace(":", "\\:")
+    made = {
+        "postgresql": [
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'lost' USING ERRCODE = '40001'; END $$",
+            f"CREATE TRIGGER lost BEFORE DELETE ON {servers.name} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION lose()",
+        ],
+        "mysql": [
+            f"CREATE TRIGGER lost BEFORE DELETE ON {servers.name} FOR EACH ROW BEGIN IF {condition} THEN"
+            " SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'lost'; END IF; END"
+        ],
+    }
+    targets = planned(servers, *range(50))
+    for statement in made[servers.database.dialect]:
+        servers.do(statement)
+    found = swept(servers, targets)
+    assert {name: "lost" in str(one.error) for name, one in found.items() if one.outcome is not DELETED} == {urn(7): True}
+
+
+@pytest.mark.usefixtures("once")
+@pytest.mark.parametrize("kind", ["aspects", "records"])
+def test_a_file_that_somebody_writes_to_is_not_waited_for_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "s.db").touch()
+    monkeypatch.setattr(engines, "LOCK_SECONDS", 0.01)
+    url, names = f"sqlite:///{tmp_path / 's.db'}", [f"{number:02}" for number in range(20)]
+    store: Store
+    if kind == "records":
+        units = Units(url).has(*names)
+        store, dataset = units.store(), units.dataset
+    else:
+        table = Table(url)
+        for number in range(20):
+            table.chain(urn(number), "status", {0: 1, 1: 5})
+        store, dataset, names = table.store(), STATUS, [f"{urn(number)}@1" for number in range(20)]
+    targets = [Target(one.transaction, one.note) for one in store.prepare(dataset, names)]
+    written, write = [], ForeignDatabase.write
+
+    def counted(database: ForeignDatabase, work: Callable[[Connection], Any], *permit: Permit) -> Any:
+        written.append(work)
+        return write(database, work, *permit)
+
+    monkeypatch.setattr(ForeignDatabase, "write", counted)
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        found = store.sweep(dataset, targets, 1)
+    assert {(one.outcome, one.error) for one in found} == {(FAILED, "database is locked")}
+    assert (len(found), len(written)) == (20, 1)
+    assert {one.outcome for one in store.sweep(dataset, targets, 1)} == {DELETED}

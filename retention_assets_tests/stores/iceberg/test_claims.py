@@ -1,0 +1,232 @@
+"""Files that two tables have: what one of them expires is left for the other, or nothing goes at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.iceberg import aliases, claims
+from retention_assets.stores.iceberg.store import IcebergStore
+from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep
+from retention_assets_tests.stores.iceberg.tables import (
+    SCHEMA,
+    Warehouse,
+    change,
+    content,
+    files_of,
+    live,
+    own_files,
+    place,
+    replace,
+)
+
+
+def add_as_people_do(other: Table, table: Table) -> None:
+    """What leaves a mapping of column names behind."""
+    other.add_files([one.file_path for one in files_of(table)])
+
+
+def add_as_programs_do(other: Table, table: Table) -> None:
+    """What leaves nothing behind but the manifest."""
+    change(other, adding=files_of(table))
+
+
+ADDS: dict[str, Callable[[Table, Table], None]] = {"add_files": add_as_people_do, "a commit": add_as_programs_do}
+NAMESPACES = ("db", "elsewhere")
+
+
+@pytest.fixture(params=["a database", "another catalog"])
+def catalogs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "another catalog":
+        monkeypatch.setattr(aliases, "SqlCatalog", Warehouse)
+
+
+@pytest.mark.usefixtures("catalogs")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("add", ADDS.values(), ids=ADDS)
+def test_files_that_another_table_has_as_well_are_left_and_it_still_reads(
+    warehouse: Warehouse, add: Callable[[Table, Table], None], namespace: str
+) -> None:
+    table, other = warehouse.table(), warehouse.table("other", namespace)
+    one = replace(table, 1)
+    add(other, table)
+    replace(table, 2)
+    shared, own = live(table, table.metadata.snapshots[0]), own_files(table, one)
+    store = warehouse.store(namespaces=["db"])
+    [result] = sweep(store, one).values()
+    assert (result.outcome, result.left) == (Outcome.DELETED, 1)
+    assert result.error == f"left, as ice/{namespace}.other has it too: file://{next(iter(shared))}"
+    assert list(content(other).values()) == [[1]]
+    assert own & warehouse.files().keys() == shared
+    store.close()
+
+
+def nested(warehouse: Warehouse, name: str, inside: Table) -> Table:
+    return warehouse.catalog.create_table(f"db.{name}", SCHEMA, location=f"{inside.location()}/data/{name}")
+
+
+@pytest.mark.parametrize("outer_is_swept", [True, False])
+def test_a_table_in_the_folder_of_another_keeps_what_it_has(
+    warehouse: Warehouse, store: IcebergStore, outer_is_swept: bool
+) -> None:
+    outer = warehouse.table("outer")
+    inner = nested(warehouse, "inner", outer)
+    swept, reads = (outer, inner) if outer_is_swept else (inner, outer)
+    one = replace(inner if outer_is_swept else swept, 1)
+    change(outer if outer_is_swept else reads, adding=files_of(inner))
+    one = snapshots(swept)[-1]
+    replace(swept, 2)
+    before = content(reads)
+    [result] = sweep(store, one, dataset=f"ice/{'.'.join(swept.name())}").values()
+    assert (result.outcome, result.left) == (Outcome.DELETED, 1)
+    assert content(reads) == before
+
+
+def test_tables_in_each_others_folders_that_share_nothing_are_swept_to_the_end(
+    warehouse: Warehouse, store: IcebergStore
+) -> None:
+    outer = warehouse.table("outer")
+    inner = nested(warehouse, "inner", outer)
+    one, _ = replace(outer, 1), replace(outer, 2)
+    replace(inner, 3)
+    own = own_files(outer, one)
+    [result] = sweep(store, one, dataset="ice/db.outer").values()
+    assert (result.outcome, result.left, own & warehouse.files().keys()) == (Outcome.DELETED, 0, set())
+
+
+def break_metadata(other: Table) -> None:
+    Path(place(other.metadata_location)).write_text("{")
+
+
+def break_list(other: Table) -> None:
+    Path(place(other.metadata.snapshots[-1].manifest_list)).unlink()
+
+
+def break_manifest(other: Table) -> None:
+    [manifest] = other.metadata.snapshots[-1].manifests(other.io)
+    file = Path(place(manifest.manifest_path))
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+BREAKS: dict[str, Callable[[Table], None]] = {"metadata": break_metadata, "list": break_list, "manifest": break_manifest}
+
+
+@pytest.mark.parametrize("damage", BREAKS.values(), ids=BREAKS)
+def test_while_another_table_cant_be_read_nothing_is_expired_that_it_may_have(
+    warehouse: Warehouse, store: IcebergStore, damage: Callable[[Table], None]
+) -> None:
+    table, other = warehouse.table(), warehouse.table("other")
+    one, two = replace(table, 1), replace(table, 2)
+    replace(other, 3)
+    damage(other)
+    there = warehouse.files()
+    [result] = sweep(store, one).values()
+    assert result.outcome is Outcome.FAILED
+    assert str(result.error).startswith(
+        "whether ice/db.other has files of this table can't be told, so nothing was deleted; mend"
+    )
+    assert (warehouse.files(), snapshots(table)) == (there, [one, two])
+    # Only deleting has to wait: what is read, judged, marked and planned does not depend on other tables.
+    assert set(store.read(["ice/db.t"])["fault"].to_pylist()) == {None}
+    assert [prepared.note is None for prepared in store.prepare("ice/db.t", [str(one)])] == [False]
+    warehouse.catalog.drop_table("db.other")
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+
+
+def test_what_another_table_adds_between_two_sweeps_is_noticed(warehouse: Warehouse, store: IcebergStore) -> None:
+    table, other = warehouse.table(), warehouse.table("other")
+    replace(other, 9)
+    one, two = replace(table, 1), replace(table, 2)
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    add_as_programs_do(other, table)
+    replace(table, 3)
+    assert [(each.outcome, each.left) for each in sweep(store, two).values()] == [(Outcome.DELETED, 1)]
+    assert sorted(content(other).values()) == [[2, 9], [9]]
+
+
+def test_a_table_that_only_loses_snapshots_is_not_read_again(warehouse: Warehouse, store: IcebergStore) -> None:
+    table, other = warehouse.table(), warehouse.table("other")
+    mine, gone, stays = replace(table, 1), replace(other, 1), replace(other, 2)
+    replace(table, 2)
+    assert outcomes(sweep(store, mine)) == {mine: Outcome.DELETED}
+    before = store._others._lists_read
+    assert outcomes(sweep(store, gone, dataset="ice/db.other")) == {gone: Outcome.DELETED}
+    # Were it read once more, this would be found.
+    break_list(other.refresh())
+    later, _ = snapshots(table)[-1], replace(table, 3)
+    assert outcomes(sweep(store, later)) == {later: Outcome.DELETED}
+    assert (before, snapshots(other)) == (2, [stays])
+
+
+@pytest.fixture
+def nothing_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "_MOST_LISTS", 0)
+
+
+@pytest.mark.usefixtures("nothing_more_is_read")
+def test_past_what_is_read_of_all_tables_those_are_read_that_show_a_sign(warehouse: Warehouse, store: IcebergStore) -> None:
+    table, other = warehouse.table(), warehouse.table("other")
+    one = replace(table, 1)
+    add_as_people_do(other, table)
+    # It shows no sign, so that it is not even found to be broken.
+    silent = warehouse.table("silent")
+    replace(silent, 3)
+    break_list(silent)
+    replace(table, 2)
+    assert [(each.outcome, each.left) for each in sweep(store, one).values()] == [(Outcome.DELETED, 1)]
+    assert list(content(other).values()) == [[1]]
+
+
+SIGNS = {
+    "it forbids deleting": ({"gc.enabled": "false"}, None),
+    "its metadata is elsewhere": ({}, "moved"),
+}
+
+
+@pytest.mark.usefixtures("nothing_more_is_read")
+@pytest.mark.parametrize(("properties", "moved"), SIGNS.values(), ids=SIGNS)
+def test_each_sign_has_a_table_read(
+    warehouse: Warehouse, store: IcebergStore, properties: dict[str, str], moved: str | None
+) -> None:
+    table, other = warehouse.table(), warehouse.table("other", **properties)
+    one = replace(table, 1)
+    add_as_programs_do(other, table)
+    replace(table, 2)
+    if moved:
+        metadata = other.refresh().metadata.model_copy(update={"location": f"file://{warehouse.data}/{moved}"})
+        Path(place(other.metadata_location)).write_text(metadata.model_dump_json())
+    assert [(each.outcome, each.left) for each in sweep(store, one).values()] == [(Outcome.DELETED, 1)]
+    assert DATASET not in store._others._known
+
+
+def test_files_that_are_left_are_counted_and_told_of(warehouse: Warehouse) -> None:
+    cycle = Cycle(warehouse)
+    cycle.says(KEEP)
+    table, other = warehouse.table(**SHORT), warehouse.table("other", **SHORT)
+    one = replace(table, 1)
+    add_as_people_do(other, table)
+    [shared] = live(table, table.metadata.snapshots[0])
+    replace(table, 2)
+    assert cycle.marks()[one][0] == "mark"
+    result = cycle.sweeps()
+    assert (result.outcomes[Outcome.DELETED], result.left) == (1, 1)
+    assert result.warnings == [f"left, as ice/db.other has it too: file://{shared}"]
+    with cycle.opened() as ledger:
+        [report] = ledger.reports.of(DUE.date(), DATASET)
+    assert (report["deleted"], report["left"]) == (1, 1)
+
+
+def test_a_table_that_forbids_deleting_is_spared_before_anything_is_planned(warehouse: Warehouse) -> None:
+    cycle = Cycle(warehouse)
+    cycle.says(KEEP)
+    table = warehouse.table(**SHORT)
+    one, _ = replace(table, 1), replace(table, 2)
+    cycle.marks()
+    table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    assert cycle.marks()[one] == ("spare", [("GC_DISABLED", "gc.enabled=false")])
+    cycle.sweeps()
+    why = "Its table lets nobody delete its files: property 'gc.enabled=false'."
+    assert (cycle.statuses()[one], cycle.notes()) == (("SPARED", why), [])
