@@ -12,7 +12,6 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -320,6 +319,3 @@ def _stopped(process: BaseProcess) -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-Maker = Callable[[Path], tuple[Environment, str]]

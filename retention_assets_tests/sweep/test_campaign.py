@@ -1,6 +1,6 @@
 """Games of the campaign against the sweep: a few in the suite, as many as wanted by RETENTION_CAMPAIGN (kills) and a seed.
 
-    RETENTION_CAMPAIGN=1000 python -m pytest -o log_cli=true retention_assets_tests/sweep/test_campaign.py
+RETENTION_CAMPAIGN=1000 python -m pytest -o log_cli=true retention_assets_tests/sweep/test_campaign.py
 """
 
 import logging
@@ -23,7 +23,7 @@ from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.campaign import Game
 
 LOG = logging.getLogger(__name__)
-KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "16"))
+KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "8"))
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 # The stores with a database have one of PostgreSQL: with a ledger on SQLite they are as different as can be.
 ENVIRONMENTS: dict[str, Callable[[Path, str], Environment]] = {
