@@ -129,7 +129,7 @@ def damaged(lake: Lake) -> None:
 
 
 ATTACKS: dict[str, tuple[Callable[[Lake], None], str]] = {
-    "an older ledger": (older, "ends with row 4: an older copy of the ledger was put back"),
+    "an older ledger": (older, "ends with row 5: an older copy of the ledger was put back"),
     "an older ledger that went on": (forked, "has another row there: an older copy of the ledger was put back"),
     "a fresh ledger": (removed, "another ledger writes there, or this one is new in its place"),
     "a damaged note": (damaged, "is damaged: it names no end of a record"),

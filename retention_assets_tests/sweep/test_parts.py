@@ -145,11 +145,13 @@ def test_a_look_is_current_as_long_as_its_store_says_the_same() -> None:
     assert not is_current(store, look)
 
 
-def test_the_newest_time_of_a_reading_is_the_latest_that_any_log_knows() -> None:
+def test_the_newest_time_of_a_reading_is_the_latest_that_has_come() -> None:
     rows = [{"dataset": "lake/a", "transaction": f"T{days}", "closed_at": AS_OF - days * DAY} for days in (3, 1, 2)]
     log = Log(pa.Table.from_pylist(rows, LOG), EMPTY.datasets)
-    assert StoreReading(log, ()).newest_closed_at == AS_OF - DAY
-    assert StoreReading(EMPTY, ()).newest_closed_at is None
+    reading = StoreReading(log, ())
+    presents = (AS_OF, AS_OF - DAY, AS_OF - 2 * DAY, AS_OF - 4 * DAY)
+    assert [reading.newest_closed_at(present) for present in presents] == [AS_OF - DAY, AS_OF - DAY, AS_OF - 2 * DAY, None]
+    assert StoreReading(EMPTY, ()).newest_closed_at(AS_OF) is None
 
 
 # --- batches ---
