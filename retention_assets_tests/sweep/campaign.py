@@ -10,18 +10,20 @@ import os
 import random
 import signal
 import sqlite3
-import time
+import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import Engine, event
 
+from retention_assets import clock
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -68,11 +70,12 @@ def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any)
             at.value = kind.encode()
             # Its heart may be in the middle of a beat: who is stopped there keeps everybody else out of the ledger.
             while writing:
-                time.sleep(0.001)
+                _wait(0.001)
             os.kill(os.getpid(), signal.SIGSTOP)
         if fate.what == "jump":
-            wall = time.time
-            time.time = lambda: wall() + fate.jump
+            clocks: Any = vars(clock)["time"]
+            shifted = SimpleNamespace(time=lambda: clocks.time() + fate.jump, clock_gettime=clocks.clock_gettime)
+            vars(clock)["time"] = shifted
 
     def counting(kind: str, act: Any) -> Any:
         def counted_act(*arguments: Any, **named: Any) -> Any:
@@ -173,7 +176,7 @@ class Game:
     def _hold_meanwhile(self) -> None:
         """A hold while a sweeper runs: what it had not begun by then stays."""
         sweeper = self._start(Fate("none"))
-        time.sleep(self.random.random() * 0.15)
+        _wait(self.random.random() * 0.15)
         self._hold()
         self._end([sweeper])
 
@@ -255,7 +258,7 @@ class Game:
 
     def _wait_for_leases(self) -> None:
         while self.ledger.leases.held():
-            time.sleep(0.05)
+            _wait(0.05)
 
     def _open(self) -> bool:
         return bool(self.ledger.marks.datasets_to_sweep(DUE))
@@ -307,6 +310,11 @@ class Game:
         self.tally["games"] += 1
 
 
+def _wait(seconds: float) -> None:
+    """Until somebody else has had some time."""
+    threading.Event().wait(seconds)
+
+
 def _attempts(rows: list[dict[str, Any]], transaction: str) -> int:
     return max(int(row["attempts"]) for row in rows if row["transaction"] == transaction)
 
@@ -317,5 +325,5 @@ def _stopped(process: BaseProcess) -> bool:
     while process.is_alive():
         if stat.read_text().rpartition(")")[2].split()[0] == "T":
             return True
-        time.sleep(0.01)
+        _wait(0.01)
     return False
