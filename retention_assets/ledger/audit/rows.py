@@ -131,23 +131,19 @@ def changed_past_ledger(connection: Connection, table: Table, where: ColumnEleme
     if table.name in _REPLACED:
         return set()
     rows = _rows(connection, table, where)
-    return {
-        key_of(table, row)
-        for row in rows
-        if row["act"] != own and row_seal(table, row) != recorded_seal(connection, table, row)
-    }
+    return {key_of(table, row) for row in rows if row["act"] != own and not _has_its_seal(connection, table, row)}
 
 
-def recorded_seal(connection: Connection, table: Table, row: Mapping[str, Any]) -> str | None:
-    """The seal that a row has now, if it has it from the act that it names, or from one about rows of any table."""
+def _has_its_seal(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Whether a row has its seal from the act that it names, or from one about rows of any table."""
     key, present = key_of(table, row), row_seal(table, row)
     if row["act"] is None and initial_rows().get(key) == present:
-        return present
-    for mine in (AUDIT.c.act == row["act"], AUDIT.c.deed.in_(ANY_TABLE)):
-        for detail in connection.execute(select(AUDIT.c.detail).where(mine)).scalars():
-            if (key, present) in rows_in(json.loads(detail)):
-                return present
-    return None
+        return True
+    return any(
+        (key, present) in rows_in(json.loads(detail))
+        for mine in (AUDIT.c.act == row["act"], AUDIT.c.deed.in_(ANY_TABLE))
+        for detail in connection.execute(select(AUDIT.c.detail).where(mine)).scalars()
+    )
 
 
 def strange_row(row: SealedRow) -> SealedRow:
