@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, inspect, select
+from sqlalchemy import ColumnElement, Connection, Table, inspect, select
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -77,18 +78,24 @@ def row_seal(table: Table, row: Mapping[str, Any]) -> str:
 
 def said_by(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     """What of a row its seal is over."""
-    names = [column for column in table.columns if column.name in row and column.name not in _UNSEALED.get(table.name, ())]
-    return {column.name: row[column.name] for column in names if not _is_left_out(column, row[column.name])}
+    present = ((name, default, row[name]) for name, default in _sealed_columns(table) if name in row)
+    return {name: value for name, default, value in present if not _is_left_out(default, value)}
 
 
-def _is_left_out(column: Column[Any], value: Any) -> bool:
-    if value is None:
-        return True
-    default = getattr(column.server_default, "arg", None)
-    if default is None:
-        return False
+@cache
+def _sealed_columns(table: Table) -> tuple[tuple[str, str | None], ...]:
+    """The columns that a seal of the table is over, each with what the table has in it where nothing is said."""
+    columns = [column for column in table.columns if column.name not in _UNSEALED.get(table.name, ())]
+    defaults = (getattr(column.server_default, "arg", None) for column in columns)
+    texts = (None if default is None else str(default).strip("'").lower() for default in defaults)
+    return tuple(zip((column.name for column in columns), texts, strict=True))
+
+
+def _is_left_out(default: str | None, value: Any) -> bool:
+    if value is None or default is None:
+        return value is None
     said = {str(value).lower(), *([str(int(value))] if isinstance(value, bool | int) else [])}
-    return str(default).strip("'").lower() in said
+    return default in said
 
 
 def _plain(value: Any) -> Any:
