@@ -15,18 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from retention_assets.clock import Moment, moment
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Leases
-from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper
@@ -40,7 +35,7 @@ from retention_assets_tests.stores.files.environments import S3, S3Files
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append
 from retention_assets_tests.stores.iceberg.tables import replace as overwrite
 from retention_assets_tests.stores.records.environments import Units
-from retention_assets_tests.sweep.datasets import DUE, MARKED
+from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
 
 CHAIN = "main: " + " - ".join(f"S{number}:SNAPSHOT@{60 - number}d" for number in range(1, 7))
 POLICY = "policies: [{{name: p, datasets: {{include: ['*']}}, select: {select}, sweep: {{every: 0s, parallelism: 1}}}}]\n"
@@ -68,11 +63,7 @@ class Stoppable:
         settings = load_settings(self.folder / "retention.yaml")
         (store,) = Environment(settings).stores().values()
         (dataset,) = store.datasets()
-        log = sound_log(store.read([dataset]))
-        rules = load_rulebook(ledger, settings, "test").rules([dataset], MARKED)
-        verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-        assert ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test").new >= 3
+        assert evaluate(ledger, store, settings, MARKED) >= 3
         return dataset
 
 

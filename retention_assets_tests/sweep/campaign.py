@@ -25,18 +25,14 @@ from sqlalchemy import Engine, event
 
 from retention_assets import clock
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.stores.contract import Environment
-from retention_assets_tests.sweep.datasets import DUE, MARKED
+from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
 
 BATCH = 2
 TRANSACTIONS = 10
@@ -132,11 +128,7 @@ class Game:
         ids = self.environment.write(self.dataset, drawing)
         self.store = self.environment.store()
         self.ledger = open_simulated(self.url)
-        log = sound_log(self.store.read([self.dataset]))
-        rules = load_rulebook(self.ledger, self.settings, "test").rules([self.dataset], MARKED)
-        verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-        self.ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test")
+        evaluate(self.ledger, self.store, self.settings, MARKED)
         marked = set(self.ledger.marks.table([self.dataset])["transaction"].to_pylist())
         self.going = {one: self.environment.owned(self.dataset, one) for one in ids.values() if one in marked}
         self.before = self.environment.data()

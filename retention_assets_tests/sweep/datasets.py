@@ -6,7 +6,7 @@ Belongs here: building one, sweeping it in words that are the same for both, and
 import json
 import shutil
 from abc import ABC, abstractmethod
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, history, to_lines
@@ -27,6 +28,16 @@ from retention_assets_tests.stores.iceberg.tables import Warehouse, append, cont
 MARKED = AS_OF + timedelta(days=3 * 365)
 DUE = MARKED + timedelta(days=7)
 POLICY = "policies: [{name: p, datasets: {include: ['*']}, select: {beyond: {views: 1}}, sweep: {every: 0s, batch: 2}}]\n"
+
+
+def evaluate(ledger: Ledger, store: Store, settings: Settings, as_of: datetime) -> int:
+    """Judge and mark all datasets of a store, in one piece and without Spark; how many marks are new."""
+    datasets = store.datasets()
+    log = sound_log(store.read(datasets))
+    rules = load_rulebook(ledger, settings, "test").rules(datasets, as_of)
+    verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+    marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
+    return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
 
 
 class SweptDataset(ABC):
@@ -80,11 +91,7 @@ class SweptDataset(ABC):
     def marks(self, ledger: Ledger) -> None:
         """Evaluate."""
         (store,) = Environment(self.settings).stores().values()
-        log = sound_log(store.read(store.datasets()))
-        rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), MARKED)
-        verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, MARKED)
-        marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-        ledger.marks.mark(marks.cast(CANDIDATES), MARKED, "test")
+        evaluate(ledger, store, self.settings, MARKED)
 
     def sweeps(self, ledger: Ledger) -> None:
         """Sweep what is due."""
