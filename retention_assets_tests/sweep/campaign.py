@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -314,8 +314,10 @@ def _attempts(rows: list[dict[str, Any]], transaction: str) -> int:
 def _stopped(process: BaseProcess) -> bool:
     """Whether it is stopped; else it came to its end before."""
     stat = Path(f"/proc/{process.pid}/stat")
-    while process.is_alive():
-        if stat.read_text().rpartition(")")[2].split()[0] == "T":
-            return True
-        _wait(0.01)
+    # Its own server collects it when it ends, between any two of these lines.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while process.is_alive():
+            if stat.read_text().rpartition(")")[2].split()[0] == "T":
+                return True
+            _wait(0.01)
     return False

@@ -7,15 +7,17 @@ Does not belong here: what an action does to a table (delete.py), which units of
 Per part of a batch: lock its root rows, but wait for none that a writer holds; act on the children, all tables at once and
 each in a transaction of its own, which are committed when all of them have succeeded; then on the roots, in the transaction
 that holds the locks. A part of which anything fails is done again in halves, until what can't be done is alone: it keeps its
-root, and the others go. Everything may be done twice. SQLite has one writer at a time, so that there all of a part is one
-transaction; so it is where tables of children refer to each other, and where others got in the way.
+root, and the others go. Parts of one batch get in each other's way as well, where a database locks what lies between rows: what
+failed for such a reason is done once more when all parts are done. Everything may be done twice. SQLite has one writer at a
+time, so that there all of a part is one transaction; so it is where tables of children refer to each other, and where others
+got in the way.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,11 +44,11 @@ Statement = Callable[[TableRows, Sequence[str]], Executable]
 
 
 class UnitBlocked(Exception):
-    """A part that was not done. `retry`: it may well succeed when it is tried again."""
+    """A part that was not done. `retry`: it may well succeed when it is tried again. `by_others`: they were in its way."""
 
-    def __init__(self, why: str, retry: bool) -> None:
+    def __init__(self, why: str, retry: bool, by_others: bool) -> None:
         super().__init__(why)
-        self.retry = retry
+        self.retry, self.by_others = retry, by_others
 
 
 class RootsHeld(UnitBlocked):
@@ -101,12 +103,19 @@ def apply_action(
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
     if tables.dialect == "sqlite" or tables.one_by_one:
         with ThreadPoolExecutor(min(len(parts), _CONNECTIONS) or 1) as threads:
-            runner = _UnitRunner(database, tables, action, permit, None)
-            return [one for done in threads.map(runner.part, parts) for one in done]
+            return _run_parts(_UnitRunner(database, tables, action, permit, None), parts, threads)
     at_once = max(1, min(len(parts), _CONNECTIONS // (1 + len(tables.children))))
     with ThreadPoolExecutor(at_once * len(tables.children) or 1) as children, ThreadPoolExecutor(at_once) as threads:
-        runner = _UnitRunner(database, tables, action, permit, children)
-        return [one for done in threads.map(runner.part, parts) for one in done]
+        return _run_parts(_UnitRunner(database, tables, action, permit, children), parts, threads)
+
+
+def _run_parts(runner: "_UnitRunner", parts: Sequence[Sequence[Target]], threads: Executor) -> list[SweptTarget]:
+    """Several parts at once; and then alone what they, or others, kept from being done."""
+    found = {one.transaction: one for done in threads.map(runner.part, parts) for one in done}
+    if runner.blocked and len(parts) > 1:
+        again = [one for part in parts for one in part if one.transaction in runner.blocked]
+        found |= {one.transaction: one for one in replace(runner, children=None).part(again)}
+    return [*found.values()]
 
 
 def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
@@ -140,6 +149,8 @@ class _UnitRunner:
     children: Executor | None
     # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: the root is let go.
     lock_wait: float = MOMENT
+    # Which of them failed because of others.
+    blocked: set[str] = field(default_factory=set)
 
     def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """The outcomes of one part."""
@@ -164,7 +175,7 @@ class _UnitRunner:
             settled.extend(one for one in found if one.transaction not in held)
             left = [one for one in left if one.transaction in held]
             if left:
-                raise RootsHeld(LOCKED, retry=True)
+                raise RootsHeld(LOCKED, retry=True, by_others=True)
 
         try:
             retry(attempt, RETRY_PART)
@@ -173,15 +184,18 @@ class _UnitRunner:
         except WriteFailed as fault:
             # Halves would not find a database either that is lost, nor a SQLite file that others write to.
             as_one = fault.is_lost or (fault.is_transient and self.tables.dialect == "sqlite")
-            return settled + (_failed(left, str(fault)) if as_one else self._run_halves(left, str(fault)))
+            by_others = fault.is_transient or isinstance(fault, RowsLocked)
+            return settled + (_failed(left, str(fault)) if as_one else self._run_halves(left, str(fault), by_others))
         except RootsHeld as fault:
             return settled + _failed(left, str(fault))
         except UnitBlocked as fault:
-            return settled + self._run_halves(left, str(fault))
+            return settled + self._run_halves(left, str(fault), fault.by_others)
         return settled
 
-    def _run_halves(self, targets: Sequence[Target], why: str) -> list[SweptTarget]:
+    def _run_halves(self, targets: Sequence[Target], why: str, by_others: bool) -> list[SweptTarget]:
         if len(targets) == 1:
+            if by_others:
+                self.blocked.add(targets[0].transaction)
             return _failed(targets, why)
         half = len(targets) // 2
         hurried = replace(self, lock_wait=BLINK)
@@ -267,9 +281,9 @@ def _raise_blocked() -> Iterator[None]:
     try:
         yield
     except RowsLocked as fault:
-        raise UnitBlocked(str(fault), retry=False) from fault
+        raise UnitBlocked(str(fault), retry=False, by_others=True) from fault
     except DBAPIError as fault:
-        raise UnitBlocked(driver_message(fault), is_transient(fault)) from fault
+        raise UnitBlocked(driver_message(fault), is_transient(fault), is_transient(fault)) from fault
 
 
 def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:

@@ -416,6 +416,28 @@ def test_a_unit_of_which_somebody_holds_a_row_of_a_child_fails_alone_and_whole(r
     assert outcomes(racing, planned)["u4"] is DELETED
 
 
+def test_what_other_parts_of_a_batch_kept_from_being_done_is_done_when_they_are(
+    racing: Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some databases lock what lies between rows, so that a part may be in the way of its neighbour."""
+    names = [f"u{number}" for number in range(9)]
+    racing.has(*names)
+    planned = targets(racing, *names)
+    part = units._UnitRunner.part
+    with racing.engine.connect() as neighbour, neighbour.begin() as deleting:
+        neighbour.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'u4'"))
+
+        def ended(runner: units._UnitRunner, some: Sequence[Target]) -> list[SweptTarget]:
+            if runner.children is None:
+                assert "u4" in {one.transaction for one in some}
+                deleting.rollback()
+            return part(runner, some)
+
+        monkeypatch.setattr(units._UnitRunner, "part", ended)
+        assert set(outcomes(racing, planned).values()) == {DELETED}
+    assert racing.whole()
+
+
 def test_a_root_row_whose_deletion_waits_for_somebody_fails_alone_and_whole(racing: Units) -> None:
     """With the root goes a row of another table, as the store accepts, and that one somebody holds."""
     racing.has("a", "b", "c")
