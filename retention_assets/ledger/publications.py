@@ -4,17 +4,17 @@ Belongs here: pointing an asset and a dataset at a folder, and reading where the
 Does not belong here: the folders themselves (pipeline/warehouse.py).
 """
 
-import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, or_, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.audit.seals import digest_of
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import PUBLISHED
+from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
@@ -75,12 +75,19 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
     """Point at new folders as part of a transaction."""
     if not publications:
         return
-    act, members = new_id(), sorted(publications)
-    rows = [{**one._asdict(), "act": act} for one in members]
+    act, at = new_id(), tx.connection.execute(select(DatabaseTime())).scalar_one()
     statement = insert_or_update(tx.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
-    tx.connection.execute(statement.values(published_at=DatabaseTime()), rows)
-    digest = digest_of(json.dumps(one) for one in members)
-    detail = {"assets": sorted({one.asset for one in members}), "runs": sorted({one.run for one in members})}
-    published = Act(ActType.PUBLISH, actor, detail=detail, members=len(members), digest=digest, id=act)
-    tx.seal(published, PUBLISHED, PUBLISHED.c.act == act)
-    tx.record(published)
+    tx.connection.execute(statement.values(act=act, published_at=at), [one._asdict() for one in publications])
+    detail = {"published": {"act": act, "at": text_of(at), "groups": _groups(publications)}}
+    tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(publications), at=at, id=act))
+
+
+def _groups(publications: Sequence[Publication]) -> list[dict[str, Any]]:
+    """The same, with each dataset named once: most of a run's assets go to one folder for all datasets."""
+    places: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for one in publications:
+        places[one.dataset].add((one.asset, one.run, one.folder))
+    groups: defaultdict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
+    for dataset in sorted(places):
+        groups[tuple(sorted(places[dataset]))].append(dataset)
+    return [{"assets": assets, "datasets": datasets} for assets, datasets in sorted(groups.items())]

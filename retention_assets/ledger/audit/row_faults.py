@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, func, select
 
-from retention_assets.ledger.audit.rows import RowKey, key_of, read_rows, row_seal, said_by
+from retention_assets.ledger.audit.rows import FOR_VERIFICATION, RowKey, key_of, read_rows, row_seal, said_by
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS
 
 _SHOWN = 300
@@ -75,7 +75,7 @@ def _act_at(connection: Connection, position: int) -> str:
     row = connection.execute(select(AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.position == position)).one_or_none()
     if row is None:
         return "nothing was recorded before anybody did anything"
-    detail = {name: value for name, value in _read(row.detail).items() if name != "rows"}
+    detail = {name: value for name, value in _read(row.detail).items() if name not in FOR_VERIFICATION}
     return f"row {position} of the audit ({row.deed}) recorded {_said(detail)}"
 
 
