@@ -30,6 +30,7 @@ from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
+from retention_assets.settings.prices import Prices
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
 from retention_assets.stores.registry import kind_named, known_kinds
@@ -110,6 +111,7 @@ class Settings(SettingsPart):
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()
     dagster: DagsterSettings = DagsterSettings()
+    prices: Prices = Prices()
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
 
     @model_validator(mode="after")
@@ -117,6 +119,16 @@ class Settings(SettingsPart):
         names = [store.name for store in self.stores]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidValue(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
+        return self
+
+    @model_validator(mode="after")
+    def _prices_are_of_stores(self) -> Self:
+        """A price under a name that is no store's would never be used, and nobody would notice."""
+        known = [store.name for store in self.stores]
+        for name in self.prices.stores:
+            if name not in known:
+                expected = f"a store of this file: {', '.join(known) or 'there is none'}"
+                raise InvalidValue(f"has a price for the store {name}, which is not there", expected, key="prices")
         return self
 
     @model_validator(mode="after")
