@@ -453,8 +453,25 @@ def test_keys_of_partitions_and_of_what_inherits_count_and_listed_ones_do_not(se
     with pytest.raises(Refused, match="work_due -> extra by extra_unit_fkey"):
         store.prepare(store.dataset, ["due"])
     does(units, "DROP TABLE extra")
+    # Of one partition to another, between tables that are listed.
+    does(units, "ALTER TABLE part_1 ADD FOREIGN KEY (unit) REFERENCES work_due ON DELETE CASCADE")
     assert swept(store, planned(store)).outcome is DELETED
     assert count(units, "SELECT count(*) FROM part") == count(units, "SELECT count(*) FROM work") == 1
+    store.close()
+
+
+def test_where_nobody_can_see_what_refers_nothing_goes_unless_that_is_accepted(server: str) -> None:
+    units = Units(new_schema(server)).has("due", "open")
+    targets = planned(units.store())
+    url = Url(f"{units.url}%20-csession_replication_role%3Dreplica")
+    store, accepting = store_of(units, url=url), store_of(units, url=url, cascades="accepted")
+    with pytest.raises(Refused, match="cannot be read: session_replication_role is replica .* Or write `cascades: accepted`"):
+        store.datasets()
+    found = swept(store, targets)
+    assert (found.outcome, "cannot be read" in str(found.error)) == (FAILED, True)
+    assert units.whole("due", "open")
+    assert any("cannot be read" in one and "accepts that" in one for one in accepting.warnings())
+    assert swept(accepting, targets).outcome is DELETED
     store.close()
 
 
