@@ -63,7 +63,7 @@ class Stoppable:
         settings = load_settings(self.folder / "retention.yaml")
         (store,) = Environment(settings).stores().values()
         (dataset,) = store.datasets()
-        assert evaluate(ledger, store, settings, MARKED) >= 3
+        assert evaluate(ledger, [store], settings, MARKED) >= 3
         return dataset
 
 

@@ -128,7 +128,7 @@ class Game:
         ids = self.environment.write(self.dataset, drawing)
         self.store = self.environment.store()
         self.ledger = open_simulated(self.url)
-        evaluate(self.ledger, self.store, self.settings, MARKED)
+        evaluate(self.ledger, [self.store], self.settings, MARKED)
         marked = set(self.ledger.marks.table([self.dataset])["transaction"].to_pylist())
         self.going = {one: self.environment.owned(self.dataset, one) for one in ids.values() if one in marked}
         self.before = self.environment.data()

@@ -6,6 +6,7 @@ Belongs here: building one, sweeping it in words that are the same for both, and
 import json
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
@@ -30,14 +32,21 @@ DUE = MARKED + timedelta(days=7)
 POLICY = "policies: [{name: p, datasets: {include: ['*']}, select: {beyond: {views: 1}}, sweep: {every: 0s, batch: 2}}]\n"
 
 
-def evaluate(ledger: Ledger, store: Store, settings: Settings, as_of: datetime) -> int:
-    """Judge and mark all datasets of a store, in one piece and without Spark; how many marks are new."""
-    datasets = store.datasets()
-    log = sound_log(store.read(datasets))
-    rules = load_rulebook(ledger, settings, "test").rules(datasets, as_of)
-    verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+def evaluate(
+    ledger: Ledger, stores: Iterable[Store], settings: Settings, as_of: datetime, warehouse: Path | None = None
+) -> int:
+    """Judge and mark all datasets of some stores, in one piece and without Spark; how many marks are new.
+
+    As the asset does it, with what is marked already read from a warehouse, if one is given.
+    """
+    log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores]))
+    rules = load_rulebook(ledger, settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
+    again, judged = settings.hidden_again, (rules.policies, rules.holds, as_of)
+    known = write_already_marked(ledger, rules.policies, log.datasets, str(warehouse), again) if warehouse else None
+    marked = (known.of(log.datasets),) if known else ()
+    verdicts = candidate_marks(log.transactions, log.datasets, *judged, *marked)
     marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-    return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+    return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
 
 
 class SweptDataset(ABC):
@@ -91,7 +100,7 @@ class SweptDataset(ABC):
     def marks(self, ledger: Ledger) -> None:
         """Evaluate."""
         (store,) = Environment(self.settings).stores().values()
-        evaluate(ledger, store, self.settings, MARKED)
+        evaluate(ledger, [store], self.settings, MARKED)
 
     def sweeps(self, ledger: Ledger) -> None:
         """Sweep what is due."""

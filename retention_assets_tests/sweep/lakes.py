@@ -11,22 +11,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
+from retention_assets_tests.sweep.datasets import evaluate
 
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
 MARKED = AS_OF
@@ -134,13 +128,7 @@ class Lake:
     def marks(self, as_of: datetime = MARKED) -> int:
         """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
         with self.opened() as ledger:
-            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in self.stores.values()]))
-            rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
-            again, folder = self.settings.hidden_again, str(self.folder / "warehouse")
-            known = write_already_marked(ledger, rules.policies, log.datasets, folder, again).of(log.datasets)
-            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known)
-            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
+            return evaluate(ledger, self.stores.values(), self.settings, as_of, self.folder / "warehouse")
 
     def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""

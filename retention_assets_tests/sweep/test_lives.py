@@ -111,7 +111,7 @@ def test_a_mark_that_knows_no_times_is_of_whatever_has_its_id(lake: Lake, monkey
         )
 
     lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
-    monkeypatch.setattr("retention_assets_tests.sweep.lakes.new_marks", knows_no_times)
+    monkeypatch.setattr("retention_assets_tests.sweep.datasets.new_marks", knows_no_times)
     lake.has(FIVE).marks()
     lake.comes_again("S2", closed_at=text_of(S2 + TICK))
     lake.comes_again("S3", closed_at=text_of(MARKED + TICK))

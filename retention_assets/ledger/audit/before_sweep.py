@@ -16,9 +16,9 @@ from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, tex
 
 from retention_assets.ledger.audit.chain import ActType, hash_of
 from retention_assets.ledger.audit.lives import life_faults
+from retention_assets.ledger.audit.members import unsealed_marks
 from retention_assets.ledger.audit.row_faults import Recorded, row_faults, single_faults
 from retention_assets.ledger.audit.rows import ANY_TABLE, RULES, WRITERS, RowKey, initial_rows, rows_in
-from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN
 from retention_assets.sql.streams import stream
@@ -70,11 +70,7 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
 def _sealed(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
     query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
     for batch in stream(connection, query, MARK_ROWS):
-        table = pa.Table.from_batches([batch])
-        for row, right in enumerate(mark_seals(table)):
-            if table["seal"][row].as_py() != right:
-                dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
-                yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: it has not the hash of what it says."
+        yield from unsealed_marks(pa.Table.from_batches([batch]))
 
 
 def _made(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,14 @@ class BulkAct(NamedTuple):
         return f"Row {self.position} of the audit ({self.deed})"
 
 
+def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
+    """The marks that have not the seal of what they say: the dataset of each, and a sentence."""
+    for row, (seal, right) in enumerate(zip(table["seal"].to_pylist(), mark_seals(table), strict=True)):
+        if seal != right:
+            dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
+            yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: it has not the hash of what it says."
+
+
 class Members:
     """The members of some acts. `only` looks at these alone, not at all marks, steps and plans that there are."""
 
@@ -61,13 +69,10 @@ class Members:
             query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
             for batch in stream(connection, query if where is None else query.where(where), MARK_ROWS):
                 table = pa.Table.from_batches([batch])
-                acts, seals, ids = (table[name].to_pylist() for name in ("act", "seal", "id"))
-                for row, (act, seal, right) in enumerate(zip(acts, seals, mark_seals(table), strict=True)):
+                for act, seal in zip(table["act"].to_pylist(), table["seal"].to_pylist(), strict=True):
                     self.counted[act] = self.counted.get(act, 0) + 1
                     digests.setdefault(act, hashlib.sha256()).update(seal.encode())
-                    if seal != right:
-                        name = f"{table['transaction'][row]} of {table['dataset'][row]}"
-                        yield f"Mark {ids[row]} ({name}) was changed: it has not the hash of what it says."
+                yield from (sentence for _, sentence in unsealed_marks(table))
         for act, digest in digests.items():
             yield from self._against(act, digest.hexdigest(), "marks", self._missing_marks(connection, act))
 

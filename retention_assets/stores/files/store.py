@@ -20,7 +20,7 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, Withheld, quote
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets, mask_text
+from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.delete_remote import Removed
@@ -31,7 +31,16 @@ from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
 from retention_assets.stores.files.witness import RootSigns, leave_identity, place_of
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
+from retention_assets.stores.protocol import (
+    Capabilities,
+    Permit,
+    PreparedTarget,
+    Remains,
+    SweptTarget,
+    Target,
+    always,
+    error_text,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -218,5 +227,4 @@ def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
 def _failed(target: Target, fault: Exception) -> SweptTarget:
     if isinstance(fault, Withheld):
         return SweptTarget(target.transaction, Outcome.WITHHELD, error=str(fault))
-    text = str(fault) if isinstance(fault, BadInput | Refused) else f"{type(fault).__name__}: {fault}"
-    return SweptTarget(target.transaction, Outcome.FAILED, error=mask_text(text))
+    return SweptTarget(target.transaction, Outcome.FAILED, error=error_text(fault))

@@ -223,6 +223,8 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "published: another folder": ("UPDATE published SET folder = 'x' WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
     "published: another run": ("UPDATE published SET run = 'x' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
     "published: an older folder": ("UPDATE published SET folder = 'w/log/r1', run = 'r1' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
+    "published: another act": ("UPDATE published SET act = (SELECT act FROM audit WHERE position = 1) WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
+    "published: another time": ("UPDATE published SET published_at = (SELECT due_by FROM reports) WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
     "published: removed": ("DELETE FROM published WHERE dataset = 'lake/e'", "Row log, lake/e of published was removed"),
     "published: added": (same("published", "dataset = 'lake/d'", "dataset='lake/z'"), "Row log, lake/z of published was added"),
     "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),

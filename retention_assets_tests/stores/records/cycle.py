@@ -10,20 +10,15 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow as pa
-
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.report import DayReport, day_report
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.sweep.datasets import evaluate
 
 
 class UnitsDatabase(Protocol):
@@ -74,14 +69,8 @@ class Cycle:
 
     def marks(self, as_of: datetime) -> int:
         """Evaluate everything; how many are new."""
-        stores = Environment(self.settings).stores()
         with self.ledger() as ledger:
-            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores.values()]))
-            assert log.datasets["fault"].null_count == len(log.datasets)
-            rules = load_rulebook(ledger, self.settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
-            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
-            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
-            return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test").new
+            return evaluate(ledger, Environment(self.settings).stores().values(), self.settings, as_of)
 
     def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due; the result of each dataset."""

@@ -465,7 +465,7 @@ def test_where_nobody_can_see_what_refers_nothing_goes_unless_that_is_accepted(s
     targets = planned(units.store())
     url = Url(f"{units.url}%20-csession_replication_role%3Dreplica")
     store, accepting = store_of(units, url=url), store_of(units, url=url, cascades="accepted")
-    with pytest.raises(Refused, match="cannot be read: session_replication_role is replica .* Or write `cascades: accepted`"):
+    with pytest.raises(Refused, match=r"cannot be read: session_replication_role is replica .* Or write `cascades: accepted`"):
         store.datasets()
     found = swept(store, targets)
     assert (found.outcome, "cannot be read" in str(found.error)) == (FAILED, True)
