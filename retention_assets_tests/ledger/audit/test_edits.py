@@ -153,6 +153,7 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "clock: seen": ("UPDATE clock SET newest_seen_at = NULL", "Row 1 of clock was changed"),
     "clock: marked": ("UPDATE clock SET newest_mark_at = accepted_until", "Row 1 of clock was changed"),
     "clock: next id": ("UPDATE clock SET next_mark = 2", "The clock says that the next mark is 2, and there is a mark 5"),
+    "clock: next id is taken": ("UPDATE clock SET next_mark = 5", "The clock says that the next mark is 5, and there is a mark 5"),
     "clock: removed": ("DELETE FROM clock", "Row 1 of clock was removed"),
     # Objections.
     "objections: taken back": ("UPDATE objections SET withdrawn_at = raised_at WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was changed"),
