@@ -17,9 +17,10 @@ from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import Source
@@ -74,6 +75,8 @@ class Step:
     @property
     def spark(self) -> "SparkSession":
         """The session of the run, started on the first call."""
+        if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_started:
+            self.log.info(STARTING)
         session: SparkSession = self.pyspark.spark_session
         return session
 
