@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.logs import read_one_if_any
-from retention_assets.commands.options import AS_OF, FORMAT, LOG
-from retention_assets.commands.output import print_rows, print_tables, say
+from retention_assets.commands.options import AS_OF, FORMAT, LOG, examples
+from retention_assets.commands.output import ExitCode, finish, print_rows, print_tables, say
 from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 from retention_assets.policy.durations import text_of
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from retention_assets.ledger.marks.history import TransactionLife
 
 
+@examples("retention history lake/raw.orders", "retention history lake/raw.orders T1 -f json")
 @click.command()
 @click.argument("dataset")
 @click.argument("transactions", nargs=-1)
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="List also what is older than the visibility mark.")
 @FORMAT
 @click.option(
-    "--most", type=click.IntRange(min=0), default=50, show_default=True, help="How many transactions the table lists."
+    "-n", "--most", type=click.IntRange(min=0), default=50, show_default=True, help="How many transactions the table lists."
 )
 def history(
     dataset: str,
@@ -39,7 +40,7 @@ def history(
     everything: bool,
     format_: str,
     most: int,
-) -> None:
+) -> ExitCode:
     """Show the life of each transaction of DATASET, or of some: marked and due, taken back, spared, swept, held.
 
     Without a log it shows what the ledger knows. Where the dataset has a visibility mark, two kinds of transactions are listed
@@ -49,7 +50,7 @@ def history(
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)
-    log = read_one_if_any(log_path, environment, dataset)
+    log, away = read_one_if_any(log_path, environment, dataset)
     if log is None:
         say(f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows")
     with ledger_to_read(environment) as ledger:
@@ -67,10 +68,11 @@ def history(
             _print(dataset, lives, most)
     if found.hidden and visible_from:
         say(f"{found.hidden:,} more are in no view that is visible from {text_of(visible_from)} on; --all lists them.")
+    return finish(failed=away)
 
 
 def _print(dataset: str, lives: "Iterator[TransactionLife]", most: int) -> None:
-    from retention_assets.render.terminal import history_table
+    from retention_assets.render.ledger_tables import history_table
 
     first = [life.as_dict() for life in islice(lives, most)]
     print_tables([history_table(dataset, first, len(first) + sum(1 for _ in lives))])

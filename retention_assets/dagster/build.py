@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.assets.branch_views import branch_views
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
@@ -22,6 +21,7 @@ from retention_assets.dagster.checks import asset_checks
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
+from retention_assets.dagster.spark import QuietSparkResource
 from retention_assets.dagster.step import Resources
 from retention_assets.environment import Environment
 from retention_assets.pipeline.spark import spark_conf
@@ -59,7 +59,7 @@ def embedded_defs(
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     resources: dict[str, Any] = {
         "retention": Environment(settings),
-        "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
+        "pyspark": QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
     of_assets = [one.asset(names, settings.dagster) for one in ASSETS]

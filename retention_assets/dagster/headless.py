@@ -19,6 +19,7 @@ import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.spark import STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
@@ -79,6 +80,10 @@ def run_job(
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
     """A line of the run's log on stderr. What Dagster itself has to say, and traces, are for those who ask for everything."""
+    if entry.user_message == STARTING and least < logging.ERROR:
+        # The one long wait of a run: said once, whatever else is.
+        sys.stderr.write(f"{STARTING}\n")
+        return
     event = entry.dagster_event
     level = entry.level if isinstance(entry.level, int) else _LEVELS[entry.level.upper()]
     if level < least or (least > logging.DEBUG and (event is not None or entry.user_message.startswith(_NOT_BEGUN))):

@@ -31,10 +31,10 @@ from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import (
     EXPECTED_DURATION,
-    EXPECTED_INSTANT,
+    EXPECTED_MOMENT,
     Duration,
     parse_duration,
-    parse_instant,
+    parse_moment,
     text_of,
 )
 from retention_assets.policy.sentences import hold_sentence
@@ -150,7 +150,9 @@ class HoldForm(ReasonForm):
     datasets: list[str] = Field(description="Globs over store/name: what is held.")
     transactions: list[str] = Field(default=[], description="Globs; only these transactions. All when left out.")
     owner: str = Field(default="", description="Who answers for it. Left out, it is whoever places it.")
-    until: str = Field(default="", description="When it ends by itself, such as 2026-12-31T00:00:00Z; never when left out.")
+    until: str = Field(
+        default="", description="When it ends by itself, such as 2026-12-31T00:00:00Z or 'in 30d'; never when left out."
+    )
 
 
 @operation_job(HoldForm)
@@ -410,7 +412,7 @@ def _duration(text: str, key: str) -> Duration:
 
 
 def _instant(text: str, key: str) -> datetime:
-    return _parsed(text, key, parse_instant, EXPECTED_INSTANT)
+    return _parsed(text, key, lambda typed: parse_moment(typed, now()), EXPECTED_MOMENT)
 
 
 def _instant_if_any(text: str) -> datetime | None:
@@ -420,7 +422,7 @@ def _instant_if_any(text: str) -> datetime | None:
 def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
     try:
         return parse(text.strip())
-    except ValueError as fault:
+    except (ValueError, OverflowError) as fault:
         raise BadInput(Problem(str(fault), key=key, value=f"'{text}'", expected=expected)) from None
 
 

@@ -1,13 +1,19 @@
 """What a person sets when they launch a run, as forms that the launchpad shows."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.policy.durations import parse_instant
+from retention_assets.clock import now
+from retention_assets.errors import BadInput, Problem, quote
+from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment
 
-_INSTANT = "An instant with a zone, such as 2026-01-01T00:00:00Z; empty is the present."
+_INSTANT = (
+    "An instant with a zone, such as 2026-01-01T00:00:00Z, or one counted from when the run was made: 7d is 7 days before it,"
+    " in 7d 7 days after it. Empty is the present."
+)
 
 
 class AsOfConfig(dg.Config):
@@ -15,9 +21,14 @@ class AsOfConfig(dg.Config):
 
     as_of: str = Field(default="", description=_INSTANT)
 
-    def given(self) -> datetime | None:
-        """The instant, if one was given."""
-        return parse_instant(self.as_of) if self.as_of else None
+    def given(self, run_made_at: Callable[[], datetime] = now) -> datetime | None:
+        """The instant, if one was given. Steps say when their run was made, so that all of them find the same one."""
+        if not self.as_of:
+            return None
+        try:
+            return parse_moment(self.as_of.strip(), run_made_at())
+        except (ValueError, OverflowError) as fault:
+            raise BadInput(Problem(str(fault), key="as_of", value=quote(self.as_of), expected=EXPECTED_MOMENT)) from None
 
 
 class DatasetsConfig(dg.Config):

@@ -7,7 +7,8 @@ Does not belong here: what a step does (assets).
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,9 +18,10 @@ from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import Source
@@ -74,6 +76,8 @@ class Step:
     @property
     def spark(self) -> "SparkSession":
         """The session of the run, started on the first call."""
+        if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_started:
+            self.log.info(STARTING)
         session: SparkSession = self.pyspark.spark_session
         return session
 
@@ -145,10 +149,10 @@ class Resources:
         config: AsOfConfig | DatasetsConfig | None,
         datasets: DatasetFilter,
     ) -> Step:
-        given = config.given() if isinstance(config, AsOfConfig) else None
         try:
+            given = config.given(partial(_made_at, context)) if isinstance(config, AsOfConfig) else None
             as_of = self.retention.instant(given)
-        except Refused as fault:
+        except (Refused, BadInput) as fault:
             raise dg.Failure(str(fault), allow_retries=False) from None
         context.log.addFilter(show_unseen)
         return Step(
@@ -163,6 +167,12 @@ class Resources:
             as_of,
             given,
         )
+
+
+def _made_at(context: dg.OpExecutionContext) -> datetime:
+    """When the run of a context was made."""
+    record = context.instance.get_run_record_by_id(context.run_id)
+    return record.create_timestamp.astimezone(UTC) if record else now()
 
 
 def resources_in(resources: object, names: Names) -> Resources:

@@ -4,7 +4,7 @@ Belongs here: the histories and their bytes. Times hang on one instant, so that 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,12 +23,14 @@ class Sketch:
     dataset: str
     lines: list[dict[str, Any]] = field(default_factory=list)
     last: str | None = None
+    # The day from which its days are counted back.
+    as_of: datetime = AS_OF
 
     def step(
         self, name: str, type_: str, days_ago: float, size: int = 4096, parent: str | None = None, status: str = "COMMITTED"
     ) -> "Sketch":
         """Add a transaction."""
-        closed = AS_OF - timedelta(days=days_ago)
+        closed = self.as_of - timedelta(days=days_ago)
         self.lines.append(
             {
                 "dataset": self.dataset,
@@ -98,18 +100,22 @@ def sketches() -> Iterator[Sketch]:
 
 def write_lake(folder: Path) -> None:
     """The log and the data, as a pipeline would have left them."""
-    lines = []
-    for sketch in sketches():
-        lines += sketch.lines
-        for line in sketch.lines:
-            if "transaction" in line:
-                place = folder / "data" / sketch.dataset.partition("/")[2] / line["transaction"]
-                place.mkdir(parents=True)
-                (place / "part-0.bin").write_bytes(
-                    f"{sketch.dataset} {line['transaction']}\n".encode().ljust(line["bytes"], b".")
-                )
-    (folder / "log").mkdir()
-    (folder / "log" / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for name, content in lake_files(list(sketches())).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def lake_files(drawn: Sequence[Sketch]) -> Mapping[str, bytes]:
+    """The files of some datasets below the folder of their lake: the data of each transaction, and one log."""
+    lines = [(sketch.dataset, line) for sketch in drawn for line in sketch.lines]
+    files = {
+        f"data/{dataset.partition('/')[2]}/{line['transaction']}/part-0.bin": (
+            f"{dataset} {line['transaction']}\n".encode().ljust(line["bytes"], b".")
+        )
+        for dataset, line in lines
+        if "transaction" in line
+    }
+    return {**files, "log/log.jsonl": "".join(f"{json.dumps(line)}\n" for _, line in lines).encode()}
 
 
 def add_branch(folder: Path, dataset: str, branch: str, head: str) -> None:

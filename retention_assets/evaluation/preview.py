@@ -1,7 +1,7 @@
 """Preview: what policies would decide about a log, without a ledger, a store or Dagster. Nothing is written, nothing deleted.
 
 Belongs here: the verdicts about a log, their exchange as JSON, and the difference between two sets of
-policies. How a result looks on a terminal belongs to render/terminal.py; why one transaction has its verdict belongs to
+policies. How a result looks on a terminal belongs to render/verdict_tables.py; why one transaction has its verdict belongs to
 explain.py.
 """
 

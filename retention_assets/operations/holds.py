@@ -42,7 +42,9 @@ class HoldRequest(NamedRequest):
     def hold(self) -> Hold:
         """The hold, or BadInput with every fault of it."""
         if self.until is not None and self.until <= self.at:
-            raise BadInput(Problem("is past", key="until", value=text_of(self.until), expected="an instant to come"))
+            raise BadInput(
+                Problem("is past", key="until", value=text_of(self.until), expected="an instant to come, such as 'in 30d'")
+            )
         typed = {
             "name": self.name,
             "datasets": {"include": _globs_of(self.datasets)},

@@ -27,8 +27,10 @@ _ISO = re.compile(
     r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12})S)?)?",
     re.ASCII,
 )
+_AHEAD = re.compile(r"in\s+(\S+)", re.ASCII)
 EXPECTED_DURATION = "a duration such as 90s, 45m, 12h, 30d, 2w, 6mo, 2y, P2Y or PT36H"
 EXPECTED_INSTANT = "an instant with a zone, such as 2026-01-01T00:00:00Z"
+EXPECTED_MOMENT = f"{EXPECTED_INSTANT}, or one counted from now: 7d (7 days ago), in 7d"
 
 
 @dataclass(frozen=True, order=False)
@@ -142,6 +144,23 @@ def parse_instant(text: str) -> datetime:
         return instant.astimezone(UTC)
     except OverflowError:
         raise ValueError("is out of range") from None
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """Read an instant that a person types: one that is fixed, `7d` (so long before now) or `in 7d` (so long after it).
+
+    For commands and forms alone: a file, whose instants have to stay what they are, takes `parse_instant`.
+    """
+    now = now.replace(microsecond=0)
+    if ahead := _AHEAD.fullmatch(text):
+        return parse_duration(ahead[1]).after(now)
+    try:
+        return parse_duration(text).before(now)
+    except ValueError as fault:
+        # A length of time that is too long is no instant either.
+        if _SHORT.fullmatch(text) or _ISO.fullmatch(text):
+            raise OverflowError(str(fault)) from None
+        return parse_instant(text)
 
 
 def micros(instant: datetime) -> int:

@@ -1,10 +1,10 @@
-"""Sizes, lengths of time and shares in words for people, the same in every medium; and texts of others, made safe to look at.
+"""Sizes, times and shares in words for people, the same in every medium; and texts of others, made safe to look at.
 
 Belongs here: what more than one medium writes. Forms for programs (ISO 8601, JSON) are policy/durations.py's and report.py's.
 """
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # What nobody sees, and what changes how its neighbours are seen: control characters but tab and line end, marks of the
@@ -38,6 +38,25 @@ def duration_of(length: timedelta) -> str:
     if minutes < 1440 and (seconds != "0" or not parts):
         parts.append(f"{seconds} s")
     return " ".join(parts)
+
+
+def minute_of(instant: datetime | None) -> str:
+    """An instant to the minute, in UTC: `2026-01-31 07:05`; nothing where there is none."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if instant else ""
+
+
+def until_of(instant: datetime, now: datetime) -> str:
+    """How long it is until an instant, rounded down: `in 6 days`, `in 40 minutes`, `now`; past two months the instant."""
+    length = instant - now
+    if length <= timedelta():
+        return "now"
+    for unit, least, most in (("day", timedelta(days=2), timedelta(days=61)), ("hour", timedelta(hours=2), timedelta(days=2))):
+        if least <= length < most:
+            return f"in {length // timedelta(**{f'{unit}s': 1})} {unit}s"
+    if length >= timedelta(days=61):
+        return minute_of(instant)
+    minutes = length // timedelta(minutes=1)
+    return f"in {minutes} minute{'' if minutes == 1 else 's'}"
 
 
 def share_of(part: int, whole: int) -> str:

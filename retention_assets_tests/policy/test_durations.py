@@ -17,6 +17,7 @@ from retention_assets.policy.durations import (
     micros,
     parse_duration,
     parse_instant,
+    parse_moment,
     text_of,
 )
 
@@ -254,3 +255,43 @@ def test_microseconds_count_from_1970_and_are_exact_before_it() -> None:
     assert micros(EPOCH) == 0
     assert micros(EPOCH - timedelta(microseconds=1)) == -1
     assert micros(at("2026-01-01T00:00:00.000001Z")) == 1_767_225_600_000_001
+
+
+# --- instants that people type ---
+
+NOW = datetime(2026, 3, 31, 12, 30, 45, 678_901, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("7d", "2026-03-24T12:30:45Z"),
+        ("in 7d", "2026-04-07T12:30:45Z"),
+        ("in  P1M", "2026-04-30T12:30:45Z"),
+        ("1mo", "2026-02-28T12:30:45Z"),
+        ("PT36H", "2026-03-30T00:30:45Z"),
+        ("0s", "2026-03-31T12:30:45Z"),
+        ("2026-03-01", "2026-03-01T00:00:00Z"),
+        ("2026-03-01T01:00:00+01:00", "2026-03-01T00:00:00Z"),
+    ],
+)
+def test_an_instant_that_is_typed_may_be_counted_from_now(text: str, instant: str) -> None:
+    assert text_of(parse_moment(text, NOW)) == instant
+
+
+@pytest.mark.parametrize("text", ["in 2026-03-01", "in", "in7d", "-7d", "7", "soon", "in in 7d", "2026-03-01T00:00:00", ""])
+def test_what_is_neither_an_instant_nor_counted_from_now_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not|has no zone"):
+        parse_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["1001y", "in 1001y", "P99999999999Y"])
+def test_a_length_of_time_that_is_too_long_is_no_instant(text: str) -> None:
+    with pytest.raises((OverflowError, ValueError), match="at most"):
+        parse_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["7d", "in 7d"])
+def test_what_is_written_into_a_file_is_not_counted_from_now(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an instant"):
+        parse_instant(text)

@@ -1,6 +1,7 @@
-"""Tables on a terminal: what they add up is what they are given, and names are shown as they are.
+"""Tables of results: what they add up is what they are given, and names are shown as they are.
 
-Belongs here: render/terminal.py, read back cell by cell. What the commands print around the tables is in commands/.
+Belongs here: tables as a pipe gets them, read back cell by cell. How they fit a terminal is in test_width.py, what the commands
+print around them in commands/.
 """
 
 import io
@@ -17,17 +18,10 @@ from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.language import load_policies
-from retention_assets.render.terminal import (
-    ResultConsole,
-    compare_tables,
-    console,
-    explanation,
-    hold_table,
-    preview_tables,
-    report_tables,
-    status_text,
-    table,
-)
+from retention_assets.render.ledger_tables import hold_table
+from retention_assets.render.report_tables import report_tables
+from retention_assets.render.terminal import ResultConsole, console, status_text, table
+from retention_assets.render.verdict_tables import compare_tables, explanation, preview_tables
 from retention_assets.report import DayReport, ReportLine
 from retention_assets.settings.model import Settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
@@ -118,24 +112,16 @@ def test_a_long_id_is_whole_in_its_line_where_nobody_folds() -> None:
     assert cells(table("t", ("a", "b"), [(name, name)])) == [[name, name]]
 
 
-@pytest.mark.parametrize("width", [80, 50])
-def test_a_narrow_terminal_folds_ids_and_cuts_none(width: int) -> None:
-    names = [f"lake/{letter * 40}:{letter * 30}" for letter in "abcdefghij"]
-    lines = [
-        line.split("│")[1:-1] for line in printed(table("t", "0123456789", [names]), width=width).splitlines() if "│" in line
-    ]
-    assert ["".join(part.strip() for part in column) for column in zip(*lines, strict=True)] == names
-
-
 def test_an_explanation_is_text_without_markup() -> None:
     found = Explanation(
-        dataset=ODD, transaction=ODD, as_of="2026", type="APPEND", status="OPEN", closed_at=None, bytes=1, verdict="keep", policy=ODD,
+        dataset=ODD, transaction=ODD, as_of="2026-01-31T07:05:59.999Z", type="APPEND", status="OPEN", closed_at=None, bytes=1, verdict="keep", policy=ODD,
         also=(ODD,), summary=ODD, reasons=({"code": "HOLD", "witness": ODD, "text": ODD},), more_branches=0, tags=(ODD,),
         branches=(BranchView(ODD, 0, 0, None, ODD),),
         policies=(PolicyAnswer(ODD, ODD, False, (ExplainedLine(ODD, False, ODD, ODD, ODD),)),),
     )  # fmt: skip
     said = printed(explanation(found))
     assert said.count(SHOWN) == 15
+    assert "at 2026-01-31 07:05 UTC" in said
     assert "\x1b" not in said
     assert "\u202e" not in said
 
@@ -150,8 +136,8 @@ def test_a_hold_says_where_it_is_and_of_what() -> None:
     about = {"transactions": ["T1"], "datasets": {"include": ["ods/a"]}}
     ended = {**hold, "source": "ledger", "scope": about, "until": AS_OF}
     assert cells(hold_table([hold, ended])) == [
-        ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "checked", "ann", "released"],
-        ["audit", "ledger", "ods/a", "T1", "checked", "ann", "2026-03-31T12:00:00Z"],
+        ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "ann", "released", "checked"],
+        ["audit", "ledger", "ods/a", "T1", "ann", "2026-03-31 12:00", "checked"],
     ]
 
 
@@ -167,17 +153,20 @@ def test_the_classes_of_a_report_stand_in_the_order_of_a_life_and_unknown_ones_l
     ]
 
 
-@pytest.mark.parametrize(("counter", "heading", "at"), [("hidden", "hidden", 4), ("left", "files left", 7)])
-def test_what_is_rare_has_a_column_where_a_dataset_has_some_of_it(counter: str, heading: str, at: int) -> None:
+def test_what_went_otherwise_is_said_in_words_where_there_is_some_of_it() -> None:
     def of(**counts: int) -> tuple[list[str], list[list[str]]]:
         lines = tuple(
-            ReportLine(name, {**dict.fromkeys(COUNTERS, 0), **own}) for name, own in {"lake/d": {}, "lake/e": counts}.items()
+            ReportLine(name, {**dict.fromkeys(COUNTERS, 0), **own}, finished_at=AS_OF)
+            for name, own in {"lake/d": {}, "lake/e": counts}.items()
         )
         found = report_tables(DayReport(date(2026, 1, 8), lines), 5)[-1]
         return [str(column.header) for column in found.columns], cells(found)
 
-    usual = ["dataset", "to delete", "deleted", "already gone", "failed attempts", "spared", "unmarked"]
-    assert of(deleted=1)[0] == [*usual, "to free", "freed", "finished"]
-    headings, rows = of(**{counter: 987})
-    assert headings == [*usual[:at], heading, *usual[at:], "to free", "freed", "finished"]
-    assert [row[at] for row in rows] == ["0", "987"]
+    usual = ["dataset", "to delete", "deleted", "to free", "freed"]
+    assert of(deleted=1)[0] == usual
+    headings, rows = of(hidden=987, left=3, spared=1)
+    assert headings == [*usual, "otherwise"]
+    assert [row[-1] for row in rows] == ["", "987 hidden, 1 spared, 3 files left"]
+    assert cells(report_tables(DayReport(date(2026, 1, 8), (ReportLine("lake/d", dict.fromkeys(COUNTERS, 0)),)), 5)[-1])[0][
+        -1
+    ] == ("not finished")

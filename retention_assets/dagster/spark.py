@@ -1,0 +1,33 @@
+"""The Spark session of a run, as Dagster's own lazy resource that starts without the warnings that come with every start.
+
+Belongs here: the resource. The configuration and the start are those of pipeline/spark.py.
+"""
+
+from typing import Any
+
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.pipeline.spark import is_running, session_of
+
+STARTING = "Starting Spark …"
+
+
+class QuietSparkResource(LazyPySparkResource):
+    """In the place of Dagster's own: the same session, by the same configuration."""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether asking for the session starts nothing any more."""
+        return self._spark_session is not None or is_running()
+
+    @property
+    def spark_session(self) -> Any:
+        """The session, started on the first call."""
+        if self._spark_session is None:
+            self._spark_session = session_of(self.spark_config)
+        return self._spark_session
+
+    @property
+    def spark_context(self) -> Any:
+        """Its context."""
+        return self.spark_session.sparkContext
