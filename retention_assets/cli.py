@@ -21,17 +21,19 @@ from retention_assets.commands.housekeeping import housekeeping
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.output import ExitCode, echo, say
+from retention_assets.commands.plan import plan
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
+from retention_assets.commands.simulate import simulate
 from retention_assets.commands.visibility import advance, as_of
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
 COMMANDS: tuple[click.Command, ...] = (
-    demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
-    as_of, policies, clock, audit, housekeeping,
+    demo, plan, run, simulate, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release,
+    realm, advance, as_of, policies, clock, audit, housekeeping,
 )  # fmt: skip
 
 

@@ -99,6 +99,16 @@ def say(words: str) -> None:
     echo(words, err=True)
 
 
+def is_on_terminal() -> bool:
+    """Whether a person sees what is printed and can answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def ask(question: str, *, err: bool = False) -> bool:
+    """Whether the person at the terminal says yes; an empty answer is a no."""
+    return click.confirm(visible(question), default=False, err=err)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[None]:
     """Show on a terminal what is being done; elsewhere nothing."""
