@@ -94,6 +94,13 @@ def print_tables(tables: Iterable["Table"]) -> None:
         console().print(made)
 
 
+def print_words(words: str) -> None:
+    """A sentence of a result, which a terminal folds between words."""
+    from retention_assets.render.terminal import console
+
+    console().print(words)
+
+
 def say(words: str) -> None:
     """A note about the work."""
     echo(words, err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import AS_OF, FORMAT, STRICT
-from retention_assets.commands.output import ExitCode, echo, finish, print_json, print_tables, progress, say
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, print_words, progress, say
 from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def find_plan(environment: "Environment", datasets: tuple[str, ...], as_of: date
 
 
 def _print(found: "RetentionPlan", detail: bool) -> None:
-    echo(f"{_summary(found)} Nothing was changed.")
+    print_words(f"{_summary(found)} Nothing was changed.")
     _print_costs(found, found.total(found.deleted))
     tables = list(_tables(found))
     if detail:
@@ -85,7 +85,7 @@ def _print(found: "RetentionPlan", detail: bool) -> None:
 
 def print_deletions(found: "RetentionPlan") -> None:
     """What would be deleted now, and what goes with it."""
-    echo(deletions_of(found))
+    print_words(deletions_of(found))
     _print_costs(found, found.total(found.deleted))
     groups = [one for one in found.groups() if one.deleted.transactions]
     print_tables([_group_table(found, groups, ("deleted",)), *_spared(found), *_beside(found)])
@@ -215,7 +215,7 @@ def _print_costs(found: "RetentionPlan", amount: "Amount") -> None:
     words = f"Deleting saves {_money(costs)} {found.currency} a month"
     words += f", its requests cost {_money_of(costs.requests)}" if costs.requests else ""
     early = f" {_money_of(costs.ended_early)} {found.currency} are billed on, as it is deleted early."
-    echo(f"{words}.{early if costs.ended_early else ''}")
+    print_words(f"{words}.{early if costs.ended_early else ''}")
 
 
 def _money(costs: "Costs | None") -> str:

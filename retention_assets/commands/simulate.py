@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.options import FORMAT, STRICT, InstantParam
-from retention_assets.commands.output import ExitCode, echo, finish, print_json, print_tables, progress
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, print_words, progress
 from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.operations.amounts import Amount
     from retention_assets.operations.simulation import Simulation
+
+# The amounts of a day, as their columns are called.
+_SAID = {"newly_marked": "newly marked", "due": "due", "deleted": "deleted", "spared": "spared", "waiting": "then waiting"}
 
 
 @click.command()
@@ -51,22 +54,23 @@ def _print(found: "Simulation") -> None:
     from retention_assets.render.text import size_of
 
     marked, deleted, spared = (found.total(name) for name in ("newly_marked", "deleted", "spared"))
-    echo(
+    print_words(
         f"In {len(found.days):,} days: {marked.transactions:,} marked, {deleted.transactions:,} deleted"
-        f" ({size_of(deleted.bytes)}), {spared.transactions:,} spared.\nThis was a simulation: nothing was changed. What will"
+        f" ({size_of(deleted.bytes)}), {spared.transactions:,} spared. This was a simulation: nothing was changed. What will"
         " arrive later is not in it."
     )
 
-    def cell(amount: "Amount") -> str:
-        return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else ""
-
-    amounts = ("newly_marked", "due", "deleted", "spared", "waiting")
+    amounts = [name for name in _SAID if found.total(name).transactions]
     rows = [
-        (one.as_of.date().isoformat(), *(cell(getattr(one, name)) for name in amounts))
+        (
+            one.as_of.date().isoformat(),
+            *(_count(getattr(one, name)) for name in amounts),
+            size_of(one.deleted.bytes) if one.deleted.transactions else "",
+        )
         for one in found.days
         if not one.is_quiet
     ]
-    columns = ("day", "newly marked", "due", "deleted", "spared", "then waiting")
+    columns = ("day", *(_SAID[name] for name in amounts), "freed")
     quiet = len(found.days) - len(rows)
     title = f"Day by day, without {quiet:,} on which nothing happens" if quiet else "Day by day"
     tables = [table(title, columns, rows, columns[1:])] if rows else []
@@ -74,3 +78,7 @@ def _print(found: "Simulation") -> None:
         why = [(f"{count:,}", words) for words, count in found.reasons.items()]
         tables.append(table("Why marks were spared", ("marks", "why"), why, ("marks",)))
     print_tables(tables)
+
+
+def _count(amount: "Amount") -> str:
+    return f"{amount.transactions:,}" if amount.transactions else ""

@@ -203,7 +203,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         rehearsed.mark(at_once, request.as_of)
         source = rehearsed.source
         why = withheld(environment, source, rehearsed.due_datasets(request.as_of), at) if source else None
-        results = () if why else tuple(rehearsed.sweep(request.as_of))
+        results = () if why else tuple(rehearsed.sweep_copy(request.as_of))
         marks = rehearsed.copy.marks.table()
         deleted, spared = _deleted(rehearsed, marks), _spared(marks)
         waiting = _waiting(source, rehearsed.datasets, rehearsed.copy.clock.due_by(request.as_of))

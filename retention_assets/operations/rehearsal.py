@@ -93,8 +93,8 @@ class Rehearsal:
         """The chosen datasets on which a sweep of the copy has something to do."""
         return self.datasets.select(self.copy.marks.datasets_to_sweep(self.copy.clock.due_by(as_of)))
 
-    def sweep(self, as_of: datetime | None) -> list[SweepResult]:
-        """Sweep on the copy what is due there. The stores write down what they would delete."""
+    def sweep_copy(self, as_of: datetime | None) -> list[SweepResult]:
+        """Sweep the copy. The stores write down what they would delete."""
         # A store that can't even be opened is told once, and not for each of its datasets.
         names = [name for name in self.due_datasets(as_of) if store_of(name) in self.stores or store_of(name) not in self.away]
         sweeper = Sweeper(self.copy, self.stores, self.rulebook, as_of, _ACTOR, wait=lambda *_: None, clocks=self._other_clocks)

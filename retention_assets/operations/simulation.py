@@ -115,7 +115,7 @@ def _live(
         marked = _mark(rehearsed, logs, at)
         due = _pending(rehearsed, at)
         spared_before = _amount(rehearsed.copy.marks.table(statuses=["SPARED"]))
-        for result in rehearsed.sweep(at):
+        for result in rehearsed.sweep_copy(at):
             if result.refused:
                 refused.setdefault(result.dataset, result.refused)
         recorded = rehearsed.recorded()

@@ -14,6 +14,7 @@ from pathlib import Path
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 
 COLUMNS = 80
+_ERASE = "\x1b[2K"
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -35,9 +36,10 @@ def at_terminal(
         shown = program.stdout.read() if program.stdout else _read(screen, types)
         ended = program.wait()
     os.close(screen)
-    lines = _STYLES.sub("", shown.decode().replace("\r\n", "\n")).split("\n")
-    # What was written over is not on the screen any more.
-    return ended, [line.rpartition("\r")[2].rstrip() for line in lines]
+    lines = shown.decode().replace("\r\n", "\n").split("\n")
+    # What was erased or written over is not on the screen any more.
+    seen = (_STYLES.sub("", line.rpartition(_ERASE)[2]).rpartition("\r")[2] for line in lines)
+    return ended, [line.rstrip() for line in seen]
 
 
 def _read(screen: int, types: str) -> bytes:

@@ -61,4 +61,5 @@ def test_a_simulation_fits_eighty_columns(lake: Lake) -> None:
     lake.branches("late", "S2")
     code, lines = at_terminal(lake.folder, "simulate", "--days", "9", *BEGIN)
     assert code == 0
-    assert max(map(len, lines[1:])) <= COLUMNS
+    begin = next(at for at, line in enumerate(lines) if line.startswith("In 9 days"))
+    assert max(map(len, lines[begin:])) <= COLUMNS
