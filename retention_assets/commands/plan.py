@@ -55,8 +55,8 @@ def show_plan(
 ) -> ExitCode:
     """Make a plan, print it, and say by the exit code whether there is something to do."""
     found = find_plan(environment, datasets, as_of)
-    if found.note:
-        say(found.note)
+    for words in found.notes:
+        say(words)
     if format_ == "json":
         print_json(found.as_dict())
     else:
@@ -191,7 +191,7 @@ def _detail(found: "RetentionPlan") -> "Iterator[Table]":
 
     def rows(transactions: "pa.Table", last: str) -> Iterator[tuple[str, ...]]:
         for row in transactions.to_pylist():
-            told = row[last]
+            told = "It expires by itself." if row.get("expires") else row[last]
             words = _minute(told) if isinstance(told, datetime) else str(told or "")
             yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), words
 

@@ -107,7 +107,7 @@ def run(
 
 def _is_agreed(found: "RetentionPlan", format_: str) -> bool:
     """Whether a person agrees to what would be deleted, having seen it. Where nothing is due, nobody is asked."""
-    for words in (*found.failures, *found.warnings):
+    for words in (*found.notes, *found.failures, *found.warnings):
         say(words)
     if not len(found.deleted):
         say("This run deletes nothing.")

@@ -336,7 +336,7 @@ def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     found = make_plan(PlanRequest(as_of=form.given(), datasets=tuple(form.datasets)), context.environment)
     file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
-    for warning in (*found.failures, *found.warnings, *([found.note] if found.note else [])):
+    for warning in (*found.failures, *found.warnings, *found.notes):
         context.log.warning(warning)
     return {
         "as_of": text_of(found.as_of),

@@ -20,6 +20,7 @@ from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.objections import Objection
 from retention_assets.operations.amounts import NOTHING, Amount, PriceFacts, amounts_by
 from retention_assets.operations.rehearsal import Rehearsal, rehearse, withheld
 from retention_assets.policy.durations import parse_duration, text_of
@@ -100,6 +101,8 @@ class RetentionPlan:
     policies: tuple[Policy, ...] = ()
     # Why nothing would be swept at all.
     withheld: str | None = None
+    # What checks have found wrong of datasets with something due. The run judges anew, and its own checks decide.
+    objections: tuple[Objection, ...] = ()
     note: str | None = None
     currency: str | None = None
 
@@ -116,6 +119,16 @@ class RetentionPlan:
             *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
             *(f"{dataset} would not be swept: {why}" for dataset, why in swept.items()),
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know besides."""
+        found = (
+            f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it mended,"
+            " nothing of it is swept."
+            for one in self.objections
+        )
+        return (*((self.note,) if self.note else ()), *found)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -185,6 +198,7 @@ class RetentionPlan:
             "refused": dict(sorted(self.refused.items())),
             "stores_away": dict(sorted(self.away.items())),
             "withheld": self.withheld,
+            "objections": [vars(one) for one in self.objections],
         }
 
 
@@ -202,7 +216,8 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         at_once = judged.candidates.filter(pc.less_equal(judged.newly_marked["due_at"], pa.scalar(begin, _INSTANT)))
         rehearsed.mark(at_once, request.as_of)
         source = rehearsed.source
-        why = withheld(environment, source, rehearsed.due_datasets(request.as_of), at) if source else None
+        due = rehearsed.due_datasets(request.as_of)
+        why = withheld(environment, source, due, at) if source else None
         results = () if why else tuple(rehearsed.sweep_copy(request.as_of))
         marks = rehearsed.copy.marks.table()
         deleted, spared = _deleted(rehearsed, marks), _spared(marks)
@@ -220,6 +235,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
             withheld=why,
+            objections=tuple(source.objections.standing(set(due))) if source else (),
             note=None if source else environment.no_ledger,
             currency=environment.settings.prices.currency if judged.facts.has_prices else None,
         )

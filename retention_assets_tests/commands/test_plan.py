@@ -63,7 +63,7 @@ def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
     ]
     assert list(found) == [
         "as_of", "dry_run", "currency", "totals", "groups", "days", "newly_marked", "deleted", "spared", "cascaded", "policies",
-        "refused", "stores_away", "withheld",
+        "refused", "stores_away", "withheld", "objections",
     ]  # fmt: skip
     assert found["days"] == [
         {

@@ -168,6 +168,15 @@ def test_an_older_ledger_that_was_put_back_sweeps_nothing(lake: Lake) -> None:
     assert "Nothing would be swept" in (planned(lake).withheld or "")
 
 
+def test_what_a_check_has_found_is_told_for_the_run_judges_anew(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        ledger.objections.object({"lake/d": "two of them are needed", "lake/z": "other"}, "nothing_needed", "run 1")
+    found = planned(lake)
+    (note,) = found.notes
+    assert note.startswith("lake/d: nothing_needed failed in run 1: two of them are needed. Unless the run's own check")
+    assert {name for name, _ in keys(found.deleted)} == {"lake/d", "lake/e", "lake/now"}
+
+
 def test_a_plan_by_a_ledger_in_any_database(url: str, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", url, policies=f"{ELSEWHERE}, {AT_ONCE}").has(HISTORY).has(HISTORY, "lake/now")
     lake.marks()

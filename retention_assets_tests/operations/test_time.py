@@ -141,6 +141,7 @@ def test_the_present_is_that_of_the_ledgers_server(tmp_path: Path, server: str, 
     "arguments",
     [
         ("run", "--dry-run"),
+        ("plan", "--detail"),
         ("marks", "--due"),
         ("history", "lake/a"),
         ("preview",),
