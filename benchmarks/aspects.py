@@ -30,8 +30,9 @@ from benchmarks.others import do, tell_waits
 from benchmarks.ours import MARKS, Judge
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.outcomes import Outcome
-from retention_assets.pipeline.read_logs import ChosenDatasets, read_stores
+from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.stage import Source, run_stage
+from retention_assets.pipeline.store_logs import ChosenDatasets
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.model import Policy
 from retention_assets.stores.aspects.log import ROWS

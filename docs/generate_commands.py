@@ -35,7 +35,7 @@ what comes next.
 | 0 | done |
 | 1 | refused, or failed: a store that is away, something that could not be deleted |
 | 2 | bad input, or no settings where a command needs them |
-| 3 | only of a dry run: there is something to do |
+| 3 | only of `plan` and dry runs: there is something to do |
 | 4 | done, but for datasets that were refused (1 with `--strict`) |
 | 130 | stopped with Ctrl-C |
 

@@ -25,10 +25,12 @@ from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.options import config_option
 from retention_assets.commands.output import ExitCode, echo, say
+from retention_assets.commands.plan import plan
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
+from retention_assets.commands.simulate import simulate
 from retention_assets.commands.visibility import advance, as_of
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
@@ -43,6 +45,8 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
         schema,
     ),
     "Look ahead": (
+        plan,
+        simulate,
         preview,
         compare,
     ),

@@ -94,11 +94,26 @@ def print_tables(tables: Iterable["Table"]) -> None:
         console().print(made)
 
 
+def print_words(words: str) -> None:
+    """A sentence of a result, which a terminal folds between words."""
+    from retention_assets.render.terminal import console
+
+    console().print(words)
+
+
 def say(words: str) -> None:
     """A note about the work."""
     echo(words, err=True)
 
 
+def is_on_terminal() -> bool:
+    """Whether a person sees what is printed and can answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def ask(question: str, *, err: bool = False) -> bool:
+    """Whether the person at the terminal says yes; an empty answer is a no."""
+    return click.confirm(visible(question), default=False, err=err)
 def say_next(words: str) -> None:
     """What comes after an act, as its last line. Who asked for JSON is a program, and is told nothing."""
     say(f"Next: {words}")

@@ -1,23 +1,24 @@
 """`retention run`: all assets from reading to the report, without a UI, through Dagster.
 
 Belongs here: arguments, what is printed of the result, and the exit code. The work is that of the job `cycle`, the same as in
-the UI; a dry run is the operation that previews a sweep.
+the UI; a dry run is the plan (commands/plan.py).
 """
 
-from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retention_assets.commands.options import AS_OF, FORMAT, STRICT, examples
-from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say, say_next
+from retention_assets.commands.output import ExitCode, ask, finish, is_on_terminal, print_json, print_tables, say, say_next
+from retention_assets.commands.plan import deletions_of, find_plan, print_deletions, show_plan
 from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
-    from retention_assets.environment import Environment
-    from retention_assets.sweep.dry_run import DryRun
+    from retention_assets.operations.plan import RetentionPlan
 
 # What is shown of each asset, in the order of the work.
 _SHOWN = {
@@ -50,7 +51,8 @@ _SELDOM = ("hidden", "bytes_hidden")
 @AS_OF
 @FORMAT
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
-@click.option("--dry-run", is_flag=True, help="Show what a sweep would delete and spare; mark and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what a run would do, as `retention plan` does; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting. Only a terminal is ever asked.")
 @STRICT
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
@@ -62,15 +64,20 @@ def run(
     format_: str,
     mark_only: bool,
     dry_run: bool,
+    yes: bool,
     strict: bool,
     log_level: str,
 ) -> ExitCode:
-    """Read the stores, judge, mark what may go, sweep what is due, and report."""
+    """Read the stores, judge, mark what may go, sweep what is due, and report.
+
+    On a terminal it shows what it would delete now and asks, before it does anything. After a yes it deletes at most what it
+    has shown.
+    """
     if mark_only and dry_run:
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
     environment, globs = find_environment(), datasets or ("*",)
     if dry_run:
-        return _dry_run(environment, as_of, globs, format_, strict)
+        return show_plan(environment, globs, as_of, detail=False, format_=format_, strict=strict)
     from retention_assets.evaluation.rules_in_force import read_policies
 
     # Before anything is started: policies that cannot be accepted are input.
@@ -79,9 +86,17 @@ def run(
     environment.instant(as_of)
     with environment.ledger_if_any():
         pass
-    from retention_assets.dagster.headless import run_job
+    with TemporaryDirectory(prefix="retention-run-") as folder:
+        confirmed = None
+        if is_on_terminal() and not (mark_only or yes):
+            shown = find_plan(environment, globs, as_of)
+            if not _is_agreed(shown, format_):
+                say("Nothing was done: nothing was marked and nothing deleted.")
+                return ExitCode.FAILED
+            confirmed = _write_confirmed(shown, Path(folder))
+        from retention_assets.dagster.headless import run_job
 
-    ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level)
+        ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level, confirmed)
     if format_ == "json":
         print_json(_as_dict(ran))
     else:
@@ -91,6 +106,26 @@ def run(
     if left := ran.number("swept_transactions", "left"):
         say(f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why.")
     return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)
+
+
+def _is_agreed(found: "RetentionPlan", format_: str) -> bool:
+    """Whether a person agrees to what would be deleted, having seen it. Where nothing is due, nobody is asked."""
+    for words in (*found.notes, *found.failures, *found.warnings):
+        say(words)
+    if not len(found.deleted):
+        say("This run deletes nothing.")
+        return True
+    if format_ == "json":
+        return ask(f"{deletions_of(found)} Go on?", err=True)
+    print_deletions(found)
+    return ask("Go on?")
+
+
+def _write_confirmed(shown: "RetentionPlan", folder: Path) -> Path:
+    """What was shown, as a file that bounds the run's sweep."""
+    from retention_assets.sweep.confirmed import write_confirmed
+
+    return write_confirmed(shown.deleted, folder / "confirmed.parquet")
 
 
 def _as_dict(ran: "JobResult") -> dict[str, Any]:
@@ -112,50 +147,3 @@ def _print(ran: "JobResult") -> None:
                     continue
                 rows.append((asset, words, size_of(number) if name.startswith("bytes_") else f"{number:,}"))
     print_tables([table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))])
-
-
-def _dry_run(
-    environment: "Environment", as_of: datetime | None, globs: tuple[str, ...], format_: str, strict: bool
-) -> ExitCode:
-    from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
-
-    with progress("sweeping a copy"):
-        found = preview_sweep(SweepPreviewRequest(as_of=as_of, datasets=globs), environment)
-    if found.note:
-        say(found.note)
-    if format_ == "json":
-        print_json(found.as_dict())
-    else:
-        _print_dry_run(found)
-    to_do = bool(found.deleted or found.spared)
-    if found.store_failed:
-        return finish(failed=found.warnings, to_do=to_do)
-    return finish(refused=found.warnings, strict=strict, to_do=to_do)
-
-
-def _print_dry_run(found: "DryRun", most: int = 50) -> None:
-    from retention_assets.render.terminal import table
-    from retention_assets.render.text import size_of
-
-    total = size_of(sum(one.bytes or 0 for one in found.deleted))
-    rows = [
-        (one.dataset, _named(one.transaction, one.refs), "expires by itself" if one.expires else size_of(one.bytes))
-        for one in found.deleted[:most]
-    ]
-    title = f"A sweep would delete {len(found.deleted):,} transactions and free {total}. Nothing was changed."
-    tables = [table(title, ("dataset", "transaction", "bytes"), rows, right=("bytes",))]
-    if found.spared:
-        spared = [(one.dataset, one.transaction, one.why) for one in found.spared[:most]]
-        tables.append(table(f"It would spare {len(found.spared):,}", ("dataset", "transaction", "why"), spared))
-    if found.cascaded:
-        beside = [
-            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
-            for one in found.cascaded
-        ]
-        columns = ("table", "rows are", "rows", "because of")
-        tables.append(table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",)))
-    print_tables(tables)
-
-
-def _named(transaction: str, refs: Sequence[str]) -> str:
-    return f"{transaction} (and drop {', '.join(refs)})" if refs else transaction

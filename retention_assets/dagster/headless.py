@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
+from retention_assets.sweep.confirmed import TAG
 
 # What Dagster says of each step that follows one that failed.
 _NOT_BEGUN = "Dependencies for step "
@@ -54,20 +56,28 @@ class JobResult:
 
 
 def run_job(
-    settings: Settings, job: str, as_of: datetime | None = None, datasets: Sequence[str] = ("*",), log_level: str = "warning"
+    settings: Settings,
+    job: str,
+    as_of: datetime | None = None,
+    datasets: Sequence[str] = ("*",),
+    log_level: str = "warning",
+    confirmed: Path | None = None,
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
-    Without `as_of` each step asks what time it is.
+    Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/confirmed.py), it deletes nothing else.
     """
     at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
     config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
+    tags = {TAG: str(confirmed)} if confirmed else None
     run_id = str(uuid4())
     with _instance() as instance:
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
-        result = definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False, run_id=run_id)
+        result = definition.execute_in_process(
+            run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags
+        )
     said = {
         event.asset_key.path[-1]: _plain(event.materialization.metadata)
         for event in result.all_events

@@ -24,8 +24,9 @@ from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.failures import failure_text
 from retention_assets.ledger.clock_guard import LedgerTimes
-from retention_assets.operations import audit, clock, holds, marks, policy_book, realms, sweep_preview, visibility
+from retention_assets.operations import audit, clock, holds, marks, policy_book, realms, visibility
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
+from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.operations.request import NamedRequest, ReasonedRequest
 from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.warehouse import Warehouse
@@ -38,7 +39,6 @@ from retention_assets.policy.durations import (
     text_of,
 )
 from retention_assets.policy.sentences import hold_sentence
-from retention_assets.sweep.dry_run import DryRun
 
 V = TypeVar("V")
 _MOST_SHOWN = 1000
@@ -331,34 +331,36 @@ def _times(times: LedgerTimes) -> Metadata:
 
 @operation_job(JudgingConfig)
 def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
-    """Show what a sweep of the chosen datasets would delete and spare. Marks nothing, deletes nothing.
+    """Show what a run over the chosen datasets would mark, delete and spare: the plan. Marks nothing, deletes nothing.
 
-    It is the very sweep, on a copy of the open marks and on stores that write down instead of deleting.
+    It judges and sweeps as a run does, on a copy of the ledger and on stores that write down instead of deleting.
     """
-    request = sweep_preview.SweepPreviewRequest(as_of=form.given(), datasets=tuple(form.datasets))
-    found = sweep_preview.preview_sweep(request, context.environment)
+    found = make_plan(PlanRequest(as_of=form.given(), datasets=tuple(form.datasets)), context.environment)
     file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
-    for warning in (*found.warnings, *([found.note] if found.note else [])):
+    for warning in (*found.failures, *found.warnings, *found.notes):
         context.log.warning(warning)
     return {
         "as_of": text_of(found.as_of),
         "datasets": len(found.results),
         "refused": len(found.refused),
+        "would_mark": len(found.newly_marked),
         "would_delete": len(found.deleted),
-        "would_free": sum(one.bytes or 0 for one in found.deleted),
+        "would_free": found.total(found.deleted).bytes,
         "would_spare": len(found.spared),
         "file": dg.MetadataValue.path(file),
         "transactions": _transactions(found),
     }
 
 
-def _transactions(found: DryRun) -> dg.MetadataValue:
-    """The first of what would go, and of what would be spared and why. All of it is in the file."""
+def _transactions(found: RetentionPlan) -> dg.MetadataValue:
+    """The first of what would go, be spared and why, and be marked. All of it is in the file."""
+    parts = (("delete", found.deleted), ("spare", found.spared), ("mark", found.newly_marked))
     rows: list[Sequence[Any]] = [
-        (one.dataset, one.transaction, "delete", one.bytes or 0, "") for one in found.deleted[:_MOST_SHOWN]
+        (one["dataset"], one["transaction"], would, one["bytes"] or 0, one.get("why", ""))
+        for would, part in parts
+        for one in part.slice(0, _MOST_SHOWN).to_pylist()
     ]
-    rows += [(one.dataset, one.transaction, "spare", 0, one.why) for one in found.spared[:_MOST_SHOWN]]
     return _table({"dataset": "string", "transaction": "string", "would": "string", "bytes": "int", "why": "string"}, rows)
 
 

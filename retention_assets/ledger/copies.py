@@ -1,13 +1,15 @@
 """Copies: what a sweep of some datasets would find in a ledger, in another ledger, for a dry run.
 
-Belongs here: copying open marks with their policies, plans and notes, holds and realms, and what the ledger knows of time.
+Belongs here: copying marks that fall due, with their policies, plans and notes, holds and realms, and what the ledger knows of
+time.
 Does not belong here: the audit. A copy is no record of anything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, insert, select, text, true, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, insert, or_, select, text, true, update
 
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.ledger import Ledger
@@ -15,11 +17,11 @@ from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLANNED, P
 from retention_assets.sql.transactions import PORTION, portions
 
 
-def copy_open_marks(source: Ledger, target: Ledger, datasets: Iterable[str], simulated: bool) -> None:
-    """Copy into an empty ledger what a sweep of these datasets reads. In a simulated copy it may be any day."""
+def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
+    """Copy into an empty ledger what sweeps of these datasets read up to an instant. In a simulated copy it may be any day."""
     names = sorted(set(datasets))
     with source.database.reading() as connection:
-        target.database.write(lambda tx: _Copy(connection, tx).copy(names, simulated))
+        target.database.write(lambda tx: _Copy(connection, tx).copy(names, due_by, simulated))
 
 
 class _Copy:
@@ -29,12 +31,13 @@ class _Copy:
         self.source, self.tx = source, tx
         self.plans: set[int] = set()
 
-    def copy(self, datasets: Sequence[str], simulated: bool) -> None:
-        """Copy everything that a sweep of some datasets reads."""
+    def copy(self, datasets: Sequence[str], due_by: datetime, simulated: bool) -> None:
+        """Copy everything that sweeps of some datasets read up to an instant."""
+        due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by)
         for table in (POLICY_VERSIONS, REALMS, HOLDS):
             self._rows(table, true())
         for some in portions(datasets):
-            self._open_marks(and_(text(OPEN), MARKS.c.dataset.in_(some)))
+            self._open_marks(and_(text(OPEN), MARKS.c.dataset.in_(some), due))
         clock = self.source.execute(select(CLOCK)).mappings().one()
         self.tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
 

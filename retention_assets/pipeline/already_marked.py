@@ -4,7 +4,7 @@ Belongs here: writing it beside a run's output, and reading the part that a task
 Does not belong here: the ledger's own way of keeping it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.policy.model import Policy
 
-_SCHEMA = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
+KNOWN_ROWS = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
 _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
@@ -51,14 +51,19 @@ def write_already_marked(
     path = f"{folder}/known.parquet"
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
-    with pq.ParquetWriter(place, _SCHEMA, filesystem=files) as writer:
-        for batch in ledger.marks.read(about, _STATUSES, hidden_again=hidden_again):
-            writer.write_batch(_known(batch))
+    with pq.ParquetWriter(place, KNOWN_ROWS, filesystem=files) as writer:
+        for batch in known_rows(ledger, about, hidden_again):
+            writer.write_batch(batch)
     return AlreadyMarked(path)
+
+
+def known_rows(ledger: Ledger, datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+    """What of some datasets is marked or swept already, with the columns of `KNOWN_ROWS`."""
+    return (_known(batch) for batch in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again))
 
 
 def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
     """Who is known, and of what was swept also when: another one may have its id since. An open mark keeps its id to itself."""
     swept = pc.equal(marks["status"], "SWEPT")
     times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
-    return pa.record_batch([marks["dataset"], marks["transaction"], *times], schema=_SCHEMA)
+    return pa.record_batch([marks["dataset"], marks["transaction"], *times], schema=KNOWN_ROWS)

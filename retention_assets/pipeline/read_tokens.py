@@ -17,7 +17,7 @@ from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
 
 if TYPE_CHECKING:
-    from retention_assets.pipeline.read_logs import ChosenDatasets
+    from retention_assets.pipeline.store_logs import ChosenDatasets
 
 TOKENS = "tokens"
 # What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.

@@ -1,6 +1,6 @@
-"""The recording store: a store that writes down what it is told to delete, and deletes nothing. The dry run is this store.
+"""Recording stores: they write down what they are told to delete, and delete nothing. The dry run is such a store.
 
-Belongs here: the answers to deletions. Every other question goes to the store behind it.
+Belongs here: the answers to deletions, and a store that also remembers its log. Every other question goes to the store behind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import (
@@ -37,6 +38,8 @@ class RecordedDeletion:
     expires: bool = False
     # Branches and tags that would be dropped with it.
     refs: tuple[str, ...] = ()
+    # It is in a latest view, where its policy may select.
+    in_latest_view: bool = False
 
 
 @dataclass
@@ -106,7 +109,11 @@ class RecordingStore:
         """Write down what would be deleted."""
         would = [
             RecordedDeletion(
-                dataset, one.transaction, self._sizes.get((dataset, one.transaction)), refs=tuple(sorted(one.ended_refs))
+                dataset,
+                one.transaction,
+                self._sizes.get((dataset, one.transaction)),
+                refs=tuple(sorted(one.ended_refs)),
+                in_latest_view=one.in_latest_view,
             )
             for one in targets
         ]
@@ -126,7 +133,8 @@ class RecordingStore:
         if at is not None:
             sizes = (self._sizes.get((dataset, one.transaction)) for one in targets)
             self.recorded += [
-                RecordedDeletion(dataset, one.transaction, size, True) for one, size in zip(targets, sizes, strict=True)
+                RecordedDeletion(dataset, one.transaction, size, True, in_latest_view=one.in_latest_view)
+                for one, size in zip(targets, sizes, strict=True)
             ]
             self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]
@@ -134,6 +142,30 @@ class RecordingStore:
     def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
         if isinstance(self.store, CascadingStore):
             self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
+
+
+@dataclass
+class RememberingStore(RecordingStore):
+    """A recording store that asks for each log once: over however many days, the history is the one of the first."""
+
+    _read: list[tuple[frozenset[str], pa.Table]] = field(default_factory=list)
+    _tokens: dict[str, str | None] = field(default_factory=dict)
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """What the store said of them when it was first asked."""
+        known = frozenset[str]().union(*(names for names, _ in self._read))
+        if new := [name for name in datasets if name not in known]:
+            self._read.append((frozenset(new), self.store.read(new)))
+        wanted = pa.array(datasets, pa.string())
+        mine = [lines for names, lines in self._read if not names.isdisjoint(datasets)]
+        return pa.concat_tables([lines.filter(pc.is_in(lines["dataset"], wanted)) for lines in mine])
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """The tokens that the logs had then."""
+        if new := [name for name in datasets if name not in self._tokens]:
+            found = self.store.tokens(new)
+            self._tokens |= {name: found.get(name) for name in new}
+        return {name: token for name in datasets if (token := self._tokens[name]) is not None}
 
 
 def totals_of(found: Sequence[CascadedRows]) -> list[CascadedRows]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+import pyarrow as pa
+
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
@@ -44,6 +46,8 @@ class Sweeper:
     lease_seconds: float = SECONDS
     # What other clocks say, besides those of the stores' servers.
     clocks: Callable[[], Iterable[datetime]] = tuple
+    # What a person has confirmed, if anybody was asked: nothing else is deleted.
+    confirmed: pa.Table | None = None
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +55,7 @@ class Sweeper:
         self._context = SweepContext(
             ledger=self.ledger,
             rulebook=self.rulebook,
-            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds()),
+            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed),
             independent_check=IndependentCheck(self.ledger),
             as_of=at,
             on_progress=self.on_progress,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import selects_dataset
-from retention_assets.frames.lives import TIMES, is_same_life
+from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.ended_refs import ended_refs
@@ -77,6 +77,8 @@ class Recheck:
     as_of: datetime
     # Holds of the policy files as they are when a dataset is checked, not when the run began.
     file_holds: Callable[[], Sequence[Hold]]
+    # What a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes. None: nobody was asked.
+    confirmed: pa.Table | None = None
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
 
     def protections(self) -> tuple[object, ...]:
@@ -100,11 +102,16 @@ class Recheck:
             else:
                 parts.append(self._recheck_version(log, mine, version, holds, capabilities))
         return RecheckResult(
-            frozenset(mark for part in parts for mark in part.go),
+            frozenset(mark for part in parts for mark in part.go) & self._confirmed(marks),
             frozenset(mark for part in parts for mark in part.in_latest_view),
             {mark: why for part in parts for mark, why in part.spared.items()},
             {mark: refs for part in parts for mark, refs in part.ended_refs.items()},
         )
+
+    def _confirmed(self, marks: pa.Table) -> frozenset[int]:
+        """Those of some marks that were shown to a person who then said yes; all where nobody was asked."""
+        shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
+        return frozenset(shown["id"].to_pylist())
 
     def _holds(self) -> tuple[Hold, ...]:
         return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))

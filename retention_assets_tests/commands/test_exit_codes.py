@@ -122,7 +122,7 @@ def test_a_run_by_broken_policies_is_bad_input_in_one_line(dry_run: tuple[str, .
 
 
 NEEDS_SETTINGS = [
-    ("run",), ("run", "--dry-run"), ("report",), ("validate",), ("preview",), ("preview", "--log", "l"), ("marks",), ("clock",),
+    ("run",), ("run", "--dry-run"), ("plan",), ("simulate", "--days", "1"), ("report",), ("validate",), ("preview",), ("preview", "--log", "l"), ("marks",), ("clock",),
     ("compare", "--policies", "p", "--policies", "p"), ("explain", "lake/d", "T"), ("explain", "lake/d", "T", "--log", "l"),
     ("unmark", "--dataset", "lake/d", "--reason", "r"), ("history", "lake/d"), ("hold", "--list"), ("audit", "verify"),
     ("hold", "--name", "h", "--dataset", "lake/d", "--reason", "r"), ("release", "h", "--reason", "r"), ("realm",),

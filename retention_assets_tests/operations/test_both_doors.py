@@ -154,8 +154,9 @@ def pick(*names: str) -> Callable[[Any], Mapping[str, Any]]:
 
 def counts_of_preview(printed: Any) -> Mapping[str, Any]:
     return {
-        "as_of": printed["as_of"], "refused": len(printed["refused"]), "would_delete": len(printed["deleted"]),
-        "would_free": sum(one["bytes"] for one in printed["deleted"]), "would_spare": len(printed["spared"]),
+        "as_of": printed["as_of"], "refused": len(printed["refused"]), "would_mark": len(printed["newly_marked"]),
+        "would_delete": len(printed["deleted"]), "would_free": printed["totals"]["deleted"]["bytes"],
+        "would_spare": len(printed["spared"]),
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
-from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
+from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.dagster.launch import run
@@ -141,6 +141,7 @@ def test_the_present_is_that_of_the_ledgers_server(tmp_path: Path, server: str, 
     "arguments",
     [
         ("run", "--dry-run"),
+        ("plan", "--detail"),
         ("marks", "--due"),
         ("history", "lake/a"),
         ("preview",),
@@ -170,7 +171,7 @@ def test_after_a_long_pause_a_dry_run_says_what_the_sweep_does(url: str, tmp_pat
     with lake.opened() as ledger:
         ledger.clock.check(before, None)
     is_file = url.startswith("sqlite")
-    assert bool(preview_sweep(SweepPreviewRequest(), Environment(lake.settings)).refused) is is_file
+    assert bool(make_plan(PlanRequest(), Environment(lake.settings)).refused) is is_file
     assert bool(lake.sweeps(now())["lake/a"].refused) is is_file
     assert lake.there("lake/a") == ({"S1", "S2", "S3"} if is_file else {"S3"})
 

@@ -14,9 +14,10 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.frames.log import LINES
-from retention_assets.pipeline.read_logs import _logs, choose_datasets, read_stores
+from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, write_log
+from retention_assets.pipeline.store_logs import _logs, choose_datasets
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 

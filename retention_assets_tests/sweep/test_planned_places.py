@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.environment import Environment
 from retention_assets.errors import Withheld
+from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.dry_run import dry_run
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE, begin
@@ -127,9 +127,7 @@ def test_a_plan_of_before_that_knows_no_place_is_finished_as_ever(lake: Lake) ->
 def test_only_a_plan_leaves_in_a_root_by_what_it_is_known(lake: Lake) -> None:
     known = lake.folder / "data" / ".retention-store"
     lake.has(FIVE).marks()
-    with lake.opened() as ledger:
-        policies = load_policies(lake.settings.policies, {"lake"})
-        found = dry_run(ledger, lake.stores, lake.settings, policies, DUE, ["lake/d"])
+    found = make_plan(PlanRequest(as_of=DUE), Environment(lake.settings))
     assert len(found.deleted) == 5
     assert not known.exists()
     assert swept(lake).outcomes == {Outcome.DELETED: 5}

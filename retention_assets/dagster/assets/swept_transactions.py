@@ -16,6 +16,7 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.render.dagster import pending_metadata, spared_metadata
+from retention_assets.sweep.confirmed import read_confirmed
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals
@@ -76,6 +77,10 @@ def swept_transactions(run: Step) -> Metadata:
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
+    try:
+        confirmed = read_confirmed(run.run.tags)
+    except Refused as fault:
+        raise dg.Failure(str(fault), allow_retries=False) from None
     with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
         datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
@@ -84,7 +89,7 @@ def swept_transactions(run: Step) -> Metadata:
         _refuse_an_unsound_ledger(run, ledger, wanted)
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
-        sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop)
+        sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
         results = [*refused.values(), *sweeper.run(wanted)]
         waiting = ledger.pending.waiting()
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)

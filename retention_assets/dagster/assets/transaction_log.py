@@ -9,9 +9,10 @@ from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import SUMMED
-from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, ChosenDatasets, choose_datasets, read_stores
+from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output
+from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.render.dagster import LOG_COLUMNS, log_metadata
 

@@ -14,14 +14,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from retention_assets.evaluation.explain import explain
-from retention_assets.evaluation.rules_in_force import load_rulebook, read_policies
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import commit
 from retention_assets.stores.iceberg.commit import CommitConflict, remove_snapshots
 from retention_assets.stores.iceberg.notes import note_from
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Capabilities, Target
-from retention_assets.sweep.dry_run import dry_run
 from retention_assets.sweep.recheck import Recheck
 from retention_assets_tests.stores.iceberg.cycles import DAY, DROP, DUE, KEEP, MARKED, SHORT, TEN_YEARS, Cycle
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, swept
@@ -187,13 +187,9 @@ def test_another_policy_takes_a_ref_that_is_over_for_alive(warehouse: Warehouse,
 def test_a_dry_run_names_what_would_go_and_drops_nothing(warehouse: Warehouse, cycle: Cycle) -> None:
     table, (one, two, _) = tagged(warehouse, max_ref_age_ms=DAY)
     cycle.marks()
-    with cycle.opened() as ledger:
-        environment = cycle.environment
-        found = dry_run(
-            ledger, environment.stores(), environment.settings, read_policies(environment.settings), DUE, (DATASET,)
-        )
+    found = make_plan(PlanRequest(as_of=DUE, datasets=(DATASET,)), cycle.environment)
     assert found.refused == {}
-    assert {(each.transaction, each.refs) for each in found.deleted} == {(str(one), ("v1",)), (str(two), ())}
+    assert {(each["transaction"], *each["refs"]) for each in found.deleted.to_pylist()} == {(str(one), "v1"), (str(two),)}
     assert table.refresh().refs().keys() == {"main", "v1"}
 
 

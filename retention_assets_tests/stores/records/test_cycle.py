@@ -10,11 +10,10 @@ from sqlalchemy import update
 
 from retention_assets.environment import Environment
 from retention_assets.ledger.schema import REPORTS
-from retention_assets.operations.sweep_preview import SweepPreviewRequest, preview_sweep
+from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import totals_of
 from retention_assets.stores.protocol import CascadedRows
-from retention_assets.sweep.dry_run import DryRun
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
@@ -189,13 +188,13 @@ def invoices(units: Units) -> int:
         return len(connection.exec_driver_sql("SELECT n FROM invoice").all())
 
 
-def looked_at(cycle: Cycle, **store: Any) -> DryRun:
+def looked_at(cycle: Cycle, **store: Any) -> RetentionPlan:
     """The dry run, with what is added to the settings of the store from now on."""
     file = cycle.settings_file
     settings = json.loads(file.read_text())
     settings["stores"][0] |= store
     file.write_text(json.dumps(settings))
-    return preview_sweep(SweepPreviewRequest(as_of=AS_OF), Environment(cycle.settings))
+    return make_plan(PlanRequest(as_of=AS_OF), Environment(cycle.settings))
 
 
 def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_counts_what_is_accepted(cycle: Cycle, units: Units) -> None:

@@ -1,0 +1,245 @@
+"""`retention plan`: what a run would do now, read before it is let do it.
+
+Belongs here: arguments, how a plan looks on a terminal, and its exit code. `run --dry-run` is the same, and `run` shows what is
+about deleting before it asks.
+Does not belong here: what a plan says (operations/plan.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from retention_assets.commands.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, print_words, progress, say
+from retention_assets.commands.sources import find_environment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.table import Table
+
+    from retention_assets.environment import Environment
+    from retention_assets.operations.amounts import Amount, Costs
+    from retention_assets.operations.plan import PlanGroup, RetentionPlan
+
+# What is shown of each list without --detail.
+_MOST = 20
+
+
+@examples("retention plan", "retention plan -d 'lake/raw.*' --detail", "retention plan -t 'in 7d' -f json")
+@click.command()
+@click.option("-d", "--dataset", "datasets", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
+@AS_OF
+@click.option("--detail", is_flag=True, help="List the transactions too.")
+@FORMAT
+@STRICT
+def plan(datasets: tuple[str, ...], as_of: datetime | None, detail: bool, format_: str, strict: bool) -> ExitCode:
+    """Show what a run would do now: mark, delete, spare, and what falls due on which day. Changes nothing.
+
+    Exits with 0 where there is nothing to do, and with 3 where there is something.
+
+    It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Neither
+    Dagster nor Spark is started.
+    """
+    return show_plan(find_environment(), datasets, as_of, detail=detail, format_=format_, strict=strict)
+
+
+def show_plan(
+    environment: "Environment",
+    datasets: tuple[str, ...],
+    as_of: datetime | None,
+    *,
+    detail: bool,
+    format_: str,
+    strict: bool,
+) -> ExitCode:
+    """Make a plan, print it, and say by the exit code whether there is something to do."""
+    found = find_plan(environment, datasets, as_of)
+    for words in found.notes:
+        say(words)
+    if format_ == "json":
+        print_json(found.as_dict())
+    else:
+        _print(found, detail)
+    failed = (*found.failures, *(found.warnings if found.store_failed else ()))
+    refused = () if found.store_failed else found.warnings
+    return finish(failed=failed, refused=refused, strict=strict, to_do=found.has_work)
+
+
+def find_plan(environment: "Environment", datasets: tuple[str, ...], as_of: datetime | None) -> "RetentionPlan":
+    """The plan, while a terminal shows that it is being made."""
+    from retention_assets.operations.plan import PlanRequest, make_plan
+
+    with progress("reading the stores, judging, and sweeping a copy"):
+        return make_plan(PlanRequest(as_of=as_of, datasets=datasets or ("*",)), environment)
+
+
+def _print(found: "RetentionPlan", detail: bool) -> None:
+    print_words(f"{_summary(found)} Nothing was changed.")
+    _print_costs(found, found.total(found.deleted))
+    tables = list(_tables(found))
+    if detail:
+        tables += _detail(found)
+    print_tables(tables)
+
+
+def print_deletions(found: "RetentionPlan") -> None:
+    """What would be deleted now, and what goes with it."""
+    print_words(deletions_of(found))
+    _print_costs(found, found.total(found.deleted))
+    groups = [one for one in found.groups() if one.deleted.transactions]
+    print_tables([_group_table(found, groups, ("deleted",)), *_spared(found), *_beside(found)])
+
+
+def deletions_of(found: "RetentionPlan") -> str:
+    """How much would be deleted now, in a sentence."""
+    spared = f" and spare {len(found.spared):,}" if len(found.spared) else ""
+    return f"This run would delete {_of(found.total(found.deleted))}{spared}."
+
+
+def _summary(found: "RetentionPlan") -> str:
+    at = _minute(found.as_of)
+    if not found.has_work:
+        return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due."
+    marked, deleted = found.total(found.newly_marked), found.total(found.deleted)
+    spared = f" and spare {len(found.spared):,}" if len(found.spared) else ""
+    return f"As of {at} a run would mark {_of(marked)}; delete {_of(deleted)}{spared}."
+
+
+def _tables(found: "RetentionPlan") -> "Iterator[Table]":
+    from retention_assets.policy.sentences import sentence
+    from retention_assets.render.terminal import table
+
+    if groups := found.groups():
+        there = (name for name in _SAID if any(getattr(one, name).transactions for one in groups))
+        if names := tuple(there):
+            yield _group_table(found, groups, names)
+    yield from _spared(found)
+    yield from _beside(found)
+    if days := found.days():
+        rows = [
+            (one.date, _cell(one.marked_before), _cell(one.newly_marked), _cell(one.marked_before + one.newly_marked))
+            for one in days[:_MOST]
+        ]
+        columns = ("day", "marked before", "newly marked", "together")
+        yield table(f"Due later, by day{_more(days)}", columns, rows, columns[1:])
+    if found.policies:
+        why = [(one.name, one.description or sentence(one)) for one in found.policies]
+        yield table("Why", ("policy", "what it is for"), why)
+
+
+# The amounts of a group, as their columns are called.
+_SAID = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"}
+
+
+def _group_table(found: "RetentionPlan", groups: "Sequence[PlanGroup]", names: tuple[str, ...]) -> "Table":
+    from retention_assets.render.terminal import table
+
+    # The largest are shown, in the order of their names.
+    largest = sorted(groups, key=lambda one: -sum(getattr(one, name).bytes for name in names))[:_MOST]
+    shown = [one for one in groups if one in largest]
+    rows = []
+    for number, one in enumerate(shown):
+        again = number and shown[number - 1].dataset == one.dataset
+        costs = (_money(one.deleted.costs or one.newly_marked.costs),) if found.currency else ()
+        rows.append(("" if again else one.dataset, one.policy, *(_cell(getattr(one, name)) for name in names), *costs))
+    columns = (*(_SAID[name] for name in names), *((f"{found.currency} a month",) if found.currency else ()))
+    return table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
+
+
+def _spared(found: "RetentionPlan") -> "Iterator[Table]":
+    from retention_assets.render.terminal import table
+
+    if not len(found.spared):
+        return
+    counts = found.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
+    rows = [
+        (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
+        for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
+    ]
+    columns = ("dataset", "marks", "one of them, and why")
+    yield table(f"Spared, because somebody needs them: {len(found.spared):,}{_more(rows)}", columns, rows[:_MOST], ("marks",))
+
+
+def _beside(found: "RetentionPlan") -> "Iterator[Table]":
+    """What goes together with what is deleted: latest views, refs, rows of other tables."""
+    from retention_assets.render.terminal import table
+
+    deleted = found.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
+    latest: dict[str, int] = {}
+    for row in deleted:
+        if row["in_latest_view"]:
+            latest[row["dataset"]] = latest.get(row["dataset"], 0) + 1
+    if latest:
+        rows = [(name, f"{count:,}") for name, count in sorted(latest.items())]
+        title = f"Current data that goes: in a latest view{_more(rows)}"
+        yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
+    if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
+        yield table(f"Branches and tags that are dropped{_more(dropped)}", ("dataset", "ref", "with"), dropped[:_MOST])
+    if found.cascaded:
+        beside = [
+            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
+            for one in found.cascaded
+        ]
+        columns = ("table", "rows are", "rows", "because of")
+        yield table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",))
+
+
+def _detail(found: "RetentionPlan") -> "Iterator[Table]":
+    from retention_assets.render.terminal import table
+    from retention_assets.render.text import size_of
+
+    def rows(transactions: "pa.Table", last: str) -> Iterator[tuple[str, ...]]:
+        for row in transactions.to_pylist():
+            told = "It expires by itself." if row.get("expires") else row[last]
+            words = _minute(told) if isinstance(told, datetime) else str(told or "")
+            yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), words
+
+    lists = (
+        ("To be marked", found.newly_marked, "due_at", "due"),
+        ("To be deleted now", found.deleted, "reason", "by"),
+        ("To be spared", found.spared, "why", "why"),
+        ("Marked before, and not due yet", found.waiting, "due_at", "due"),
+    )
+    for title, transactions, last, words in lists:
+        if len(transactions):
+            columns = ("dataset", "transaction", "policy", "size", words)
+            yield table(f"{title}: {len(transactions):,}", columns, rows(transactions, last), ("size",))
+
+
+def _print_costs(found: "RetentionPlan", amount: "Amount") -> None:
+    """What deleting saves and costs, in a sentence; nothing where nothing has a price."""
+    costs = amount.costs
+    if costs is None:
+        return
+    words = f"Deleting saves {_money(costs)} {found.currency} a month"
+    words += f", its requests cost {_money_of(costs.requests)}" if costs.requests else ""
+    early = f" {_money_of(costs.ended_early)} {found.currency} are billed on, as it is deleted early."
+    print_words(f"{words}.{early if costs.ended_early else ''}")
+
+
+def _money(costs: "Costs | None") -> str:
+    return _money_of(costs.saved_monthly) if costs else ""
+
+
+def _money_of(amount: float) -> str:
+    return "under 0.01" if 0 < amount < 0.01 else f"{amount:,.2f}"
+
+
+def _of(amount: "Amount") -> str:
+    from retention_assets.render.text import size_of
+
+    return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else "none"
+
+
+def _cell(amount: "Amount") -> str:
+    return _of(amount) if amount.transactions else ""
+
+
+def _minute(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _more(rows: Sequence[object]) -> str:
+    return f" ({_MOST} of {len(rows):,})" if len(rows) > _MOST else ""

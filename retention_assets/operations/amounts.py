@@ -1,0 +1,129 @@
+"""Amounts: transactions with their bytes, and what they cost by the price table of the settings.
+
+Belongs here: adding transactions up, by whatever columns somebody asks for. What a price means is settings/prices.py's.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.datasets import store_of
+from retention_assets.frames.arrays import join_chunks, keys_of
+from retention_assets.frames.log import SUMMED
+from retention_assets.settings.prices import Prices
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What deleting saves a month, what its requests cost, and what is billed on though it was deleted early."""
+
+    saved_monthly: float = 0.0
+    requests: float = 0.0
+    ended_early: float = 0.0
+
+    def __add__(self, other: "Costs") -> "Costs":
+        mine, theirs = vars(self), vars(other)
+        return Costs(**{name: mine[name] + theirs[name] for name in mine})
+
+
+@dataclass(frozen=True)
+class Amount:
+    """So many transactions, their bytes, and what they cost; none where none of them has a price."""
+
+    transactions: int = 0
+    bytes: int = 0
+    costs: Costs | None = None
+
+    def __add__(self, other: "Amount") -> "Amount":
+        costs = [one for one in (self.costs, other.costs) if one]
+        return Amount(self.transactions + other.transactions, self.bytes + other.bytes, sum(costs, Costs()) if costs else None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it. Money is rounded: sums of fractions differ in their last digits."""
+        costs = {name: round(value, 6) for name, value in vars(self.costs).items()} if self.costs else {}
+        return {"transactions": self.transactions, "bytes": self.bytes, **costs}
+
+
+NOTHING = Amount()
+# What a transaction costs, beside its row; null where it has no price.
+_COSTS = pa.schema([pa.field(name, pa.float64()) for name in vars(Costs())])
+
+
+@dataclass(frozen=True)
+class PriceFacts:
+    """A price table, and what logs say of transactions that prices depend on: their files, and their class of storage."""
+
+    prices: Prices
+    of_transactions: dict[tuple[str, str], tuple[int | None, str | None]] = field(default_factory=dict)
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether anything has a price."""
+        return bool(self.prices.default or self.prices.stores or self.prices.classes)
+
+    def learn(self, log: pa.Table, keys: pa.Array) -> None:
+        """Read what a log says of some transactions, by their keys."""
+        if not self.has_prices or not len(log):
+            return
+        mine = log.filter(pc.is_in(keys_of(log), value_set=keys))
+        classes = pc.map_lookup(join_chunks(mine["attributes"]), pa.scalar("storage_class"), "first")
+        names = zip(mine["dataset"].to_pylist(), mine["transaction"].to_pylist(), strict=True)
+        values = zip(mine["files"].to_pylist(), classes.to_pylist(), strict=True)
+        self.of_transactions.update(zip(names, values, strict=True))
+
+    def priced(self, rows: pa.Table, at: datetime) -> pa.Table:
+        """Rows (dataset, transaction, bytes, opened_at, closed_at, due_at) with what each costs, deleted when it is due.
+
+        What is due already is deleted at the instant.
+        """
+        costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.has_prices else [None] * len(rows)
+        for name in _COSTS.names:
+            column = pa.array([getattr(one, name) if one else None for one in costs], pa.float64())
+            rows = rows.append_column(name, column)
+        return rows
+
+    def _costs(
+        self,
+        dataset: str,
+        transaction: str,
+        size: int | None,
+        opened_at: datetime | None,
+        closed_at: datetime | None,
+        due_at: datetime,
+        *,
+        at: datetime,
+    ) -> Costs | None:
+        """A file is a request; where nobody has counted them, a transaction is one."""
+        files, storage_class = self.of_transactions.get((dataset, transaction), (None, None))
+        price = self.prices.of(store_of(dataset), storage_class)
+        if price is None:
+            return None
+        since = closed_at or opened_at
+        ended_early = price.ending_early(size or 0, (max(at, due_at) - since) / _DAY) if since else 0.0
+        return Costs(price.monthly(size or 0), price.deleting(1 if files is None else files), ended_early)
+
+
+def _rows_of(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    names = ("dataset", "transaction", "bytes", "opened_at", "closed_at", "due_at")
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+
+
+def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], Amount]:
+    """Rows that were priced, added up by some columns, sorted."""
+    if not len(rows):
+        return {}
+    summed = rows.set_column(rows.column_names.index("bytes"), "bytes", rows["bytes"].cast(SUMMED))
+    sums = [("bytes", "sum"), *((name, "sum") for name in _COSTS.names)]
+    found = {}
+    for row in summed.group_by(list(columns)).aggregate([([], "count_all"), *sums]).to_pylist():
+        costs = {name: row[f"{name}_sum"] for name in _COSTS.names}
+        # Either all of them are there or none.
+        priced = Costs(**costs) if None not in costs.values() else None
+        found[tuple(row[name] for name in columns)] = Amount(row["count_all"], int(row["bytes_sum"] or 0), priced)
+    return dict(sorted(found.items()))

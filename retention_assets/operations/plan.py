@@ -1,0 +1,311 @@
+"""The plan: what a run would do now, read before it is let do it. The dry run of a run is the plan.
+
+Belongs here: what a plan says: what would be newly marked, deleted and spared now, what falls due on which day, by dataset and
+policy, with sizes and money. It is found by a rehearsal (rehearsal.py).
+Does not belong here: how it looks (commands/plan.py, dagster/operation_jobs.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.datasets import DatasetFilter
+from retention_assets.environment import Environment
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.log import Log
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.objections import Objection
+from retention_assets.operations.amounts import NOTHING, Amount, PriceFacts, amounts_by
+from retention_assets.operations.rehearsal import Rehearsal, rehearse, withheld
+from retention_assets.policy.durations import parse_duration, text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.sentences import sentence
+from retention_assets.stores.protocol import CascadedRows
+from retention_assets.sweep.dataset_sweep import SweepResult
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+# A transaction of a plan. Times are those by which it is known again; `due_at` is when the grace of its mark is over.
+PLAN_ROWS = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("dataset", "transaction", "policy", "reason")),
+        pa.field("policy_version", pa.int32()),
+        pa.field("bytes", pa.int64()),
+        *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
+    ]
+)
+_DELETED = pa.schema(
+    [
+        *PLAN_ROWS,
+        pa.field("expires", pa.bool_()),
+        pa.field("in_latest_view", pa.bool_()),
+        pa.field("refs", pa.list_(pa.string())),
+    ]
+)
+_SPARED = pa.schema([*PLAN_ROWS, pa.field("why", pa.string())])
+# What a plan tells of a transaction, besides what its list has of its own.
+_TOLD = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """At which instant, or else now, and which datasets: globs over store/name. Nothing is recorded: nobody says who asks."""
+
+    as_of: datetime | None = None
+    datasets: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True)
+class PlanGroup:
+    """What would become of what one policy selects in one dataset."""
+
+    dataset: str
+    policy: str
+    newly_marked: Amount = NOTHING
+    deleted: Amount = NOTHING
+    spared: Amount = NOTHING
+    # Marked before, and not due yet.
+    waiting: Amount = NOTHING
+
+
+@dataclass(frozen=True)
+class PlannedDay:
+    """What falls due on a day to come."""
+
+    date: str
+    marked_before: Amount = NOTHING
+    newly_marked: Amount = NOTHING
+
+
+@dataclass(frozen=True)
+class RetentionPlan:
+    """What a run would do at an instant. Tables have the columns of `PLAN_ROWS`, some of their own, and what each row costs."""
+
+    as_of: datetime
+    newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
+    deleted: pa.Table = field(default_factory=_DELETED.empty_table)
+    spared: pa.Table = field(default_factory=_SPARED.empty_table)
+    waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
+    # What databases would delete or change besides, path by path, where their stores accept that.
+    cascaded: tuple[CascadedRows, ...] = ()
+    results: tuple[SweepResult, ...] = ()
+    # By dataset why its log is refused, and by store why it could not be asked.
+    unsound: Mapping[str, str] = field(default_factory=dict)
+    away: Mapping[str, str] = field(default_factory=dict)
+    # The policies that are in it, by name.
+    policies: tuple[Policy, ...] = ()
+    # Why nothing would be swept at all.
+    withheld: str | None = None
+    # What checks have found wrong of datasets with something due. The run judges anew, and its own checks decide.
+    objections: tuple[Objection, ...] = ()
+    note: str | None = None
+    currency: str | None = None
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The datasets that would not be judged or not be swept, and why."""
+        return {**self.unsound, **{one.dataset: one.refused for one in self.results if one.refused}}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The same as sentences."""
+        swept = {one.dataset: one.refused for one in self.results if one.refused}
+        return (
+            *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
+            *(f"{dataset} would not be swept: {why}" for dataset, why in swept.items()),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know besides."""
+        found = (
+            f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it mended,"
+            " nothing of it is swept."
+            for one in self.objections
+        )
+        return (*((self.note,) if self.note else ()), *found)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is no fault of a dataset: stores that are away, and a ledger that may not be swept by."""
+        away = (f"{name}/* was not read: {why}" for name, why in self.away.items())
+        return (*away, *((self.withheld,) if self.withheld else ()))
+
+    @property
+    def store_failed(self) -> bool:
+        """Whether a dataset would not be swept because its store can't do what it is asked."""
+        return any(one.store_failed for one in self.results)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the run would do anything."""
+        return any(len(rows) for rows in (self.newly_marked, self.deleted, self.spared))
+
+    def total(self, rows: pa.Table) -> Amount:
+        """What rows of it come to."""
+        return sum(amounts_by(rows, ()).values(), NOTHING)
+
+    def groups(self) -> list[PlanGroup]:
+        """By dataset and policy, sorted."""
+        parts = {name: getattr(self, name) for name in ("newly_marked", "deleted", "spared", "waiting")}
+        found: dict[tuple[str, ...], dict[str, Amount]] = {}
+        for name, rows in parts.items():
+            for key, amount in amounts_by(rows, ("dataset", "policy")).items():
+                found.setdefault(key, {})[name] = amount
+        return [PlanGroup(dataset=key[0], policy=key[1], **amounts) for key, amounts in sorted(found.items())]
+
+    def days(self) -> list[PlannedDay]:
+        """What falls due later, by day; what this run marks counted apart."""
+        later = {"marked_before": self.waiting, "newly_marked": self._still_waiting()}
+        found: dict[tuple[str, ...], dict[str, Amount]] = {}
+        for name, rows in later.items():
+            dated = rows.append_column("date", pc.strftime(rows["due_at"], "%Y-%m-%d"))
+            for key, amount in amounts_by(dated, ("date",)).items():
+                found.setdefault(key, {})[name] = amount
+        return [PlannedDay(date=key[0], **amounts) for key, amounts in sorted(found.items())]
+
+    def _still_waiting(self) -> pa.Table:
+        """Of what it marks, what it does not delete as well, having no grace."""
+        over = pa.concat_arrays([keys_of(self.deleted), keys_of(self.spared)])
+        return self.newly_marked.filter(pc.invert(pc.is_in(keys_of(self.newly_marked), value_set=over)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it: sorted, and the same for the same."""
+        rows = {"newly_marked": self.newly_marked, "deleted": self.deleted, "spared": self.spared}
+        own = {"newly_marked": ("due_at",), "deleted": ("expires", "in_latest_view", "refs"), "spared": ("why",)}
+        amounts = ("newly_marked", "deleted", "spared", "waiting")
+        return {
+            "as_of": text_of(self.as_of),
+            "dry_run": True,
+            "currency": self.currency,
+            "totals": {name: self.total(getattr(self, name)).as_dict() for name in amounts},
+            "groups": [
+                {"dataset": one.dataset, "policy": one.policy, **{name: getattr(one, name).as_dict() for name in amounts}}
+                for one in self.groups()
+            ],
+            "days": [
+                {"date": one.date, **{name: getattr(one, name).as_dict() for name in ("marked_before", "newly_marked")}}
+                for one in self.days()
+            ],
+            **{name: [_told(row) for row in table.select([*_TOLD, *own[name]]).to_pylist()] for name, table in rows.items()},
+            "cascaded": [vars(one) for one in self.cascaded],
+            "policies": {one.name: sentence(one) for one in self.policies},
+            "refused": dict(sorted(self.refused.items())),
+            "stores_away": dict(sorted(self.away.items())),
+            "withheld": self.withheld,
+            "objections": [vars(one) for one in self.objections],
+        }
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: text_of(value) if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
+    """Live through a run of the chosen datasets at an instant. Nothing is written but a copy that is thrown away."""
+    at = request.as_of or environment.present()
+    with rehearse(environment, request.datasets, at) as rehearsed:
+        rules, begin = rehearsed.rules(at), rehearsed.marking_time(request.as_of)
+        judged = _judge(rehearsed, rules, begin, at)
+        # The grace of the others is not over in this run.
+        at_once = judged.candidates.filter(pc.less_equal(judged.newly_marked["due_at"], pa.scalar(begin, _INSTANT)))
+        rehearsed.mark(at_once, request.as_of)
+        source = rehearsed.source
+        due = rehearsed.due_datasets(request.as_of)
+        why = withheld(environment, source, due, at) if source else None
+        results = () if why else tuple(rehearsed.sweep_copy(request.as_of))
+        marks = rehearsed.copy.marks.table()
+        deleted, spared = _deleted(rehearsed, marks), _spared(marks)
+        waiting = _waiting(source, rehearsed.datasets, rehearsed.copy.clock.due_by(request.as_of))
+        named = {name for rows in (judged.newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
+        return RetentionPlan(
+            as_of=at,
+            newly_marked=judged.facts.priced(judged.newly_marked, at),
+            deleted=judged.facts.priced(deleted, at),
+            spared=judged.facts.priced(spared, at),
+            waiting=judged.facts.priced(waiting, at),
+            cascaded=tuple(rehearsed.cascaded()),
+            results=results,
+            unsound=judged.unsound,
+            away=rehearsed.away,
+            policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
+            withheld=why,
+            objections=tuple(source.objections.standing(set(due))) if source else (),
+            note=None if source else environment.no_ledger,
+            currency=environment.settings.prices.currency if judged.facts.has_prices else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What an evaluation would newly mark, as it is marked and as a plan tells it; and the logs that are refused."""
+
+    candidates: pa.Table
+    newly_marked: pa.Table
+    unsound: Mapping[str, str]
+    facts: PriceFacts
+
+
+def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime) -> _Judged:
+    """Judge share by share: of what was read, only what a plan speaks of stays in memory."""
+    parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
+    for log in rehearsed.logs():
+        known = rehearsed.known(rehearsed.source, log)
+        parts.append(rehearsed.candidates(log, known, rules, at))
+        unsound |= faults_of(log)
+        facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(parts[-1])]))
+    # Stable: within a dataset they stay in the order of its log.
+    candidates = pa.concat_tables(parts).sort_by("dataset").combine_chunks()
+    graces = candidates["grace"].unique().to_pylist()
+    dues = pa.array([parse_duration(grace).after(begin) for grace in graces], _INSTANT)
+    due = dues.take(pc.index_in(candidates["grace"], value_set=pa.array(graces, pa.string())))
+    newly_marked = candidates.append_column("due_at", due).select(PLAN_ROWS.names).cast(PLAN_ROWS)
+    return _Judged(candidates, newly_marked, dict(sorted(unsound.items())), facts)
+
+
+def faults_of(log: Log) -> dict[str, str]:
+    """The datasets of a log that are refused, and why."""
+    rows = log.datasets.filter(pc.is_valid(log.datasets["fault"])).to_pylist()
+    at = {row["dataset"]: f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else "" for row in rows}
+    return {row["dataset"]: f"{row['fault']}{at[row['dataset']]}" for row in rows}
+
+
+def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
+    """What the stores wrote down, with the marks by which it would go."""
+    by_key = {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
+    rows = [
+        {
+            **by_key[one.dataset, one.transaction],
+            "bytes": one.bytes,
+            "expires": one.expires,
+            "in_latest_view": one.in_latest_view,
+            "refs": list(one.refs),
+        }
+        for one in rehearsed.recorded()
+    ]
+    return _in_order(rows, _DELETED)
+
+
+def _spared(marks: pa.Table) -> pa.Table:
+    return _in_order(marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist(), _SPARED)
+
+
+def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """By dataset, and there in the order in which they were marked, which is that of the log."""
+    ordered: Sequence[Any] = sorted(rows, key=lambda row: (row["dataset"], row["id"]))
+    return pa.Table.from_pylist(ordered, schema)
+
+
+def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime) -> pa.Table:
+    """What is marked, and not due yet."""
+    if ledger is None:
+        return PLAN_ROWS.empty_table()
+    marks = ledger.marks.table(statuses=["MARKED"])
+    mine = pa.array(datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
+    later = pc.and_(pc.greater(marks["due_at"], pa.scalar(due_by, _INSTANT)), pc.is_in(marks["dataset"], value_set=mine))
+    return marks.filter(later).select(PLAN_ROWS.names).sort_by([("dataset", "ascending"), ("due_at", "ascending")])

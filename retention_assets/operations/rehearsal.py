@@ -1,0 +1,168 @@
+"""Rehearsals: the cycle of a run on a copy of the ledger, over stores that write down instead of deleting.
+
+Belongs here: putting the copy and the recording stores in place, judging without Spark what the stores have, and the steps that
+change the copy: marking and sweeping. They are a run's own, so what a rehearsal finds is what a run does.
+Does not belong here: what is asked of a rehearsal (plan.py, simulation.py).
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.datasets import DatasetFilter, store_of
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rulebook
+from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.lives import is_in_log
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
+from retention_assets.ledger.copies import copy_due_marks
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marks.marking import MarkResult
+from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
+from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets, read_share, shares_of
+from retention_assets.settings.model import Settings
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
+from retention_assets.stores.protocol import CascadedRows, error_text
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import Sweeper
+
+_ACTOR = "rehearsal"
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A copy of the ledger, the recording stores, and the datasets of them that are meant."""
+
+    settings: Settings
+    source: Ledger | None
+    copy: Ledger
+    rulebook: Rulebook
+    stores: Mapping[str, RecordingStore]
+    datasets: DatasetFilter
+    chosen: Sequence[ChosenDatasets]
+    # Why a store could not be asked, by its name.
+    away: Mapping[str, str]
+
+    def logs(self) -> Iterator[Log]:
+        """The logs of the chosen datasets, share by share; those that can't be read are in it as refused."""
+        for one in self.chosen:
+            for share in shares_of(one) if one.datasets else ():
+                yield read_share(one.store, share)
+
+    def rules(self, at: datetime) -> RulesInForce:
+        """What is in force for the chosen datasets at an instant."""
+        return self.rulebook.rules([name for one in self.chosen for name in one.datasets], at)
+
+    def known(self, ledger: Ledger | None, log: Log) -> pa.Table:
+        """What of a log a ledger has as marked or swept already."""
+        names = log.datasets["dataset"].to_pylist()
+        rows = known_rows(ledger, names, self.settings.hidden_again) if ledger else iter(())
+        return pa.Table.from_batches(rows, KNOWN_ROWS)
+
+    def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
+        """What an evaluation of a log would newly mark."""
+        verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
+        found = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
+        still = known.filter(pa.array(is_in_log(known, found)))
+        return found.filter(pc.invert(pc.is_in(keys_of(found), value_set=keys_of(still))))
+
+    def marking_time(self, as_of: datetime | None) -> datetime:
+        """When a mark of this moment begins; refused by a clock that is behind the newest mark, as marking is."""
+        clock, present = self.settings.clock, self.copy.clock.present(as_of)
+        self.copy.clock.check(present, None, clock.max_ahead, clock.max_skew, self._other_clocks)
+        newest = self.copy.clock.times().newest_mark_at
+        return max(present, newest) if newest else present
+
+    def mark(self, candidates: pa.Table, as_of: datetime | None) -> MarkResult:
+        """Mark on the copy."""
+        return self.copy.marks.mark(candidates, self.copy.clock.present(as_of), _ACTOR)
+
+    def due_datasets(self, as_of: datetime | None) -> list[str]:
+        """The chosen datasets on which a sweep of the copy has something to do."""
+        return self.datasets.select(self.copy.marks.datasets_to_sweep(self.copy.clock.due_by(as_of)))
+
+    def sweep_copy(self, as_of: datetime | None) -> list[SweepResult]:
+        """Sweep the copy. The stores write down what they would delete."""
+        # A store that can't even be opened is told once, and not for each of its datasets.
+        names = [name for name in self.due_datasets(as_of) if store_of(name) in self.stores or store_of(name) not in self.away]
+        sweeper = Sweeper(self.copy, self.stores, self.rulebook, as_of, _ACTOR, wait=lambda *_: None, clocks=self._other_clocks)
+        return list(sweeper.run(names))
+
+    def recorded(self) -> list[RecordedDeletion]:
+        """What the stores would have deleted so far."""
+        return [one for store in self.stores.values() for one in store.recorded]
+
+    def cascaded(self) -> list[CascadedRows]:
+        """What databases would have deleted or changed besides."""
+        return [total for store in self.stores.values() for total in totals_of(store.cascaded)]
+
+    def _other_clocks(self) -> Iterator[datetime]:
+        """The copy is a file; where the ledger is not, its server is a witness of the time for the copy as well."""
+        return filter(None, (self.source.clock.server_time(),) if self.source else ())
+
+
+@contextmanager
+def rehearse(
+    environment: Environment,
+    datasets: Sequence[str],
+    due_by: datetime,
+    store: type[RecordingStore] = RecordingStore,
+    *,
+    simulated: bool = False,
+) -> Iterator[Rehearsal]:
+    """A copy with what is due by an instant. Where there is no ledger yet, it is an empty one.
+
+    Ahead of the present, where a sweep may not go, a copy lives through the days; so does one that is to be simulated.
+    """
+    settings = environment.settings
+    if not settings.stores:
+        raise Refused("The settings name no store. Add one to retention.yaml, then run again.")
+    wanted = DatasetFilter(tuple(datasets))
+    simulated = simulated or settings.clock.simulated or due_by > environment.present()
+    with ExitStack() as stack:
+        source = stack.enter_context(environment.ledger_if_any())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="retention-rehearsal-"))
+        url = f"sqlite:///{Path(folder) / 'ledger.db'}"
+        copy = stack.enter_context(open_ledger(url, simulated=None if source else simulated))
+        if source:
+            copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
+        stores, away = _open(environment, store)
+        chosen = choose_datasets(stores.values(), wanted)
+        away |= {one.store.name: one.fault for one in chosen if one.fault}
+        rulebook = load_rulebook(copy, settings, _ACTOR)
+        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away)
+
+
+def _open(environment: Environment, kind: type[RecordingStore]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
+    """The stores, each behind one that records; and why one could not even be opened."""
+    stores, away = dict[str, RecordingStore](), dict[str, str]()
+    for one in environment.settings.stores:
+        try:
+            stores[one.name] = kind(environment.stores([one.name])[one.name])
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
+            away[one.name] = error_text(fault)
+    return stores, away
+
+
+def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
+    """Why a run would sweep nothing at all: the ledger is not the newest, or not what its record says."""
+    try:
+        environment.head_file.check(ledger.database)
+    except Refused as fault:
+        return f"Nothing would be swept. {fault}"
+    with ledger.database.reading() as connection:
+        faults = chain(rule_faults(connection), due_mark_faults(connection, datasets, at))
+        _, words = next(faults, ("", ""))
+    return f"Nothing would be swept. {words} `retention audit verify` names everything that was changed." if words else None

@@ -1,0 +1,153 @@
+"""The simulation: the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting for either.
+
+Belongs here: the days, and what happens on each. The history is the one that the stores have now: nothing new arrives in it.
+Does not belong here: the steps of a day (rehearsal.py), and what will arrive (a forecast).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.frames.log import SUMMED, Log
+from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.operations.amounts import NOTHING, Amount
+from retention_assets.operations.plan import faults_of
+from retention_assets.operations.rehearsal import Rehearsal, rehearse
+from retention_assets.policy.durations import text_of
+from retention_assets.stores.dry_run import RememberingStore
+
+MOST_DAYS = 3_660
+_DAY = timedelta(days=1)
+_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationRequest:
+    """How many days, from which instant on (else now), and which datasets: globs over store/name."""
+
+    days: int
+    begin: datetime | None = None
+    datasets: tuple[str, ...] = ("*",)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.days <= MOST_DAYS:
+            raise BadInput(Problem("is out of range", key="days", value=str(self.days), expected=f"1 to {MOST_DAYS:,} days"))
+
+
+@dataclass(frozen=True)
+class SimulatedDay:
+    """What happens on a day: `due` is what the sweep finds at its beginning, `waiting` what is marked at its end."""
+
+    as_of: datetime
+    newly_marked: Amount = NOTHING
+    due: Amount = NOTHING
+    deleted: Amount = NOTHING
+    spared: Amount = NOTHING
+    waiting: Amount = NOTHING
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing happens."""
+        return not (self.newly_marked.transactions or self.due.transactions or self.spared.transactions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        amounts = {name: value.as_dict() for name, value in vars(self).items() if isinstance(value, Amount)}
+        return {"date": self.as_of.date().isoformat(), "as_of": text_of(self.as_of), **amounts}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The days, and what could not take part: datasets that are refused, and stores that are away."""
+
+    days: tuple[SimulatedDay, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    away: Mapping[str, str] = field(default_factory=dict)
+    # Why marks were spared, and how many for each reason.
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+    def total(self, name: str) -> Amount:
+        """One of the amounts over all days."""
+        return sum((getattr(one, name) for one in self.days), NOTHING)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return {
+            "days": [one.as_dict() for one in self.days],
+            "totals": {name: self.total(name).as_dict() for name in ("newly_marked", "deleted", "spared")},
+            "spared_because": dict(self.reasons),
+            "refused": dict(self.refused),
+            "stores_away": dict(self.away),
+        }
+
+
+def simulate(request: SimulationRequest, environment: Environment) -> Simulation:
+    """Live through the days on a copy of the ledger that is thrown away. The stores are read, each once."""
+    begin = request.begin or environment.present()
+    instants = [begin + number * _DAY for number in range(request.days)]
+    with rehearse(environment, request.datasets, _FOREVER, RememberingStore, simulated=True) as rehearsed:
+        newest = rehearsed.copy.clock.times().newest_mark_at
+        if newest and begin < newest:
+            raise Refused(
+                f"The newest mark of the ledger is of {text_of(newest)}: a simulation begins then or later, and not at"
+                f" {text_of(begin)}. Leave --from out to begin now."
+            )
+        logs = [(log, rehearsed.known(rehearsed.source, log)) for log in rehearsed.logs()]
+        refused = {name: why for log, _ in logs for name, why in faults_of(log).items()}
+        days = tuple(_live(rehearsed, logs, instants, refused))
+        spared = rehearsed.copy.marks.table(statuses=["SPARED"])
+        counts = {row["values"]: row["counts"] for row in pc.value_counts(spared["why"].combine_chunks()).to_pylist()}
+    return Simulation(days, dict(sorted(refused.items())), rehearsed.away, dict(sorted(counts.items())))
+
+
+def _live(
+    rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], instants: Sequence[datetime], refused: dict[str, str]
+) -> Iterator[SimulatedDay]:
+    """Day by day: judge and mark, then sweep what is due."""
+    gone = 0
+    for at in instants:
+        marked = _mark(rehearsed, logs, at)
+        due = _pending(rehearsed, at)
+        spared_before = _amount(rehearsed.copy.marks.table(statuses=["SPARED"]))
+        for result in rehearsed.sweep_copy(at):
+            if result.refused:
+                refused.setdefault(result.dataset, result.refused)
+        recorded = rehearsed.recorded()
+        deleted = sum((Amount(1, one.bytes or 0) for one in recorded[gone:]), NOTHING)
+        gone = len(recorded)
+        spared = _amount(rehearsed.copy.marks.table(statuses=["SPARED"]))
+        yield SimulatedDay(
+            as_of=at,
+            newly_marked=marked,
+            due=due,
+            deleted=deleted,
+            spared=Amount(spared.transactions - spared_before.transactions, spared.bytes - spared_before.bytes),
+            waiting=_pending(rehearsed, _FOREVER),
+        )
+
+
+def _mark(rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], at: datetime) -> Amount:
+    """Judge everything as of a day, and mark on the copy; what is new."""
+    rules, parts = rehearsed.rules(at), [CANDIDATES.empty_table()]
+    for log, before in logs:
+        known = pa.concat_tables([before, rehearsed.known(rehearsed.copy, log)])
+        parts.append(rehearsed.candidates(log, known, rules, at))
+    candidates = pa.concat_tables(parts)
+    if len(candidates):
+        rehearsed.mark(candidates, at)
+    return _amount(candidates)
+
+
+def _pending(rehearsed: Rehearsal, by: datetime) -> Amount:
+    """The open marks that are due by an instant."""
+    return sum((Amount(one.marks, one.bytes) for one in rehearsed.copy.pending.waiting() if one.is_due(by)), NOTHING)
+
+
+def _amount(rows: pa.Table) -> Amount:
+    return Amount(len(rows), int(pc.sum(rows["bytes"].cast(SUMMED)).as_py() or 0))
