@@ -29,6 +29,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     """
     from retention_assets.policy import datahub
     from retention_assets.policy.sentences import hold_sentence, sentence
+    from retention_assets.policy.visibility import visibility_sentence
 
     settings = find_settings(needed=not paths)
     try:
@@ -40,6 +41,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    readable = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
     warnings = [] if paths else _store_warnings(settings)
     for store, warning in warnings:
         say(f"{store}: {warning}")
@@ -49,11 +51,12 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
                 "valid": True,
                 "policies": [{"name": name, "sentence": words} for name, words in rules],
                 "holds": [{"name": name, "sentence": words} for name, words in holds],
+                "visibility": [{"name": name, "sentence": words} for name, words in readable],
                 "warnings": [{"store": store, "text": text} for store, text in warnings],
             }
         )
         return
-    for name, words in rules + holds:
+    for name, words in rules + holds + readable:
         echo(f"{name}\n  {words}\n")
     if not rules:
         echo("No policy is in force: nothing will be marked and nothing deleted.")

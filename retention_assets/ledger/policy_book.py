@@ -14,9 +14,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
-from retention_assets.policy.book import BookDecision, Loaded, LoadOutcome, Stored, as_loaded, compare
-from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.model import Policy
+from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.sql.columns import DatabaseTime
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
@@ -58,7 +56,7 @@ class PolicyBook:
         """Compare what the files say with the book and write what is to be written; the decision about each entry."""
         return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores))
 
-    def write(self, item: Policy | AspectEntry, actor: str, reason: str | None = None) -> Stored:
+    def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; files that differ from it are drift from now on."""
         entry = as_loaded(item)
         return self.database.write(lambda tx: _write(tx, entry, actor, reason))
