@@ -3,7 +3,6 @@
 Belongs here: `advance` and `as-of`. What the readers of a branch see at an instant is said by evaluation/reader_view.py.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -15,13 +14,12 @@ from retention_assets.commands.logs import read_one
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
 from retention_assets.commands.output import echo, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.durations import Duration, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from retention_assets.evaluation.reader_view import BranchAsOf
     from retention_assets.ledger import Ledger
 
 
@@ -63,6 +61,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     A view consists of the transactions that the branch holds today and that were committed by T. What was swept since is
     flagged. Before the visibility mark only a view that is still current is shown.
     """
+    from retention_assets.evaluation.readable import refuse_hidden
     from retention_assets.evaluation.reader_view import views_at
 
     environment = find_environment(needed=log_path is None)
@@ -73,7 +72,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
         swept, gone = _swept(ledger, dataset, rows)
-    _refuse_hidden(dataset, at, visible_from, seen)
+    refuse_hidden(dataset, at, visible_from, seen)
     views = [
         {
             "branch": one.branch,
@@ -102,15 +101,6 @@ def _swept(ledger: "Ledger | None", dataset: str, rows: "pa.Table") -> tuple[set
     names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
     swept = {name for name, still in zip(names, listed, strict=True) if still}
     return swept, len(set(names) - set(rows["transaction"].to_pylist()))
-
-
-def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[BranchAsOf]") -> None:
-    if visible_from is None or at >= visible_from or (seen and all(one.current for one in seen)):
-        return
-    raise Refused(
-        f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
-        " or a later one."
-    )
 
 
 def _unknown(branch: str, dataset: str, rows: "pa.Table") -> BadInput:

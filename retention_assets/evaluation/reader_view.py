@@ -3,7 +3,7 @@
 Belongs here: pure functions of the rows of one sound dataset. Views as policies count them are the frames' own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks
 from retention_assets.policy.durations import micros
 from retention_assets.policy.fields import BRANCHED
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,15 @@ def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Boo
     since = in_view & (as_micros(views["superseded_at"]) > mark)
     loose = ~in_view & (as_micros(pc.coalesce(rows["closed_at"], rows["opened_at"])) >= mark)
     found: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | _is(rows["status"], "OPEN")
+    return found
+
+
+def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
+    """Which transactions of a dataset some of the holds keep that are about it."""
+    found: Bools = np.zeros(len(rows), dtype=bool)
+    names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
+    for hold in holds:
+        found |= True if hold.transactions is None else np.array(matching(names, hold.transactions), dtype=bool)
     return found
 
 

@@ -136,11 +136,15 @@ def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
-def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
-    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps."""
+def load_rulebook(ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None) -> Rulebook:
+    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps.
+
+    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on.
+    """
     files = read_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
-    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
+    present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
+    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings), present)
     ledger.holds.note_files(files.holds, actor)
     return Rulebook(ledger, settings, files, tuple(decisions))
 

@@ -50,11 +50,31 @@ class PolicyBook:
         with self.database.reading() as connection:
             return [Stored(**row) for row in connection.execute(query.order_by(POLICY_VERSIONS.c.version)).mappings()]
 
+    def histories(self, prefix: str) -> list[list[Stored]]:
+        """All versions of each entry whose name begins with a prefix, oldest first."""
+        columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
+        query = select(*columns).where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))
+        found: dict[str, list[Stored]] = {}
+        with self.database.reading() as connection:
+            for row in connection.execute(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings():
+                # SQLite's LIKE takes capitals for small letters.
+                if row["name"].startswith(prefix):
+                    found.setdefault(row["name"], []).append(Stored(**row))
+        return list(found.values())
+
     def load(
-        self, loaded: Sequence[Loaded], actor: str, overwrite_user_policies: bool = False, stores: Collection[str] = ()
+        self,
+        loaded: Sequence[Loaded],
+        actor: str,
+        overwrite_user_policies: bool = False,
+        stores: Collection[str] = (),
+        at: datetime | None = None,
     ) -> list[BookDecision]:
-        """Compare what the files say with the book and write what is to be written; the decision about each entry."""
-        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores))
+        """Compare what the files say with the book and write what is to be written; the decision about each entry.
+
+        `at` is what time it is, where that is not what the database says: the clock is simulated.
+        """
+        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at))
 
     def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; files that differ from it are drift from now on."""
@@ -88,10 +108,15 @@ def _lock_newest(tx: WriteTransaction) -> list[Stored]:
 
 
 def _load(
-    tx: WriteTransaction, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]
+    tx: WriteTransaction,
+    loaded: Sequence[Loaded],
+    actor: str,
+    overwrite: bool,
+    stores: Collection[str],
+    at: datetime | None,
 ) -> list[BookDecision]:
     decisions = compare(_lock_newest(tx), loaded, overwrite, stores)
-    at = _database_time(tx)
+    at = at or _database_time(tx)
     for decision in decisions:
         if decision.outcome is LoadOutcome.WRITTEN:
             _append(tx, decision.written(actor, at), decision.reason)

@@ -149,7 +149,9 @@ def existing_rows(connection: Connection, tables: Iterable[Table]) -> Iterator[S
         yield from (_sealed(table, row) for row in read_rows(connection, table, sorted(present)))
 
 
-def changed_past_ledger(connection: Connection, table: Table, where: ColumnElement[bool], own: int | None = None) -> set[RowKey]:
+def changed_past_ledger(
+    connection: Connection, table: Table, where: ColumnElement[bool], own: int | None = None
+) -> set[RowKey]:
     """Which of some rows are not what the act says that wrote them last. An act's own rows have no seal yet."""
     if table.name in _REPLACED:
         return set()
