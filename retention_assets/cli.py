@@ -25,13 +25,13 @@ from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
-from retention_assets.commands.visibility import advance, as_of
+from retention_assets.commands.visibility import advance, as_of, readable
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
 COMMANDS: tuple[click.Command, ...] = (
     demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
-    as_of, policies, clock, audit, housekeeping,
+    as_of, readable, policies, clock, audit, housekeeping,
 )  # fmt: skip
 
 

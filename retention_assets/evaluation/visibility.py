@@ -6,7 +6,7 @@ somebody may still take it back, and a longer one holds at once.
 Does not belong here: the raising itself, only up and in one transaction (ledger/visibility.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -75,7 +75,7 @@ class VisibilityRules:
         return since
 
 
-def _in_time(histories: Iterable[list[Stored]]) -> Iterable[RuleInTime]:
+def _in_time(histories: Iterable[list[Stored]]) -> Iterator[RuleInTime]:
     for versions in histories:
         for stored, following in zip(versions, [*versions[1:], None], strict=True):
             item = None if stored.revoked else item_of(stored.name, stored.content)
@@ -97,19 +97,30 @@ def raise_visibility(ledger: Ledger, datasets: pa.Table, newest: pa.Table, at: d
 
     `newest` is what `newest_closes` says of them.
     """
-    raises = dict(proposed_raises(VisibilityRules.of(ledger, at), datasets, newest))
+    found = propose_raises(VisibilityRules.of(ledger, at), datasets, newest)
+    raises = {one.dataset: one.to for one in found if one.to is not None}
     before = ledger.visibility.of_all(raises)
     after = ledger.visibility.raise_all(raises, actor)
     return sum(before.get(name) != visible_from for name, visible_from in after.items())
 
 
-def proposed_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table) -> Iterable[tuple[str, Raise]]:
-    """How far the mark of each dataset may rise, where an entry is about it that does not wait."""
+@dataclass(frozen=True)
+class ProposedRaise:
+    """How far the mark of a dataset may rise by an entry that is about it; not at all while that waits."""
+
+    dataset: str
+    to: Raise | None
+    waits_until: datetime | None
+
+
+def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table) -> Iterator[ProposedRaise]:
+    """How far the mark of each dataset may rise that an entry is about and that ever had something to read."""
     if not rules.versions:
         return
     closes = dict(zip(newest["dataset"].to_pylist(), newest["closed_at_max"].to_pylist(), strict=True))
     for row in datasets.select(["dataset", "attributes"]).to_pylist():
         name = row["dataset"]
         found = rules.for_dataset(name, dict(row["attributes"] or ())) if closes.get(name) else None
-        if found is not None and found.waits_until is None:
-            yield name, raise_by(found.rule.retention, rules.at, closes[name], f" ({found.rule.name})")
+        if found is not None:
+            to = raise_by(found.rule.retention, rules.at, closes[name], f" ({found.rule.name})")
+            yield ProposedRaise(name, None if found.waits_until else to, found.waits_until)

@@ -15,7 +15,7 @@ def retention_policies(run: Step) -> Metadata:
     stays as that person left it, and the difference is reported.
     """
     with run.retention.ledger() as ledger:
-        decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
+        decisions = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of).decisions
         orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
     for decision in decisions:
         if decision.warning:

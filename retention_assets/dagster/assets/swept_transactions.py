@@ -77,7 +77,7 @@ def swept_transactions(run: Step) -> Metadata:
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
     with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
+        rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
         datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
         refused = _refused_by_checks(ledger, datasets)
         wanted = [dataset for dataset in datasets if dataset not in refused]
