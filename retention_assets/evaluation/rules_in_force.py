@@ -90,6 +90,8 @@ class Rulebook:
     decisions: tuple[BookDecision, ...]
     # The book as it will be, where it is only foreseen; otherwise it is asked.
     book: tuple[Stored, ...] | None = None
+    # What is to be said besides of where entries come from.
+    warnings: tuple[str, ...] = ()
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
@@ -101,6 +103,12 @@ class Rulebook:
         purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
         versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
         return replace(rules, policies=(*purges, *rules.policies), versions=versions)
+
+    @property
+    def entries(self) -> tuple[AspectEntry, ...]:
+        """The DataHub entries of the book."""
+        book = self.ledger.policy_book.in_force() if self.book is None else self.book
+        return tuple(item for item in map(_item, book) if isinstance(item, AspectEntry))
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
         """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
@@ -118,7 +126,7 @@ class Rulebook:
     @property
     def drifted(self) -> tuple[str, ...]:
         """What a person has to be told about entries whose stored version differs from the files."""
-        return tuple(decision.warning for decision in self.decisions if decision.warning)
+        return (*self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
 
 
 def items_of(files: Policies) -> list[BookItem]:

@@ -15,6 +15,7 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
+from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
 from retention_assets.sql.columns import DatabaseTime
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
@@ -76,6 +77,12 @@ class PolicyBook:
         """
         return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at))
 
+    def take_over(
+        self, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
+    ) -> list[OutsideDecision]:
+        """Take over what people wrote outside, as their versions, and end what they took back there; each decision."""
+        return self.database.write(lambda tx: _take_over(tx, found, source, actor, forced))
+
     def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; files that differ from it are drift from now on."""
         entry = as_loaded(item)
@@ -120,6 +127,25 @@ def _load(
     for decision in decisions:
         if decision.outcome is LoadOutcome.WRITTEN:
             _append(tx, decision.written(actor, at), decision.reason)
+    return decisions
+
+
+def _take_over(
+    tx: WriteTransaction, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str]
+) -> list[OutsideDecision]:
+    decisions = decide_outside(_lock_newest(tx), found, source, forced)
+    at = _database_time(tx)
+    for one in decisions:
+        decision, stored = one.decision, one.decision.stored
+        version = stored.version + 1 if stored else 1
+        if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
+            entry = decision.loaded
+            new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
+            _append(tx, new, decision.reason)
+        elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
+            # By the system: an entry of the files takes its place.
+            ended = replace(stored, version=version, written_by=actor, written_at=at, system=True, revoked=True)
+            _append(tx, ended, decision.reason)
     return decisions
 
 

@@ -153,7 +153,7 @@ def compare(
 def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> BookDecision:
     outcome, reason = _judged(entry, stored, overwrite)
     scopes = _touched(entry, stored, stores) if outcome is LoadOutcome.WRITTEN else ()
-    return BookDecision(entry.name, outcome, f"{_named(entry.name)} {reason}", entry, stored, scopes)
+    return BookDecision(entry.name, outcome, f"{display_name(entry.name)} {reason}", entry, stored, scopes)
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
@@ -179,7 +179,7 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
 def _absent(stored: Stored) -> BookDecision:
     ever = " any more" if stored.system else ""
     reason = f"is in none of the files{ever}. What stays in force, until it is revoked, is {_last(stored)}."
-    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_named(stored.name)} {reason}", None, stored)
+    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{display_name(stored.name)} {reason}", None, stored)
 
 
 def _last(stored: Stored) -> str:
@@ -195,7 +195,8 @@ def _same(entry: Loaded, stored: Stored) -> bool:
     return item is not None and canonical(item) == entry.content
 
 
-def _named(name: str) -> str:
+def display_name(name: str) -> str:
+    """An entry as a sentence begins with it."""
     if name.startswith(VISIBILITY_PREFIX):
         return f"Visibility entry '{name.removeprefix(VISIBILITY_PREFIX)}'"
     return f"DataHub entry '{name.removeprefix(PREFIX)}'" if name.startswith(PREFIX) else f"Policy '{name}'"

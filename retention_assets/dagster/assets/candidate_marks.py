@@ -13,7 +13,8 @@ from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
+from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import rules_digests
 from retention_assets.evaluation.visibility import newest_closes, raise_visibility
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import TIMES, is_in_log
@@ -118,12 +119,15 @@ def candidate_marks(run: Step) -> Metadata:
     """
     clock = run.retention.settings.clock
     with run.retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
-        for warning in rulebook.drifted:
-            run.log.warning(warning)
+        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+        rulebook = loaded.rulebook
         sources = run.sources(ledger, "transaction_log")
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
+        loaded.refuse_unreadable(names)
+        unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
+        for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):
+            run.log.warning(warning)
         rules = rulebook.rules(names, run.as_of)
         again = run.retention.settings.hidden_again
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)

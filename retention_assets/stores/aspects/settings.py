@@ -6,7 +6,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`.
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.urls import StoreUrl
@@ -30,6 +30,17 @@ class AspectsSettings(StoreSettings):
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
     cascades: Cascading = "refused"
+    datahub_policies: Annotated[
+        Literal["off", "read"],
+        # A bare off is a boolean for many readers of YAML.
+        BeforeValidator(lambda value: "off" if value is False else value),
+        Field(description="Whether the retention policies that people made in DataHub itself are respected."),
+    ] = "off"
+
+    @property
+    def reads_policies(self) -> bool:
+        """Whether people's policies in the table are read."""
+        return self.datahub_policies == "read"
 
     @property
     def addresses(self) -> tuple[str, ...]:
