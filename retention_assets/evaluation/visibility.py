@@ -50,7 +50,7 @@ class VisibilityRules:
     @classmethod
     def of(cls, ledger: Ledger, at: datetime) -> "VisibilityRules":
         """As the book has them."""
-        return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX))), at)
+        return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
 
     def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
         """What counts for a dataset, if any entry in force is about it."""
@@ -75,12 +75,13 @@ class VisibilityRules:
         return since
 
 
-def _in_time(histories: Iterable[list[Stored]]) -> Iterator[RuleInTime]:
+def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
+    """When each version was in force. One of after the instant is in force by now: the book knows no other present."""
     for versions in histories:
         for stored, following in zip(versions, [*versions[1:], None], strict=True):
             item = None if stored.revoked else item_of(stored.name, stored.content)
             if isinstance(item, VisibilityRule):
-                yield RuleInTime(item, stored.written_at, following.written_at if following else None)
+                yield RuleInTime(item, min(stored.written_at, at), min(following.written_at, at) if following else None)
 
 
 def newest_closes(transactions: pa.Table) -> pa.Table:
