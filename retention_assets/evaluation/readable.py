@@ -101,12 +101,12 @@ def readable(
 ) -> Readable:
     """What may be read of a dataset at an instant (the present, where none is given), for as long as reading will last.
 
-    What is true of the answer stays true until its `until`: whoever reads later asks again. `as_of` is the present where the
-    clock is simulated. Raises Refused where the log is not sound or can't be read: then nothing may be said of it.
+    What is true of the answer stays true until its `until`: whoever reads later asks again. `as_of` asks as if it were then.
+    Raises Refused where the log is not sound or can't be read: then nothing may be said of it.
     """
     found = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
-        now = (ledger.clock.present(as_of) if ledger else None) or as_of or environment.present()
+        now = as_of or (ledger.clock.present() if ledger else environment.present())
         state = _ledger_state(ledger, dataset)
         holds = [*(ledger.holds.in_force(now) if ledger else ()), *_file_holds(environment)]
     instant = at or now
