@@ -110,3 +110,13 @@ def test_clocks_that_are_months_wrong_hide_nothing_that_is_current(ledger: Ledge
     # What is written after, by clocks that are right again, is readable at once.
     assert ledger.visibility.of("lake/d") == newest
     assert faults(ledger) == []
+
+
+def test_the_marker_of_databends_page(ledger: Ledger) -> None:
+    """Insert if it does not exist, update if it is less, leave it otherwise; the effective value is returned each time."""
+    assert ledger.visibility.of("lake/d") is None
+    steps = [(1, 1), (3, 3), (2, 3), (3, 3), (4, 4)]
+    for wanted, effective in steps:
+        assert ledger.visibility.raise_to("lake/d", T0 + wanted * DAY, "call system$retention_mark") == T0 + effective * DAY
+    assert advances(ledger) == 3
+    assert faults(ledger) == []

@@ -6,7 +6,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`.
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.urls import StoreUrl
@@ -32,8 +32,6 @@ class AspectsSettings(StoreSettings):
     cascades: Cascading = "refused"
     datahub_policies: Annotated[
         Literal["off", "read"],
-        # A bare off is a boolean for many readers of YAML.
-        BeforeValidator(lambda value: "off" if value is False else value),
         Field(description="Whether the retention policies that people made in DataHub itself are respected."),
     ] = "off"
 
