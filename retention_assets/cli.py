@@ -31,7 +31,7 @@ from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
 from retention_assets.commands.simulate import simulate
-from retention_assets.commands.visibility import advance, as_of
+from retention_assets.commands.visibility import advance, as_of, readable
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
@@ -56,6 +56,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
         marks,
         report,
         as_of,
+        readable,
     ),
     "Decide": (
         unmark,

@@ -16,6 +16,7 @@ from retention_assets.commands.sources import find_environment, find_settings, i
 from retention_assets.errors import BadInput, Refused
 
 if TYPE_CHECKING:
+    from retention_assets.policy.language import Policies
     from retention_assets.settings.model import Settings
 
 
@@ -30,6 +31,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     """
     from retention_assets.policy import datahub
     from retention_assets.policy.sentences import hold_sentence, sentence
+    from retention_assets.policy.visibility import visibility_sentence
 
     settings = find_settings(needed=not paths)
     try:
@@ -41,7 +43,8 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
-    warnings = [] if paths else _store_warnings(settings)
+    readable = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
+    warnings = [] if paths else [*_store_warnings(settings), *_unknown_words(policies, settings)]
     for store, warning in warnings:
         say(f"{store}: {warning}")
     if format_ == "json":
@@ -50,11 +53,12 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
                 "valid": True,
                 "policies": [{"name": name, "sentence": words} for name, words in rules],
                 "holds": [{"name": name, "sentence": words} for name, words in holds],
+                "visibility": [{"name": name, "sentence": words} for name, words in readable],
                 "warnings": [{"store": store, "text": text} for store, text in warnings],
             }
         )
         return
-    for name, words in rules + holds:
+    for name, words in rules + holds + readable:
         echo(f"{name}\n  {words}\n")
     if not rules:
         echo("No policy is in force: nothing will be marked and nothing deleted.")
@@ -76,6 +80,20 @@ def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
         except Refused as fault:
             found.append((name, str(fault)))
     return found
+
+
+def _unknown_words(policies: "Policies", settings: "Settings") -> list[tuple[str, str]]:
+    """DataHub entries about an entity or aspect that no row has, where the stores can be asked."""
+    from retention_assets.environment import Environment
+    from retention_assets.evaluation.changes import list_datasets
+    from retention_assets.evaluation.datahub_policies import warn_of_unknown
+
+    environment = Environment(settings)
+    if not policies.entries or not any(store.kind == "aspects" for store in settings.stores):
+        return []
+    listed = list_datasets(environment)
+    aspects = " and ".join(store.name for store in settings.stores if store.kind == "aspects")
+    return [(aspects, text) for text in warn_of_unknown(policies.entries, listed.names, environment)]
 
 
 @examples("retention schema > policies/schema.json")

@@ -66,15 +66,10 @@ def show(name: str, format_: str) -> None:
 
 
 def _sentence(name: str, content: str) -> str | None:
-    from retention_assets.policy import datahub
-    from retention_assets.policy.book import item_of
-    from retention_assets.policy.model import Policy
-    from retention_assets.policy.sentences import sentence
+    from retention_assets.policy.book import item_of, sentence_of
 
     item = item_of(name, content)
-    if item is None:
-        return None
-    return sentence(item) if isinstance(item, Policy) else datahub.sentence(item)
+    return None if item is None else sentence_of(item)
 
 
 @examples("retention policies load")

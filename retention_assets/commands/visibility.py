@@ -1,9 +1,8 @@
 """The commands about what of a history may be read: raising the visibility mark, and reading at an instant.
 
-Belongs here: `advance` and `as-of`. What the readers of a branch see at an instant is said by evaluation/reader_view.py.
+Belongs here: `advance`, `readable` and `as-of`. What readers see is said by evaluation/readable.py and reader_view.py.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -13,32 +12,51 @@ import click
 
 from retention_assets.commands.logs import read_one
 from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
-from retention_assets.commands.output import echo, print_json, print_tables, progress, say
+from retention_assets.commands.output import ExitCode, echo, finish, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.globs import is_literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from retention_assets.evaluation.reader_view import BranchAsOf
     from retention_assets.ledger import Ledger
 
 
-@examples("retention advance lake/raw.orders --retention 30d")
+@examples("retention advance", "retention advance lake/raw.orders --retention 30d")
 @click.command()
-@click.argument("dataset")
-@click.option("--retention", type=DurationParam(), required=True, help="How long history stays readable, such as 30d.")
+@click.argument("dataset", required=False)
+@click.option("-d", "--dataset", "globs", multiple=True, help="Only these of the datasets that the policy files name: a glob.")
+@click.option("--retention", type=DurationParam(), help="How long the history of DATASET stays readable, such as 30d.")
 @LOG
 @AS_OF
 @ACTOR
 @FORMAT
-def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: datetime | None, actor: str, format_: str) -> None:
+def advance(
+    dataset: str | None,
+    globs: tuple[str, ...],
+    retention: Duration | None,
+    log_path: Path | None,
+    as_of: datetime | None,
+    actor: str,
+    format_: str,
+) -> ExitCode:
     """Raise the visibility mark of DATASET: the time before which its history must not be read.
 
     The mark is raised to as_of less the retention, but never past the newest transaction, so that a fast clock can't hide what
-    is current. It is never lowered.
+    is current. It is never lowered. Without DATASET the marks of all datasets rise that `visibility` in the policy files names,
+    as each evaluation raises them.
     """
+    if dataset is None and retention is not None and len(globs) == 1 and is_literal(globs[0]):
+        dataset, globs = globs[0], ()
+    if dataset is None and retention is None and log_path is None:
+        return _advance_by_rules(globs or ("*",), as_of, actor, format_)
+    if dataset is None or retention is None or globs:
+        expected = "DATASET together with --retention, or neither: then the `visibility` of the policy files counts"
+        raise BadInput(
+            Problem("is missing" if retention is None else "is about one dataset", key="--retention", expected=expected)
+        )
     from retention_assets.operations.visibility import AdvanceRequest, advance_visibility
 
     request = AdvanceRequest(actor=actor, dataset=dataset, retention=retention, as_of=instant(as_of), log=log_path)
@@ -46,10 +64,66 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
         found = advance_visibility(request, find_environment())
     if format_ == "json":
         print_json(found.as_dict())
-        return
+        return ExitCode.DONE
     echo(f"The history of {dataset} is readable from {text_of(found.visible_from)} on.")
     if not found.raised:
         echo("Nothing was changed: a visibility mark is never lowered.")
+    return ExitCode.DONE
+
+
+def _advance_by_rules(globs: tuple[str, ...], as_of: datetime | None, actor: str, format_: str) -> ExitCode:
+    from retention_assets.operations.visibility import AdvanceByRulesRequest, advance_by_rules
+
+    request = AdvanceByRulesRequest(actor=actor, datasets=globs, as_of=as_of)
+    with progress("reading the datasets that the policy files name"):
+        found = advance_by_rules(request, find_environment())
+    if format_ == "json":
+        print_json(found.as_dict())
+    else:
+        from retention_assets.render.readable import advance_table
+
+        print_tables([advance_table([one.as_dict() for one in found.datasets])])
+    return finish(
+        failed=tuple(found.away.values()), refused=[f"{name} is refused: {why}" for name, why in found.refused.items()]
+    )
+
+
+@examples("retention readable lake/raw.orders", "retention readable lake/raw.orders --at 7d -f json")
+@click.command()
+@click.argument("dataset")
+@click.option("--at", type=InstantParam(), help="The instant that somebody wants to read; the present when left out.")
+@click.option("--branch", help="Only this branch.")
+@click.option("--for", "lasting", type=DurationParam(), default="10m", show_default=True, help="How long reading will take.")
+@LOG
+@AS_OF
+@FORMAT
+def readable(
+    dataset: str,
+    at: datetime | None,
+    branch: str | None,
+    lasting: Duration,
+    log_path: Path | None,
+    as_of: datetime | None,
+    format_: str,
+) -> None:
+    """Say from when on the history of DATASET may be read, what was current at an instant, and whether that may be read.
+
+    For query engines and catalogs: ask before reading. What is said of an instant stays true until `until`; a policy without
+    grace gives no such promise, so ask again afterwards.
+    """
+    from retention_assets.evaluation.readable import readable as ask
+
+    environment = find_environment(needed=log_path is None)
+    with progress(f"reading {dataset}"):
+        found = ask(environment, dataset, at, branch=branch, lasting=lasting, log=log_path, as_of=as_of)
+    if branch is not None and not found.branches:
+        raise _unknown(branch, dataset, read_one(log_path, environment, dataset).transactions)
+    if format_ == "json":
+        print_json(found.as_dict())
+    else:
+        from retention_assets.render.readable import readable_tables
+
+        print_tables(readable_tables(found.as_dict()))
 
 
 @examples("retention as-of lake/raw.orders 7d", "retention as-of lake/raw.orders 2026-03-01 -b main")
@@ -65,6 +139,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     A view consists of the transactions that the branch holds today and that were committed by T. What was swept since is
     flagged. Before the visibility mark only a view that is still current is shown.
     """
+    from retention_assets.evaluation.readable import refuse_hidden
     from retention_assets.evaluation.reader_view import views_at
 
     environment = find_environment(needed=log_path is None)
@@ -75,7 +150,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
         swept, gone = _swept(ledger, dataset, rows)
-    _refuse_hidden(dataset, at, visible_from, seen)
+    refuse_hidden(dataset, at, visible_from, seen)
     views = [
         {
             "branch": one.branch,
@@ -104,15 +179,6 @@ def _swept(ledger: "Ledger | None", dataset: str, rows: "pa.Table") -> tuple[set
     names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
     swept = {name for name, still in zip(names, listed, strict=True) if still}
     return swept, len(set(names) - set(rows["transaction"].to_pylist()))
-
-
-def _refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, seen: "Sequence[BranchAsOf]") -> None:
-    if visible_from is None or at >= visible_from or (seen and all(one.current for one in seen)):
-        return
-    raise Refused(
-        f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
-        " or a later one."
-    )
 
 
 def _unknown(branch: str, dataset: str, rows: "pa.Table") -> BadInput:

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.step import Step
+from retention_assets.evaluation.reader_view import readable_but_swept
+from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import NAME
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks, without_ended
@@ -25,9 +27,11 @@ from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_fau
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.publications import Publication
-from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, run_stage
+from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
+from retention_assets.policy.durations import text_of
 
 MOST_SHOWN = 1000
+_DATASETS_AT_ONCE = 500
 _VERDICTS, _MARKS, _NEEDED = "candidate_marks", "marks", "needed_marks"
 
 
@@ -287,6 +291,42 @@ def nothing_is_swept_without_a_mark(run: Step) -> CheckResult:
     return _of_ledger(run, *_EXPECTED["nothing_is_swept_without_a_mark"])
 
 
+def visibility_marks_only_rise(run: Step) -> CheckResult:
+    """No visibility mark ever went back: readers were never told of a history that had been hidden from them."""
+    return _of_ledger(
+        run, "Each visibility mark where it was last raised to, and never lower than before.", hold.visibility_rises
+    )
+
+
+def nothing_readable_is_swept(run: Step) -> CheckResult:
+    """Of what is swept nothing is part of a state that may be read by the visibility mark of its dataset. A reader who asks
+    before reading is told otherwise by `retention readable`; one who goes by the mark alone would miss files.
+    """
+    views, log = (run.sibling(name).to_user_string() for name in ("branch_views", "transaction_log"))
+    violations: list[Violation] = []
+    with run.retention.ledger() as ledger:
+        visible_from = ledger.visibility.of_all()
+        logs = {one.dataset: one.folder for one in ledger.publications.of(log, visible_from)}
+        by_folder: dict[tuple[str, str], list[str]] = {}
+        for one in ledger.publications.of(views, run.datasets.select(logs)):
+            by_folder.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
+        for (folder, of_log), names in sorted(by_folder.items()):
+            for at in range(0, len(names), _DATASETS_AT_ONCE):
+                some = names[at : at + _DATASETS_AT_ONCE]
+                if not len(swept := ledger.marks.table(some, ["SWEPT"])):
+                    continue
+                rows = read_transactions([Source(of_log, frozenset(some))], some, ["dataset", "transaction", *TIMES])
+                listed = swept.filter(pa.array(is_in_log(swept, rows)))
+                columns = ["dataset", "transaction", "view", "superseded_at"]
+                found = readable_but_swept(read_output(folder, "branch_views", some, columns), listed, visible_from)
+                for row in (
+                    found.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")]).to_pylist()
+                ):
+                    what = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
+                    violations.append(Violation(row["dataset"], what, row["transaction_count"]))
+    return check_result("Nothing swept that was current when, or after, the history of its dataset can be read.", violations)
+
+
 def the_record_is_intact(run: Step) -> CheckResult:
     """The audit and everything it covers still says what was written. `retention audit verify` says the same in a terminal."""
     with run.retention.ledger() as ledger:
@@ -318,7 +358,12 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(marks_have_a_policy_and_a_reason),
         Check(verdicts_sum_to_the_log),
         Check(limits_are_respected),
+        Check(visibility_marks_only_rise),
     ),
-    "swept_transactions": (Check(nothing_is_swept_before_it_is_due), Check(nothing_is_swept_without_a_mark)),
+    "swept_transactions": (
+        Check(nothing_is_swept_before_it_is_due),
+        Check(nothing_is_swept_without_a_mark),
+        Check(nothing_readable_is_swept, blocking=False),
+    ),
     "purge_report": (Check(the_record_is_intact), Check(report_adds_up)),
 }

@@ -194,8 +194,8 @@ def _named_request(context: OperationContext, form: NameForm) -> NamedRequest:
 class AdvanceForm(OperationForm):
     """How far history stays readable."""
 
-    dataset: str = Field(description="A dataset, as store/name.")
-    retention: str = Field(description="How long history stays readable, such as 30d.")
+    dataset: str = Field(default="", description="A dataset, as store/name; all that the policy files name when left out.")
+    retention: str = Field(default="", description="How long its history stays readable, such as 30d.")
     as_of: str = Field(default="", description="Counted back from this instant; the present when left out.")
 
 
@@ -203,8 +203,11 @@ class AdvanceForm(OperationForm):
 def advance_visibility(context: OperationContext, form: AdvanceForm) -> Metadata:
     """Raise the visibility mark of a dataset: the time before which its history is not to be read.
 
-    It is raised to as_of less the retention, but never past the newest transaction, and it only rises.
+    It is raised to as_of less the retention, but never past the newest transaction, and it only rises. Without a dataset the
+    marks of all datasets rise that `visibility` in the policy files names.
     """
+    if not form.dataset and not form.retention:
+        return _advance_by_rules(context, form)
     request = visibility.AdvanceRequest(
         actor=context.actor,
         dataset=form.dataset,
@@ -213,6 +216,19 @@ def advance_visibility(context: OperationContext, form: AdvanceForm) -> Metadata
     )
     found = visibility.advance_visibility(request, context.environment)
     return {"dataset": found.dataset, "visible_from": text_of(found.visible_from), "raised": found.raised}
+
+
+def _advance_by_rules(context: OperationContext, form: AdvanceForm) -> Metadata:
+    as_of = _instant(form.as_of, "as_of") if form.as_of else None
+    found = visibility.advance_by_rules(visibility.AdvanceByRulesRequest(actor=context.actor, as_of=as_of), context.environment)
+    for name, why in (*found.refused.items(), *found.away.items()):
+        context.log.warning(f"{name}: {why}")
+    rows = [one.as_dict() for one in found.datasets]
+    return {
+        "datasets": len(rows),
+        "raised": sum(row["raised"] for row in rows),
+        "waiting": sum(bool(row["waits_until"]) for row in rows),
+    }
 
 
 class RealmStatus(Enum):

@@ -33,9 +33,14 @@ def read_dataset(environment: Environment, dataset: str, path: Path | None = Non
         guess = nearest(name, [one.name for one in environment.settings.stores])
         remedy = f"Did you mean {guess}?" if guess else "Name a log with --log FILE."
         raise BadInput(Problem(f"the settings have no store named {name}", key="dataset", value=f"'{dataset}'", remedy=remedy))
-    log = read_from(store, dataset)
-    if log is None:
-        raise _not_there(dataset, f"store {name}", call_store(store, store.datasets))
+    try:
+        log = read_from(store, dataset)
+        if log is None:
+            raise _not_there(dataset, f"store {name}", call_store(store, store.datasets))
+    finally:
+        # Whoever asks again and again would be left with as many connections.
+        if close := getattr(store, "close", None):
+            close()
     return log
 
 

@@ -3,7 +3,7 @@
 Belongs here: pure functions of the rows of one sound dataset. Views as policies count them are the frames' own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks
+from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
 from retention_assets.policy.durations import micros
 from retention_assets.policy.fields import BRANCHED
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,25 @@ def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Boo
     since = in_view & (as_micros(views["superseded_at"]) > mark)
     loose = ~in_view & (as_micros(pc.coalesce(rows["closed_at"], rows["opened_at"])) >= mark)
     found: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | _is(rows["status"], "OPEN")
+    return found
+
+
+def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[str, datetime]) -> pa.Table:
+    """Of transactions that are swept, and still listed, those that some state needs that readers are told of: it was current at
+    a time not before the visibility mark of its dataset. What is in a latest view, only a policy that says so can take.
+    """
+    old = views.filter(pc.greater(views["view"], 0)).select(["dataset", "transaction", "superseded_at"])
+    mine = old.filter(pc.is_in(keys_of(old), value_set=keys_of(swept)))
+    marks = [visible_from.get(name) for name in mine["dataset"].to_pylist()]
+    return mine.filter(pc.greater(mine["superseded_at"], pa.array(marks, mine.schema.field("superseded_at").type)))
+
+
+def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
+    """Which transactions of a dataset some of the holds keep that are about it."""
+    found: Bools = np.zeros(len(rows), dtype=bool)
+    names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
+    for hold in holds:
+        found |= True if hold.transactions is None else np.array(matching(names, hold.transactions), dtype=bool)
     return found
 
 

@@ -7,19 +7,20 @@ Does not belong here: what loading decides (policy/book.py), and judging (frames
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, as_loaded, compare, item_of
+from retention_assets.policy.book import BookDecision, BookItem, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_of
 from retention_assets.policy.scope import digests
+from retention_assets.policy.visibility import VisibilityRule
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings
@@ -35,6 +36,7 @@ class RulesInForce:
     guessed: tuple[str, ...] = ()
     # By the name of a policy the version of the policy book that it is. What is of no book has no version.
     versions: Mapping[str, int] = field(default_factory=dict)
+    visibility: tuple[VisibilityRule, ...] = ()
 
 
 def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> RulesInForce:
@@ -50,7 +52,7 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
                 mine = policies_for(policies.entries, names)
                 guessed += [name for policy in mine for name in policy.datasets.include]
                 own += mine
-    return RulesInForce(tuple(own), policies.holds, tuple(guessed))
+    return RulesInForce(tuple(own), policies.holds, tuple(guessed), visibility=policies.visibility)
 
 
 def rules_of_book(
@@ -62,11 +64,12 @@ def rules_of_book(
     items = [_item(one) for one in ordered]
     policies = tuple(item for item in items if isinstance(item, Policy))
     entries = tuple(item for item in items if isinstance(item, AspectEntry))
-    rules = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
-    return RulesInForce(rules.policies, rules.holds, rules.guessed, {one.name: one.version for one in ordered})
+    readable = tuple(item for item in items if isinstance(item, VisibilityRule))
+    rules = rules_for(Policies(policies, tuple(holds), entries, readable), datasets, settings)
+    return replace(rules, versions={one.name: one.version for one in ordered})
 
 
-def _item(stored: Stored) -> Policy | AspectEntry:
+def _item(stored: Stored) -> BookItem:
     item = item_of(stored.name, stored.content)
     if item is None:
         # A rule that is left out because nobody understands it could be the one that keeps.
@@ -87,6 +90,8 @@ class Rulebook:
     decisions: tuple[BookDecision, ...]
     # The book as it will be, where it is only foreseen; otherwise it is asked.
     book: tuple[Stored, ...] | None = None
+    # What is to be said besides of where entries come from.
+    warnings: tuple[str, ...] = ()
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
@@ -97,7 +102,13 @@ class Rulebook:
         realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
         purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
         versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
-        return RulesInForce((*purges, *rules.policies), rules.holds, rules.guessed, versions)
+        return replace(rules, policies=(*purges, *rules.policies), versions=versions)
+
+    @property
+    def entries(self) -> tuple[AspectEntry, ...]:
+        """The DataHub entries of the book."""
+        book = self.ledger.policy_book.in_force() if self.book is None else self.book
+        return tuple(item for item in map(_item, book) if isinstance(item, AspectEntry))
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
         """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
@@ -115,12 +126,12 @@ class Rulebook:
     @property
     def drifted(self) -> tuple[str, ...]:
         """What a person has to be told about entries whose stored version differs from the files."""
-        return tuple(decision.warning for decision in self.decisions if decision.warning)
+        return (*self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
 
 
-def items_of(files: Policies) -> list[Policy | AspectEntry]:
+def items_of(files: Policies) -> list[BookItem]:
     """What of the files goes into the book, in its order. Holds do not: they are placed and released, not amended."""
-    return [*files.policies, *files.entries]
+    return [*files.policies, *files.entries, *files.visibility]
 
 
 def files_of(settings: Settings) -> list[Path]:
@@ -133,11 +144,15 @@ def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
-def load_rulebook(ledger: Ledger, settings: Settings, actor: str) -> Rulebook:
-    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps."""
+def load_rulebook(ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None) -> Rulebook:
+    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps.
+
+    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on.
+    """
     files = read_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
-    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings))
+    present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
+    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings), present)
     ledger.holds.note_files(files.holds, actor)
     return Rulebook(ledger, settings, files, tuple(decisions))
 
@@ -169,7 +184,9 @@ def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime)
     """
     policies = [(one.datasets, json.dumps([one.name, rules.versions.get(one.name), _words(one)])) for one in rules.policies]
     holds = [hold for hold in rules.holds if hold.until is None or as_of < hold.until]
-    return digests(datasets, [*policies, *((hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds)])
+    policies += [(hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds]
+    policies += [(rule.datasets, rule.model_dump_json(by_alias=True)) for rule in rules.visibility]
+    return digests(datasets, policies)
 
 
 def _words(policy: Policy) -> list[object]:

@@ -7,14 +7,17 @@ is said by ledger/marks/history.py, what is visible by reader_view.py.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from functools import cached_property
+from itertools import islice, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem, nearest
-from retention_assets.evaluation.reader_view import visible_rows
+from retention_assets.evaluation.reader_view import held_rows, visible_rows
+from retention_assets.frames.arrays import Bools, flags
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
@@ -51,7 +54,7 @@ class TransactionLives:
 
     def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
         """The lives of some transactions, in the order in which they were named."""
-        listed = self._listed(None)
+        listed = self._listed()
         mine = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
         rows = {row["transaction"]: row for row in mine.to_pylist()}
         lives = {life.transaction: life for life in self._lives(rows.get(name, {"transaction": name}) for name in names)}
@@ -63,30 +66,51 @@ class TransactionLives:
 
     def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
         """First those that the log lists, in its order, then those that only the ledger knows."""
-        for batch in self._listed(visible_from).to_batches(_AT_ONCE):
-            yield from self._lives(batch.to_pylist())
-        for life in self._lives({"transaction": name} for name in self._unlisted()):
-            if visible_from and life.ended_at and life.ended_at < visible_from:
-                self.hidden += 1
+        listed, marked = self._listed(), self._ever_marked()
+        sure: Bools = np.ones(len(listed), dtype=bool)
+        if visible_from is not None:
+            # What the ledger knows of is listed unless that was over before: a sweep raises the mark past all that it deletes.
+            visible = self._visible(visible_from)
+            seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
+            self.hidden = int((~seen).sum())
+            listed, sure = listed.filter(pa.array(seen)), visible[seen]
+        for start in range(0, len(listed), _AT_ONCE):
+            lives = self._lives(listed.slice(start, _AT_ONCE).to_pylist())
+            if visible_from is None:
+                yield from lives
             else:
+                yield from self._recent(zip(lives, sure[start : start + _AT_ONCE].tolist(), strict=True), visible_from)
+        lives = self._lives({"transaction": name} for name in self._unlisted(marked))
+        yield from lives if visible_from is None else self._recent(zip(lives, repeat(False)), visible_from)
+
+    def _recent(self, lives: Iterable[tuple[TransactionLife, bool]], visible_from: datetime) -> Iterator[TransactionLife]:
+        """Those that are surely visible, and those whose marks were not over before the visibility mark."""
+        for life, is_sure in lives:
+            if is_sure or (life.mark is not None and not (life.ended_at and life.ended_at < visible_from)):
                 yield life
+            else:
+                self.hidden += 1
 
-    def _listed(self, visible_from: datetime | None) -> pa.Table:
-        """What the log says of the transactions that are visible."""
+    def _listed(self) -> pa.Table:
+        """What the log says of its transactions."""
         rows = self.log.transactions if self.log else LOG.empty_table()
-        views = branch_views(rows, self.as_of)
-        listed = rows.select(_COLUMNS).append_column("protected_by", views["protected_by"])
-        if visible_from is None:
-            return listed
-        shown = listed.filter(pa.array(visible_rows(rows, views, visible_from), pa.bool_()))
-        self.hidden = len(listed) - len(shown)
-        return shown
+        return rows.select(_COLUMNS).append_column("protected_by", self._views["protected_by"])
 
-    def _unlisted(self) -> list[str]:
+    def _visible(self, visible_from: datetime) -> Bools:
+        """Those of them that can be read from a visibility mark on, or by their names: a hold keeps them."""
+        rows = self.log.transactions if self.log else LOG.empty_table()
+        return visible_rows(rows, self._views, visible_from) | held_rows(rows, self.holds)
+
+    @cached_property
+    def _views(self) -> pa.Table:
+        return branch_views(self.log.transactions if self.log else LOG.empty_table(), self.as_of)
+
+    def _ever_marked(self) -> pa.Array:
+        return self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
+
+    def _unlisted(self, marked: pa.Array) -> list[str]:
         """The transactions that were marked once and that no log lists."""
-        if self.ledger is None:
-            return []
-        names = self.ledger.histories.transactions(self.dataset)
+        names = marked
         if self.log is not None:
             names = names.filter(pc.invert(pc.is_in(names, self.log.transactions["transaction"].combine_chunks())))
         found: list[str] = names.to_pylist()

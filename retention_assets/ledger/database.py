@@ -16,7 +16,16 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
-from retention_assets.ledger.audit.rows import WRITERS, RowKey, SealedRow, changed_past_ledger, key_in, sealed_rows, strange_row
+from retention_assets.ledger.audit.rows import (
+    WRITERS,
+    RowKey,
+    SealedRow,
+    changed_past_ledger,
+    key_in,
+    sealed_rows,
+    sealed_rows_by_act,
+    strange_row,
+)
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
@@ -45,6 +54,7 @@ class WriteTransaction:
     connection: Connection
     acts: list[Act] = field(default_factory=list)
     _to_seal: list[tuple[Act, Table, ColumnElement[bool]]] = field(default_factory=list)
+    _to_seal_each: list[tuple[Table, ColumnElement[bool]]] = field(default_factory=list)
     # Rows that were not what the record says when this transaction came to change them.
     _strange: set[RowKey] = field(default_factory=set)
     _present: datetime | None = None
@@ -65,6 +75,13 @@ class WriteTransaction:
         self._strange |= changed_past_ledger(self.connection, table, where, act.id)
         self._to_seal.append((act, table, where))
 
+    def seal_each(self, deed: ActType, table: Table, where: ColumnElement[bool]) -> None:
+        """The same for many rows, each written by an act of its own that it names: one question about all of them."""
+        if deed not in WRITERS[table.name]:
+            raise ValueError(f"{deed} is no act that writes to {table.name}")
+        self._strange |= changed_past_ledger(self.connection, table, where)
+        self._to_seal_each.append((table, where))
+
     def present(self) -> datetime:
         """The database's clock, the same in all of a transaction."""
         if self._present is None:
@@ -77,6 +94,11 @@ class WriteTransaction:
         for act, table, where in self._to_seal:
             rows = sealed_rows(self.connection, table, where)
             sealed.setdefault(act.id, []).extend(strange_row(row) if key_in(row) in self._strange else row for row in rows)
+        mine = {act.id for act in self.acts}
+        for table, where in self._to_seal_each:
+            for name, row in sealed_rows_by_act(self.connection, table, where):
+                if name in mine:
+                    sealed.setdefault(name, []).append(strange_row(row) if key_in(row) in self._strange else row)
         for act in self.acts:
             if act.id in sealed:
                 act.detail = {**act.detail, "rows": sealed[act.id]}

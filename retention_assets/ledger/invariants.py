@@ -86,7 +86,7 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
     # Some of the marks bound the clock from below; only all of them say what it is.
     if known != newest and (datasets is None or (newest and (known is None or known < newest))):
         yield Violation("", f"the clock says that the newest mark is of {_text_of(known)}, and it is of {_text_of(newest)}")
-    yield from _visibility(connection, datasets)
+    yield from visibility_rises(connection, datasets)
 
 
 def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
@@ -126,7 +126,8 @@ def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
         yield f"is due at {text_of(group.due_at)}, and its grace of {group.grace} ends at {text_of(due)}"
 
 
-def _visibility(connection: Connection, datasets: Sequence[str] | None) -> Iterator[Violation]:
+def visibility_rises(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+    """Each visibility mark rose from act to act, and is where the last one put it."""
     for some in _parts(datasets):
         risen: dict[str, datetime] = {}
         rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, some))

@@ -14,9 +14,8 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
-from retention_assets.policy.book import BookDecision, Loaded, LoadOutcome, Stored, as_loaded, compare
-from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.model import Policy
+from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
+from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
 from retention_assets.sql.columns import DatabaseTime
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
@@ -52,13 +51,39 @@ class PolicyBook:
         with self.database.reading() as connection:
             return [Stored(**row) for row in connection.execute(query.order_by(POLICY_VERSIONS.c.version)).mappings()]
 
-    def load(
-        self, loaded: Sequence[Loaded], actor: str, overwrite_user_policies: bool = False, stores: Collection[str] = ()
-    ) -> list[BookDecision]:
-        """Compare what the files say with the book and write what is to be written; the decision about each entry."""
-        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores))
+    def histories(self, prefix: str) -> list[list[Stored]]:
+        """All versions of each entry whose name begins with a prefix, oldest first."""
+        columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
+        query = select(*columns).where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))
+        found: dict[str, list[Stored]] = {}
+        with self.database.reading() as connection:
+            for row in connection.execute(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings():
+                # SQLite's LIKE takes capitals for small letters.
+                if row["name"].startswith(prefix):
+                    found.setdefault(row["name"], []).append(Stored(**row))
+        return list(found.values())
 
-    def write(self, item: Policy | AspectEntry, actor: str, reason: str | None = None) -> Stored:
+    def load(
+        self,
+        loaded: Sequence[Loaded],
+        actor: str,
+        overwrite_user_policies: bool = False,
+        stores: Collection[str] = (),
+        at: datetime | None = None,
+    ) -> list[BookDecision]:
+        """Compare what the files say with the book and write what is to be written; the decision about each entry.
+
+        `at` is what time it is, where that is not what the database says: the clock is simulated.
+        """
+        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at))
+
+    def take_over(
+        self, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
+    ) -> list[OutsideDecision]:
+        """Take over what people wrote outside, as their versions, and end what they took back there; each decision."""
+        return self.database.write(lambda tx: _take_over(tx, found, source, actor, forced))
+
+    def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; files that differ from it are drift from now on."""
         entry = as_loaded(item)
         return self.database.write(lambda tx: _write(tx, entry, actor, reason))
@@ -90,13 +115,37 @@ def _lock_newest(tx: WriteTransaction) -> list[Stored]:
 
 
 def _load(
-    tx: WriteTransaction, loaded: Sequence[Loaded], actor: str, overwrite: bool, stores: Collection[str]
+    tx: WriteTransaction,
+    loaded: Sequence[Loaded],
+    actor: str,
+    overwrite: bool,
+    stores: Collection[str],
+    at: datetime | None,
 ) -> list[BookDecision]:
     decisions = compare(_lock_newest(tx), loaded, overwrite, stores)
-    at = _database_time(tx)
+    at = at or _database_time(tx)
     for decision in decisions:
         if decision.outcome is LoadOutcome.WRITTEN:
             _append(tx, decision.written(actor, at), decision.reason)
+    return decisions
+
+
+def _take_over(
+    tx: WriteTransaction, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str]
+) -> list[OutsideDecision]:
+    decisions = decide_outside(_lock_newest(tx), found, source, forced)
+    at = _database_time(tx)
+    for one in decisions:
+        decision, stored = one.decision, one.decision.stored
+        version = stored.version + 1 if stored else 1
+        if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
+            entry = decision.loaded
+            new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
+            _append(tx, new, decision.reason)
+        elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
+            # By the system: an entry of the files takes its place.
+            ended = replace(stored, version=version, written_by=actor, written_at=at, system=True, revoked=True)
+            _append(tx, ended, decision.reason)
     return decisions
 
 

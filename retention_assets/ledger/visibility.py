@@ -1,20 +1,29 @@
 """Visibility marks: per dataset the time before which history is not to be read. It only rises.
 
-Belongs here: raising it and reading it. Does not belong here: what a reader sees of a history (frames).
+Belongs here: raising it, for one dataset or for all of an evaluation at once, and reading it.
+Does not belong here: how far it may rise (evaluation/visibility.py), and what a reader sees of a history (evaluation).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import VISIBILITY
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.upserts import insert_counted, insert_or_skip
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_skip
+
+
+class Raise(NamedTuple):
+    """How far a visibility mark is to rise, and why."""
+
+    visible_from: datetime
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -25,12 +34,22 @@ class Visibility:
 
     def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
         """Raise the mark, and return it as it is then; a lower value changes nothing."""
-        return self.database.write(lambda tx: _raise_to(tx, dataset, visible_from, actor, reason))
+        return self.raise_all({dataset: Raise(visible_from, reason)}, actor)[dataset]
 
     def advance(self, dataset: str, as_of: datetime, retention: Duration, newest_closed_at: datetime, actor: str) -> datetime:
         """Raise it by a retention, but never past the newest transaction: a fast clock can't hide the current view."""
-        proposed = min(retention.before(as_of), newest_closed_at)
-        return self.raise_to(dataset, proposed, actor, f"retention of {retention.words()} as of {text_of(as_of)}")
+        proposed = raise_by(retention, as_of, newest_closed_at)
+        return self.raise_all({dataset: proposed}, actor)[dataset]
+
+    def raise_all(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+        """Raise many marks in one transaction, and return them as they are then; lower values change nothing.
+
+        Each mark that rises is an act of its own, for the record has to find the newest one about a dataset. Where nothing
+        rises, nothing is written.
+        """
+        before = self.of_all(raises)
+        higher = {name: to for name, to in raises.items() if name not in before or before[name] < to.visible_from}
+        return {**before, **self.database.write(lambda tx: _raise_all(tx, higher, actor))} if higher else before
 
     def of(self, dataset: str) -> datetime | None:
         """The time before which the history of a dataset is not to be read, if there is one."""
@@ -38,24 +57,52 @@ class Visibility:
 
     def of_all(self, datasets: Iterable[str] | None = None) -> dict[str, datetime]:
         """The same for many datasets, or all that have one."""
-        wanted = None if datasets is None else set(datasets)
         query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).order_by(VISIBILITY.c.dataset)
-        if wanted is not None and len(wanted) == 1:
-            query = query.where(VISIBILITY.c.dataset.in_(wanted))
         with self.database.reading() as connection:
+            if datasets is None:
+                return {row.dataset: row.visible_from for row in connection.execute(query)}
             return {
-                row.dataset: row.visible_from for row in connection.execute(query) if wanted is None or row.dataset in wanted
+                row.dataset: row.visible_from
+                for some in portions(sorted(set(datasets)))
+                for row in connection.execute(query.where(VISIBILITY.c.dataset.in_(some)))
             }
 
 
-def _raise_to(tx: WriteTransaction, dataset: str, visible_from: datetime, actor: str, reason: str | None) -> datetime:
-    act = Act(ActType.ADVANCE, actor, reason, dataset, detail={"to": text_of(visible_from)})
-    values = {"visible_from": visible_from, "raised_at": DatabaseTime(), "raised_by": actor, "act": act.id}
-    new = insert_or_skip(tx.connection, VISIBILITY).values(dataset=dataset, **values)
-    tx.seal(act, VISIBILITY, VISIBILITY.c.dataset == dataset)
-    lower = (VISIBILITY.c.dataset == dataset) & (VISIBILITY.c.visible_from < visible_from)
-    if insert_counted(tx.connection, new) or tx.connection.execute(update(VISIBILITY).where(lower).values(**values)).rowcount:
-        tx.record(act)
-    current = select(VISIBILITY.c.visible_from).where(VISIBILITY.c.dataset == dataset)
-    effective: datetime = tx.connection.execute(current).scalar_one()
-    return effective
+def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, why: str = "") -> Raise:
+    """To an instant less a retention, but never past the newest transaction: a fast clock can't hide the current view."""
+    reason = f"retention of {retention.words()} as of {text_of(as_of)}{why}"
+    return Raise(min(retention.before(as_of), newest_closed_at), reason)
+
+
+def _raise_all(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+    acts = {
+        name: Act(ActType.ADVANCE, actor, to.reason, name, detail={"to": text_of(to.visible_from)})
+        for name, to in raises.items()
+    }
+    # In one order, so that two who raise the same datasets don't wait for each other in a circle.
+    names = sorted(raises)
+    rows = [
+        {
+            "dataset": name,
+            "visible_from": raises[name].visible_from,
+            "raised_at": tx.present(),
+            "raised_by": actor,
+            "act": acts[name].id,
+        }
+        for name in names
+    ]
+    lower = (VISIBILITY.c.dataset == bindparam("name")) & (VISIBILITY.c.visible_from < bindparam("visible_from"))
+    columns = ("visible_from", "raised_at", "raised_by", "act")
+    rise = update(VISIBILITY).where(lower).values({name: bindparam(name) for name in columns})
+    for some in portions(names):
+        tx.seal_each(ActType.ADVANCE, VISIBILITY, VISIBILITY.c.dataset.in_(some))
+    tx.connection.execute(insert_or_skip(tx.connection, VISIBILITY), rows)
+    tx.connection.execute(rise, [{**{name: row[name] for name in columns}, "name": row["dataset"]} for row in rows])
+    found: dict[str, datetime] = {}
+    for some in portions(names):
+        present = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from, VISIBILITY.c.act)
+        for row in tx.connection.execute(present.where(VISIBILITY.c.dataset.in_(some))):
+            found[row.dataset] = row.visible_from
+            if row.act == acts[row.dataset].id:
+                tx.record(acts[row.dataset])
+    return found

@@ -4,8 +4,8 @@ Belongs here: the canonical content of an entry, the comparison of loaded entrie
 change touches. All of it is a pure function of its arguments; the ledger stores what it returns.
 Does not belong here: reading files (language.py), storing versions or asking who is writing (ledger).
 
-Entries are policies and DataHub entries. Holds are not: a hold is not amended by loading a file, it is placed and released by
-people, each time with a reason, and has a record of its own.
+Entries are policies, DataHub entries and visibility entries. Holds are not: a hold is not amended by loading a file, it is
+placed and released by people, each time with a reason, and has a record of its own.
 """
 
 import hashlib
@@ -19,11 +19,17 @@ from enum import StrEnum
 from pydantic import ValidationError
 
 from retention_assets.errors import BadInput, Problem
+from retention_assets.policy import datahub
 from retention_assets.policy.datahub import PREFIX, AspectEntry, escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Policy, Selection
+from retention_assets.policy.sentences import sentence
+from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule, visibility_sentence
 
 EVERYWHERE = Datasets(include=("*",))
+
+# What the book has versions of.
+BookItem = Policy | AspectEntry | VisibilityRule
 
 
 class LoadOutcome(StrEnum):
@@ -83,7 +89,7 @@ class BookDecision:
         return Stored(self.name, self.loaded.content, self.loaded.digest, version, by, at, system=True)
 
 
-def canonical(item: Policy | AspectEntry) -> str:
+def canonical(item: BookItem) -> str:
     """An entry's content as one text: equal for equal meaning (`30d` and `P30D`), without how it is to be loaded.
 
     Defaults are written out, so that a stored version keeps its meaning when a later release has other defaults.
@@ -99,21 +105,32 @@ def digest_of(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def as_loaded(item: Policy | AspectEntry) -> Loaded:
+def as_loaded(item: BookItem) -> Loaded:
     """An entry of the files, ready to be compared."""
-    if isinstance(item, Policy) and item.name.startswith(PREFIX):
-        what = f"has a name that begins with {PREFIX}, which is how DataHub entries are named"
+    mine = "DataHub" if item.name.startswith(PREFIX) else "visibility" if item.name.startswith(VISIBILITY_PREFIX) else None
+    if isinstance(item, Policy) and mine:
+        what = f"has a name that begins with {item.name.partition(':')[0]}:, which is how {mine} entries are named"
         raise BadInput(Problem(what, policy=item.name, key="name", expected="a name of your own"))
     content = canonical(item)
     return Loaded(item.name, content, digest_of(content), item.force_overwrite)
 
 
-def item_of(name: str, content: str) -> Policy | AspectEntry | None:
+def item_of(name: str, content: str) -> BookItem | None:
     """The value behind a stored content, or none where this release no longer understands it."""
+    model: type[BookItem] = Policy
+    if name.startswith((PREFIX, VISIBILITY_PREFIX)):
+        model = AspectEntry if name.startswith(PREFIX) else VisibilityRule
     try:
-        return (AspectEntry if name.startswith(PREFIX) else Policy).model_validate_json(content)
+        return model.model_validate_json(content)
     except ValidationError:
         return None
+
+
+def sentence_of(item: BookItem) -> str:
+    """An entry in words."""
+    if isinstance(item, Policy):
+        return sentence(item)
+    return datahub.sentence(item) if isinstance(item, AspectEntry) else visibility_sentence(item)
 
 
 def compare(
@@ -136,7 +153,7 @@ def compare(
 def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> BookDecision:
     outcome, reason = _judged(entry, stored, overwrite)
     scopes = _touched(entry, stored, stores) if outcome is LoadOutcome.WRITTEN else ()
-    return BookDecision(entry.name, outcome, f"{_named(entry.name)} {reason}", entry, stored, scopes)
+    return BookDecision(entry.name, outcome, f"{display_name(entry.name)} {reason}", entry, stored, scopes)
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
@@ -162,7 +179,7 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
 def _absent(stored: Stored) -> BookDecision:
     ever = " any more" if stored.system else ""
     reason = f"is in none of the files{ever}. What stays in force, until it is revoked, is {_last(stored)}."
-    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_named(stored.name)} {reason}", None, stored)
+    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{display_name(stored.name)} {reason}", None, stored)
 
 
 def _last(stored: Stored) -> str:
@@ -178,7 +195,10 @@ def _same(entry: Loaded, stored: Stored) -> bool:
     return item is not None and canonical(item) == entry.content
 
 
-def _named(name: str) -> str:
+def display_name(name: str) -> str:
+    """An entry as a sentence begins with it."""
+    if name.startswith(VISIBILITY_PREFIX):
+        return f"Visibility entry '{name.removeprefix(VISIBILITY_PREFIX)}'"
     return f"DataHub entry '{name.removeprefix(PREFIX)}'" if name.startswith(PREFIX) else f"Policy '{name}'"
 
 
@@ -191,7 +211,7 @@ def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
     item = item_of(name, content)
     if item is None:
         return EVERYWHERE
-    if isinstance(item, Policy):
+    if not isinstance(item, AspectEntry):
         return item.datasets
     about = f"{item.entity}.{item.aspect}"
     return Datasets(include=tuple(f"{escape_glob(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))

@@ -17,9 +17,12 @@ from retention_assets.policy.errors import empty_values, mapping_expected, probl
 from retention_assets.policy.fields import Several
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.model import Datasets, Hold, Policy, Value
+from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
 from retention_assets.settings.yaml import Document, read_document, yaml_files
 
-V = TypeVar("V", Policy, Hold)
+_RESERVED = {PREFIX: "in DataHub's own format", VISIBILITY_PREFIX: "of visibility"}
+
+V = TypeVar("V", Policy, Hold, VisibilityRule)
 
 
 class PolicyFile(Value):
@@ -27,20 +30,24 @@ class PolicyFile(Value):
 
     policies: Several[Policy] = ()
     holds: Several[Hold] = ()
+    visibility: Several[VisibilityRule] = ()
 
 
 @dataclass(frozen=True)
 class Policies:
-    """What the files say, in force together: policies in (file name, position) order, holds, DataHub entries."""
+    """What the files say, in force together: policies in (file name, position) order, holds, DataHub entries,
+    how long history stays readable.
+    """
 
     policies: tuple[Policy, ...] = ()
     holds: tuple[Hold, ...] = ()
     entries: tuple[AspectEntry, ...] = ()
+    visibility: tuple[VisibilityRule, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One policy or hold as it stands in a file, not yet a value."""
+    """One policy, hold or visibility entry as it stands in a file, not yet a value."""
 
     document: Document
     list_: str
@@ -70,6 +77,7 @@ def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) 
     problems: list[Problem] = []
     policies: list[tuple[_Part, Policy]] = []
     holds: list[tuple[_Part, Hold]] = []
+    readable: list[tuple[_Part, VisibilityRule]] = []
     entries: list[list[AspectEntry]] = []
     for document in documents:
         try:
@@ -79,18 +87,22 @@ def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) 
                 _top(document)
                 policies += _built(document, "policies", Policy, problems)
                 holds += _built(document, "holds", Hold, problems)
+                readable += _built(document, "visibility", VisibilityRule, problems)
         except BadInput as fault:
             problems += fault.problems
     problems += _twice([part for part, _ in policies], "policy")
     problems += _reserved([part for part, _ in policies])
     problems += _twice([part for part, _ in holds], "hold")
+    problems += _same_datasets(readable)
     chosen = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
+    chosen += [(part, rule.datasets) for part, rule in readable]
     for part, datasets in chosen:
         problems += _unknown_stores(part, datasets, stores)
     if problems:
         raise BadInput(problems)
     named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
-    return Policies(tuple(policy for _, policy in policies), tuple(named), tuple(overlay(entries)))
+    rules = tuple(rule for _, rule in readable)
+    return Policies(tuple(policy for _, policy in policies), tuple(named), tuple(overlay(entries)), rules)
 
 
 def _documents(paths: Iterable[Path]) -> Iterator[Document]:
@@ -171,10 +183,24 @@ def _twice(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
 
 def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
     for part in parts:
-        if part.name is not None and part.name.startswith(PREFIX):
+        for prefix, whose in _RESERVED.items():
+            if part.name is not None and part.name.startswith(prefix):
+                yield Problem(
+                    f"begins with {prefix}, which names entries {whose}", file=part.document.file, line=part.line,
+                    policy=part.name, key="name", expected="a name of your own",
+                )  # fmt: skip
+
+
+def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
+    """Two retentions for the same datasets: nobody could say which of them is meant."""
+    first: dict[str, _Part] = {}
+    for part, rule in readable:
+        if (other := first.setdefault(rule.name, part)) is not part:
+            line = other.document.line(("visibility", other.index))
             yield Problem(
-                f"begins with {PREFIX}, which names entries in DataHub's own format", file=part.document.file, line=part.line,
-                policy=part.name, key="name", expected="a name of your own",
+                "is about the same datasets as another entry of visibility", file=part.document.file,
+                line=part.document.line(("visibility", part.index)), policy=part.label, key="datasets",
+                expected="one retention for the same datasets", remedy=f"The other one is at {other.document.file}:{line}.",
             )  # fmt: skip
 
 

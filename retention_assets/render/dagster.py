@@ -20,11 +20,8 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
-from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of
-from retention_assets.policy.datahub import sentence as entry_sentence
+from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
-from retention_assets.policy.model import Policy
-from retention_assets.policy.sentences import sentence
 from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.svg import Plot, data_uri, strip
 from retention_assets.render.text import size_of, visible_line
@@ -151,7 +148,7 @@ def _policy_sentence(stored: Stored | None) -> str:
     item = item_of(stored.name, stored.content)
     if item is None:
         return "This release no longer understands it."
-    return sentence(item) if isinstance(item, Policy) else entry_sentence(item)
+    return sentence_of(item)
 
 
 def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -169,6 +169,20 @@ class Settings(SettingsPart):
             )  # fmt: skip
         return self
 
+    @model_validator(mode="after")
+    def _policies_come_from_one_store(self) -> Self:
+        """An entry of the policy book is about every store of a kind: what people of one say must not delete in another."""
+        reading = [store for store in self.stores if store.reads_policies]
+        if reading and len([store for store in self.stores if store.kind == reading[0].kind]) > 1:
+            raise InvalidValue(
+                f"has the policies of the store {reading[0].name} read beside another store of its kind, about which they are"
+                " not",
+                f"one store of kind {reading[0].kind} where datahub_policies is read",
+                "Give each DataHub settings and a ledger of its own.",
+                key="stores",
+            )
+        return self
+
     def place_conflicts(self, file: str | None = None) -> Iterator[PlaceConflict]:
         """Places that lie where somebody else deletes, as the file system has them now: links may have come since."""
         claims = [Claim("warehouse", self.warehouse, deletes=True), Claim("ledger", self.ledger)]

@@ -75,6 +75,11 @@ class StoreSettings(SettingsPart):
         return {key: place for key, place in found.items() if place is not None}
 
     @property
+    def reads_policies(self) -> bool:
+        """Whether people make policies in the store itself, and these are read."""
+        return False
+
+    @property
     def reach(self) -> str | None:
         """The key of the place below which it deletes."""
         return "data" if self.data_root is not None else None

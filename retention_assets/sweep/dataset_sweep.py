@@ -33,6 +33,7 @@ from retention_assets.sweep.places import check_places, find_place, remains_of
 from retention_assets.sweep.read import DatasetReading, is_current, read_fresh
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets.sweep.report_classes import opening_of
+from retention_assets.sweep.visibility import hide_swept
 
 # What is said first of what is needed again after a sweep had begun on it.
 _BEGUN = {
@@ -105,6 +106,7 @@ class DatasetSweep:
     _place: str | None = None
     # What an earlier sweep had begun.
     _begun_earlier: frozenset[int] = frozenset()
+    _hidden: RecheckResult | None = None
 
     def run(self) -> None:
         """What an earlier sweep left, then everything that is due; and what is left of it whenever holds or realms change."""
@@ -153,6 +155,7 @@ class DatasetSweep:
                 return
             self._recheck_if_changed(left, spare, self.store.capabilities.guards)
             check_places(self.store, self.lease.dataset, places)
+            self._hide(left)
             # What waits to expire is given its time once more: whoever began it may not have come to it.
             self._finish_batch(batch, self._execute(self._justified_targets(batch), batch.sweep))
 
@@ -187,6 +190,7 @@ class DatasetSweep:
             guarded = self.store.capabilities.guards
             check_places(self.store, self.lease.dataset, {self._place})
             targets = self._justified_targets(batch)
+            self._hide(due)
             self.permit()
             begun = self.context.ledger.sweeps.begin(self.lease, plan, targets)
             # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
@@ -194,6 +198,13 @@ class DatasetSweep:
             self._finish_batch(batch, self._execute({mark: targets[mark] for mark in begun}, batch.sweep))
             self.context.on_progress(self.result)
         self.context.ledger.sweeps.finish(self.lease, plan)
+
+    def _hide(self, marks: pa.Table) -> None:
+        """Tell readers what goes by the last re-check, if they were not told yet."""
+        if self._hidden is not self.checked:
+            names = marks.filter(_among(marks, self.checked.go))["transaction"].to_pylist()
+            hide_swept(self.context.ledger, self.lease, self.reading.log.transactions, names, self.context.as_of)
+            self._hidden = self.checked
 
     def _finish_batch(self, batch: Batch, answers: Sequence[Settlement]) -> None:
         """Write down what became of a batch. If its permit was refused meanwhile, the sweep ends, or is checked again."""

@@ -134,7 +134,9 @@ class Recheck:
     def _item(self, version: Version) -> Policy | AspectEntry | None:
         if version not in self._versions:
             stored = {one.version: one for one in self.ledger.policy_book.versions(version[0])}.get(version[1])
-            self._versions[version] = item_of(stored.name, stored.content) if stored else None
+            item = item_of(stored.name, stored.content) if stored else None
+            # Only these make marks.
+            self._versions[version] = item if isinstance(item, Policy | AspectEntry) else None
         return self._versions[version]
 
     def _recheck_version(

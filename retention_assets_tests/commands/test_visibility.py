@@ -292,3 +292,165 @@ def test_what_is_over_and_in_no_log_is_listed_if_it_ended_after_the_mark(ledger:
     assert (code, json.loads(out)["transactions"]) == (0, [])
     assert "1 more are in no view that is visible from" in err
     assert list(lives(found("history", "lake/d", "--all"))) == ["T1"]
+
+
+# --- readable ---
+
+
+def branches(said: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    return {
+        one["branch"]: ("".join(row["transaction"] for row in one["transactions"]), one["readable"]) for one in said["branches"]
+    }
+
+
+@pytest.mark.usefixtures("log")
+def test_without_a_mark_all_of_a_history_is_readable(found: Json) -> None:
+    said = found("readable", "lake/d", "--at", ago("36d"), *LOG, *NOW)
+    assert branches(said) == {"dev": ("AB", True), "main": ("AB", True)}
+    assert {key: said[key] for key in ("dataset", "at", "visible_from", "readable", "why", "until", "by_name")} == {
+        "dataset": "lake/d", "at": ago("36d"), "visible_from": None, "readable": True, "why": None, "until": None, "by_name": [],
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("log")
+def test_what_is_current_is_readable_whatever_the_mark_says(ledger: Ledger, found: Json) -> None:
+    ledger.visibility.raise_to("lake/d", FAR, "ann", "a clock that was wrong")
+    assert branches(found("readable", "lake/d", *LOG, *NOW)) == {"dev": ("ABX", True), "main": ("DE", True)}
+    said = found("readable", "lake/d", "--at", ago("15d"), *LOG, *NOW)
+    assert branches(said) == {"dev": ("ABX", True), "main": ("D", False)}
+    assert said["why"] == (
+        f"The history of lake/d before {text_of(FAR)} is not to be read: some of it may be gone. Ask for that time or a later one."
+    )
+    assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "dev", *LOG, *NOW)["readable"] is True
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(
+    ("marked", "lasting", "readable", "until"),
+    [("6d", "10m", True, "+1d"), ("6d", "2d", False, "+1d"), ("8d", "10m", False, "1d"), ("6d", "24h", False, "+1d")],
+)
+def test_what_is_marked_is_readable_until_it_is_due(
+    marked: str, lasting: str, readable: bool, until: str, ledger: Ledger, found: Json
+) -> None:
+    ledger.marks.mark(candidates(["B"]), parse_duration(marked).before(AS_OF), "evaluation")
+    said = found("readable", "lake/d", "--at", ago("36d"), "--branch", "main", "--for", lasting, *LOG, *NOW)
+    day = timedelta(days=1)
+    assert (said["readable"], said["until"]) == (readable, text_of(AS_OF + day if until == "+1d" else AS_OF - day))
+    # What is current now no sweep takes, however it is marked.
+    assert found("readable", "lake/d", "--at", ago("1d"), "--branch", "dev", "--for", lasting, *LOG, *NOW)["readable"] is True
+
+
+@pytest.mark.usefixtures("log")
+def test_what_is_swept_or_being_swept_is_not_readable(ledger: Ledger, found: Json) -> None:
+    ledger.marks.mark(candidates(["A"]), AS_OF - timedelta(days=400), "evaluation")
+    lease, plan, due = planned(ledger)
+    ledger.sweeps.begin(lease, plan, due)
+    said = found("readable", "lake/d", "--at", ago("36d"), "--branch", "main", *LOG, *NOW)
+    assert (said["readable"], said["why"]) == (False, "A of it is deleted, or is being deleted.")
+    assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "main", *LOG, *NOW)["readable"] is True
+
+
+def test_what_was_swept_and_is_listed_no_more_may_have_been_current(ledger: Ledger, found: Json) -> None:
+    """A sweep of an earlier release raised no mark: nobody knows what was current between the two that are left."""
+    Path("log.jsonl").write_text("\n".join(to_lines([history("main: A:SNAPSHOT@50d - C:SNAPSHOT@30d", as_of=AS_OF)])))
+    life = (parse_duration("40d").before(AS_OF),) * 2
+    ledger.marks.mark(candidates(["B"], life=life), AS_OF - timedelta(days=400), "evaluation")
+    ledger.leases.give_up(swept(ledger))
+    answers = {
+        age: found("readable", "lake/d", "--at", ago(age), *LOG, *NOW)["readable"] for age in ("45d", "40d", "35d", "30d")
+    }
+    assert answers == {"45d": True, "40d": False, "35d": False, "30d": True}
+
+
+def test_tags_and_what_is_held_are_readable_by_name(ledger: Ledger, found: Json, run: Run) -> None:
+    drawn = history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A", as_of=AS_OF)
+    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    assert run("hold", "--name", "h", "--dataset", "lake/d", "--transaction", "B", "--reason", "case 7")[0] == 0
+    ledger.visibility.raise_to("lake/d", parse_duration("20d").before(AS_OF), "ann", "r")
+    named = found("readable", "lake/d", *LOG, *NOW)["by_name"]
+    assert named == [{"transaction": "A", "kept_by": "tag v1"}, {"transaction": "B", "kept_by": "a hold"}]
+    assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "B", "D"]
+
+
+@pytest.mark.usefixtures("log")
+def test_the_table_answers_in_words(ledger: Ledger, run: Run) -> None:
+    ledger.visibility.raise_to("lake/d", parse_duration("15d").before(AS_OF), "ann", "r")
+    code, out, _ = run("readable", "lake/d", "--at", ago("16d"), *LOG, *NOW)
+    words = " ".join(out.split())
+    assert code == 0
+    assert "The history of lake/d may be read from 2026-03-16T12:00:00Z on. At 2026-03-15T12:00:00Z:" in words
+    code, out, err = run("readable", "lake/d", "--branch", "devel", *LOG)
+    assert (code, out, err) == (2, "", "branch 'devel' is not a live branch of lake/d. Did you mean dev?\n")
+
+
+def test_what_a_sweep_deleted_is_still_told_by_history(ledger: Ledger, found: Json) -> None:
+    """The mark rises past all that a sweep deletes; the record of it is what people ask for."""
+    Path("log.jsonl").write_text(
+        "\n".join(to_lines([history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d", as_of=AS_OF)]))
+    )
+    ledger.marks.mark(candidates(["A"]), T0, "evaluation")
+    ledger.leases.give_up(swept(ledger))
+    ledger.visibility.raise_to("lake/d", parse_duration("30d").before(AS_OF), "run", "what was current before is swept")
+    assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "C"]
+
+
+# --- advance by the policy files ---
+
+
+@pytest.fixture
+def lake(run: Run) -> None:
+    """Two datasets in a store with a simulated clock, one of which the policy files name."""
+    Path("log").mkdir()
+    drawn = [history("main: A:SNAPSHOT@50d - B:SNAPSHOT@10d", dataset=name, as_of=AS_OF) for name in ("lake/d", "lake/other")]
+    Path("log/all.jsonl").write_text("\n".join(to_lines(drawn)))
+    Path("policies").mkdir()
+    Path("policies/p.yaml").write_text("visibility: [{datasets: {include: [lake/d]}, retention: 30d}]\n")
+    store = "{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}"
+    Path("retention.yaml").write_text(f"clock: {{simulated: true}}\nstores: [{store}]\n")
+
+
+@pytest.mark.usefixtures("lake")
+def test_advance_without_a_dataset_goes_over_what_the_policy_files_name(found: Json, run: Run) -> None:
+    week = AS_OF + timedelta(days=7)
+    [waiting] = found("advance", *NOW)["datasets"]
+    assert waiting == {
+        "dataset": "lake/d", "visible_from": None, "before": None, "waits_until": text_of(week), "raised": False,
+    }  # fmt: skip
+    code, out, _ = run("advance", *NOW)
+    assert code == 0
+    assert "waits until" in " ".join(out.split())
+    later = ("--as-of", text_of(week))
+    raised = parse_duration("30d").before(week)
+    [done] = found("advance", *later)["datasets"]
+    assert (done["visible_from"], done["before"], done["raised"]) == (text_of(raised), None, True)
+    [again] = found("advance", "--dataset", "lake/*", *later)["datasets"]
+    assert (again["visible_from"], again["raised"]) == (text_of(raised), False)
+    assert found("advance", "--dataset", "lake/o*", *later)["datasets"] == []
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_store_that_is_away_fails_after_the_others(found: Json, run: Run) -> None:
+    text = Path("retention.yaml").read_text()
+    away = "{name: away, kind: aspects, url: 'sqlite:///gone.db'}"
+    Path("retention.yaml").write_text(text.replace("stores: [", f"stores: [{away}, "))
+    code, out, err = run("advance", *NOW, "--format", "json")
+    assert code == 1
+    assert [one["dataset"] for one in json.loads(out)["datasets"]] == ["lake/d"]
+    assert "away" in err
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    "arguments",
+    [("lake/d",), ("--retention", "30d"), ("--retention", "30d", "--dataset", "lake/*"), ("lake/d", "--dataset", "lake/d")],
+    ids=" ".join,
+)
+def test_a_retention_goes_with_one_dataset(arguments: tuple[str, ...], run: Run) -> None:
+    code, out, err = run("advance", *arguments)
+    assert (code, out) == (2, "")
+    assert "DATASET together with --retention, or neither" in err
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_dataset_may_be_named_by_the_option(found: Json) -> None:
+    assert found("advance", "--dataset", "lake/d", "--retention", "30d", *NOW)["visible_from"] == ago("30d")

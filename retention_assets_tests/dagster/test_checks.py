@@ -42,8 +42,10 @@ def test_the_names_of_the_checks() -> None:
         ("candidate_marks", "marks_have_a_policy_and_a_reason", True),
         ("candidate_marks", "verdicts_sum_to_the_log", True),
         ("candidate_marks", "limits_are_respected", True),
+        ("candidate_marks", "visibility_marks_only_rise", True),
         ("swept_transactions", "nothing_is_swept_before_it_is_due", True),
         ("swept_transactions", "nothing_is_swept_without_a_mark", True),
+        ("swept_transactions", "nothing_readable_is_swept", False),
         ("purge_report", "the_record_is_intact", True),
         ("purge_report", "report_adds_up", True),
     }
@@ -133,15 +135,20 @@ def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_la
         write_past_ledger(ledger, "UPDATE steps SET status = 'MARKED' WHERE status = 'SWEEPING'")
         write_past_ledger(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/e'")
         write_past_ledger(ledger, "UPDATE clock SET newest_mark_at = newest_mark_at + 1")
+        # By 90 days: S1 and S2 of both datasets, which are swept, would be readable again.
+        assert write_past_ledger(ledger, "UPDATE visibility SET visible_from = visible_from - 7776000000000") == 2
     broken = checks_alone(lake, instance)
     assert failed(broken) == {
         "verdicts_sum_to_the_log",
         "mark_times_are_monotonic",
         "nothing_is_swept_before_it_is_due",
         "nothing_is_swept_without_a_mark",
+        "nothing_readable_is_swept",
+        "visibility_marks_only_rise",
         "the_record_is_intact",
         "report_adds_up",
     }
+    assert evaluations(broken)["nothing_readable_is_swept"].metadata["violations"].value == 4
     said = evaluations(broken)["verdicts_sum_to_the_log"]
     assert said.metadata["violations"].value == 1
     table = said.metadata["offending_datasets"]

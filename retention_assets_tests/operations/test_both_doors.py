@@ -224,6 +224,11 @@ DONE: dict[str, Case] = {
         "advance_visibility", {"dataset": "lake/a", "retention": "1h", "as_of": "2036-01-01", "actor": "ann"},
         pick("dataset", "visible_from", "raised"), (("ADVANCE", "ann", "retention of 1 hour as of 2036-01-01T00:00:00Z"),),
     ),
+    "advance by the policy files, which say nothing of it": Case(
+        ("advance", "--as-of", text_of(AS_OF), "--actor", "ann"),
+        "advance_visibility", {"as_of": text_of(AS_OF), "actor": "ann"},
+        lambda printed: {"datasets": len(printed["datasets"]), "raised": 0, "waiting": 0}, (),
+    ),
     "realm": Case(
         ("realm", "acme", "--status", "INACTIVE", "--grace", "3d", *WHY),
         "change_realm", {"name": "acme", "status": "INACTIVE", "grace": "3d", **SAID},

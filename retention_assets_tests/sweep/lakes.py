@@ -117,9 +117,14 @@ class Lake:
         return load_settings(self.settings_file)
 
     @property
+    def environment(self) -> Environment:
+        """What the settings describe."""
+        return Environment(self.settings)
+
+    @property
     def stores(self) -> dict[str, Store]:
         """Opened."""
-        return Environment(self.settings).stores()
+        return self.environment.stores()
 
     def opened(self) -> Ledger:
         """The ledger."""

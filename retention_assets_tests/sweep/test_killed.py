@@ -22,7 +22,7 @@ from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptData
 
 DATASETS = {"files": Files, "iceberg": Iceberg}
 # There are 200 to 300 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
-SURELY_KILLED, END, LAST, FARTHER = 104, 296, 10_000, 12
+SURELY_KILLED, END, LAST, FARTHER = 104, 320, 10_000, 12
 POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, END, FARTHER), LAST]
 # Each store and each ledger is once in what is killed at every second point; the other pairs are at points in between.
 FEW = [*range(1, SURELY_KILLED, 8), *range(SURELY_KILLED + 1, END, 2 * FARTHER), LAST]

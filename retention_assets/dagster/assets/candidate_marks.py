@@ -13,7 +13,9 @@ from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
+from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import rules_digests
+from retention_assets.evaluation.visibility import newest_closes, raise_visibility
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import SUMMED
@@ -33,7 +35,7 @@ from retention_assets.render.dagster import VERDICT_COLUMNS, pending_metadata, r
 from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-OUTPUT, SUMS, MARKS, WHY, LOOKS = "candidate_marks", "sums", "marks", "why", "looks"
+OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST = "candidate_marks", "sums", "marks", "why", "looks", "newest"
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Verdicts:
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
         marks = new_marks(verdicts, transactions, self.policies, self.versions)
-        reasons = count_reasons(verdicts, transactions["bytes"])
-        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks}
+        reasons, newest = count_reasons(verdicts, transactions["bytes"]), newest_closes(transactions)
+        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks, NEWEST: newest}
 
 
 def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
@@ -117,27 +119,33 @@ def candidate_marks(run: Step) -> Metadata:
     """
     clock = run.retention.settings.clock
     with run.retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
-        for warning in rulebook.drifted:
-            run.log.warning(warning)
+        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+        rulebook = loaded.rulebook
         sources = run.sources(ledger, "transaction_log")
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
+        loaded.refuse_unreadable(names)
+        unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
+        for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):
+            run.log.warning(warning)
         rules = rulebook.rules(names, run.as_of)
         again = run.retention.settings.hidden_again
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
-        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS), verdicts, columns)
+        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST), verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
-        present, newest = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+        present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
         outside = partial(_ask_stores, run, names)
-        if why := ledger.clock.check(present, newest, clock.max_ahead, clock.max_skew, outside):
+        if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
             run.log.warning(why)
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
         marked = ledger.marks.mark(candidates, present, run.actor, None, publications, looks, again)
+        # A mark that rose by a clock that can't be right would never fall again.
+        newest = read_output(run.folder, NEWEST)
+        raised = 0 if why else raise_visibility(ledger, datasets, newest, min(run.as_of, present), run.actor)
         _close_purged_realms(ledger, run, sources, datasets, rules.policies)
         waiting = ledger.pending.waiting()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
@@ -146,6 +154,7 @@ def candidate_marks(run: Step) -> Metadata:
         "as_of": run.as_of.isoformat(),
         "newly_marked": marked.new,
         "marked_before": marked.known,
+        "visibility_raised": raised,
         **{name: value for name, value in shown.items() if name != "by_policy"},
         **pending_metadata(waiting, run.as_of),
         "by_policy": shown["by_policy"],

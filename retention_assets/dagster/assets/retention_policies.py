@@ -2,7 +2,7 @@
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.evaluation.datahub_policies import load_rules
 from retention_assets.policy.book import LoadOutcome
 from retention_assets.render.dagster import policy_metadata
 
@@ -15,11 +15,11 @@ def retention_policies(run: Step) -> Metadata:
     stays as that person left it, and the difference is reported.
     """
     with run.retention.ledger() as ledger:
-        decisions = load_rulebook(ledger, run.retention.settings, run.actor).decisions
+        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+        decisions = loaded.rulebook.decisions
         orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
-    for decision in decisions:
-        if decision.warning:
-            run.log.warning(decision.warning)
+    for warning in (*loaded.unreadable.values(), *loaded.rulebook.drifted):
+        run.log.warning(warning)
     counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
     return {
         **counts,

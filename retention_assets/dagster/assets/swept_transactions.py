@@ -82,7 +82,7 @@ def swept_transactions(run: Step) -> Metadata:
     except Refused as fault:
         raise dg.Failure(str(fault), allow_retries=False) from None
     with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor)
+        rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
         datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
         refused = _refused_by_checks(ledger, datasets)
         wanted = [dataset for dataset in datasets if dataset not in refused]

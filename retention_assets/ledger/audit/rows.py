@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, inspect, select
@@ -31,6 +32,7 @@ from retention_assets.ledger.schema import (
     VISIBILITY,
 )
 from retention_assets.policy.durations import text_of
+from retention_assets.sql.transactions import portions
 
 # The acts that write each table; what was found there by the first release with seals, and what a person vouches for, is in
 # acts of their own.
@@ -118,6 +120,11 @@ def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]
     return [_sealed(table, row) for row in _rows(connection, table, where)]
 
 
+def sealed_rows_by_act(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int, SealedRow]]:
+    """The same, each with the act that it names."""
+    return ((row["act"], _sealed(table, row)) for row in _rows(connection, table, where))
+
+
 def _rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
     found = connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
     return [dict(row) for row in found]
@@ -142,24 +149,25 @@ def existing_rows(connection: Connection, tables: Iterable[Table]) -> Iterator[S
         yield from (_sealed(table, row) for row in read_rows(connection, table, sorted(present)))
 
 
-def changed_past_ledger(connection: Connection, table: Table, where: ColumnElement[bool], own: int) -> set[RowKey]:
+def changed_past_ledger(
+    connection: Connection, table: Table, where: ColumnElement[bool], own: int | None = None
+) -> set[RowKey]:
     """Which of some rows are not what the act says that wrote them last. An act's own rows have no seal yet."""
     if table.name in _REPLACED:
         return set()
-    rows = _rows(connection, table, where)
-    return {key_of(table, row) for row in rows if row["act"] != own and not _has_its_seal(connection, table, row)}
-
-
-def _has_its_seal(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Whether a row has its seal from the act that it names, or from one about rows of any table."""
-    key, present = key_of(table, row), row_seal(table, row)
-    if row["act"] is None and initial_rows().get(key) == present:
-        return True
-    return any(
-        (key, present) in rows_in(json.loads(detail))
-        for mine in (AUDIT.c.act == row["act"], AUDIT.c.deed.in_(ANY_TABLE))
-        for detail in connection.execute(select(AUDIT.c.detail).where(mine)).scalars()
-    )
+    present = {key_of(table, row): (row["act"], row_seal(table, row)) for row in _rows(connection, table, where)}
+    unsure = {key: said for key, said in present.items() if said[0] != own and said != (None, initial_rows().get(key))}
+    acts = sorted({act for act, _ in unsure.values() if act is not None})
+    mine = (AUDIT.c.act.in_(some) for some in portions(acts))
+    # The act that a row names, or else one about rows of any table; the acts of many rows are read at once.
+    for which in chain(mine, (AUDIT.c.deed.in_(ANY_TABLE),)):
+        if not unsure:
+            break
+        for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(which)):
+            for key, seal in rows_in(json.loads(detail)):
+                if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed in ANY_TABLE):
+                    del unsure[key]
+    return set(unsure)
 
 
 def strange_row(row: SealedRow) -> SealedRow:

@@ -30,6 +30,15 @@ class AspectsSettings(StoreSettings):
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
     cascades: Cascading = "refused"
+    datahub_policies: Annotated[
+        Literal["off", "read"],
+        Field(description="Whether the retention policies that people made in DataHub itself are respected."),
+    ] = "off"
+
+    @property
+    def reads_policies(self) -> bool:
+        """Whether people's policies in the table are read."""
+        return self.datahub_policies == "read"
 
     @property
     def addresses(self) -> tuple[str, ...]:

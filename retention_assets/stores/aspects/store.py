@@ -6,7 +6,8 @@ Does not belong here: whose rule is about which aspect (policy/datahub.py), and 
 
 What the questions cost, in scans of the table (or, where its columns suffice, at the index of its key): `datasets` one;
 `tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
-share, over the entities in it, and a second one if a time in it is impossible.
+share, over the entities in it, and a second one if a time in it is impossible. Where people's policies are read, `datasets` and
+`read` also look at the few rows of these.
 """
 
 import hashlib
@@ -19,11 +20,13 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.outside import OutsideEntry
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, location_of, writes_ahead
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import Key, dataset_of, key_of
+from retention_assets.stores.aspects.policies import read_policies
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.cascades import Cascades, DeletedTable
@@ -62,6 +65,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def datasets(self) -> list[str]:
         """Every entity and aspect that the table has rows of, unless a sweep would be refused."""
         self._check_cascades()
+        self.policies()
         self._counts = self._count_rows()
         return sorted(self._counts)
 
@@ -82,6 +86,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
         """The rows of some datasets as branches and their versions, in one state of the database that no writer waits for."""
+        self.policies()
         keys = {key_of(self.name, name): name for name in datasets}
         wanted = {key: name for key, name in keys.items() if key[0]}
         found = [LINES.empty_table()]
@@ -102,6 +107,13 @@ class AspectsStore(LazyStore[AspectsSettings]):
             for entity, aspect, *numbers in connection.execute(self._table().fingerprints(wanted)):
                 numbers_of.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
         return {name: _digest(numbers_of[name]) for name in datasets if name in numbers_of}
+
+    def policies(self) -> list[OutsideEntry]:
+        """The policies that people made in DataHub, where the settings have them read. Raises Refused if one can't be."""
+        if not self.settings.reads_policies:
+            return []
+        with self._database.reading() as connection:
+            return read_policies(connection, self._table(), self.name)
 
     def present(self) -> datetime | None:
         """What the database's server says."""

@@ -1,0 +1,81 @@
+"""The policies that people made in DataHub itself, taken into the policy book before anything is judged.
+
+Belongs here: asking the store whose settings say `datahub_policies: read`, and what is to be said of entries about nothing.
+Does not belong here: how they are written there (stores/aspects/policies.py), and whose version counts (policy/outside.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from retention_assets.datasets import by_store
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused, nearest
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook, read_policies
+from retention_assets.ledger import Ledger
+from retention_assets.policy.book import LoadOutcome
+from retention_assets.policy.datahub import ALL, AspectEntry
+from retention_assets.stores.aspects.settings import AspectsSettings
+from retention_assets.stores.protocol import call_store
+
+
+@dataclass(frozen=True)
+class LoadedRules:
+    """The rulebook with what DataHub says; and the stores whose policies can't be read, each with the reason."""
+
+    rulebook: Rulebook
+    unreadable: dict[str, str]
+
+    def refuse_unreadable(self, datasets: Iterable[str]) -> None:
+        """Refuse to judge datasets of a store whose own policies can't be read: one of them could be one that keeps."""
+        for store in by_store(datasets):
+            if store in self.unreadable:
+                raise Refused(self.unreadable[store])
+
+
+def load_rules(ledger: Ledger, environment: Environment, actor: str, as_of: datetime | None = None) -> LoadedRules:
+    """Take over what people wrote in DataHub, then load the policy files: an entry that differs there is drift."""
+    warnings, unreadable = list[str](), dict[str, str]()
+    for store in reading_stores(environment):
+        try:
+            warnings += _take_over(ledger, environment, store, actor)
+        except Refused as fault:
+            unreadable[store] = str(fault)
+    rulebook = load_rulebook(ledger, environment.settings, actor, as_of)
+    return LoadedRules(replace(rulebook, warnings=tuple(warnings)), unreadable)
+
+
+def reading_stores(environment: Environment) -> list[str]:
+    """The names of the stores whose own policies are read."""
+    return [one.name for one in environment.settings.stores if one.reads_policies]
+
+
+def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) -> list[str]:
+    from retention_assets.stores.aspects.store import AspectsStore
+
+    store = environment.stores([name])[name]
+    if not isinstance(store, AspectsStore):
+        return []
+    found = call_store(store, store.policies)
+    files = read_policies(environment.settings)
+    everything = environment.settings.overwrite_user_policies
+    forced = {entry.name for entry in files.entries if entry.force_overwrite or everything}
+    decisions = ledger.policy_book.take_over(found, f"datahub:{name}", actor, forced)
+    return [one.decision.reason for one in decisions if one.decision.outcome is not LoadOutcome.SKIPPED]
+
+
+def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:
+    """What is to be said of entries whose entity or aspect no row of the `aspects` stores has: most likely it is misspelt."""
+    stores = {one.name for one in environment.settings.stores if isinstance(one, AspectsSettings)}
+    names = [name.partition("/")[2] for store, mine in by_store(datasets).items() if store in stores for name in mine]
+    words = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
+    if not names:
+        return []
+    found = []
+    for entry in entries:
+        for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
+            if word != ALL and word not in words[kind]:
+                guess = nearest(word, sorted(words[kind]))
+                remedy = f" Did you mean {guess}?" if guess else ""
+                found.append(f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}.{remedy}")
+    return found

@@ -1,0 +1,219 @@
+"""What of a dataset's history may be read: asked by readers, such as query engines and catalogs, before they read it.
+
+Belongs here: the one answer for an instant: from when on the history may be read, what was current on each branch, whether that
+is whole and until when it surely stays so, and what can be read by its name however old it is. The log is read first and the
+ledger after it, so that what a sweep has begun on meanwhile is known.
+Does not belong here: raising a visibility mark (ledger/visibility.py), and reading any data.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.evaluation.dataset_log import read_dataset
+from retention_assets.evaluation.reader_view import BranchAsOf, ViewRow, held_rows, views_at
+from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.evaluation.transaction_lives import holds_about
+from retention_assets.frames.lives import is_in_log
+from retention_assets.ledger import Ledger
+from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.model import Hold
+
+READING = Duration(seconds=600)
+_MARKS = ("MARKED", "SWEEPING", "SWEPT")
+
+
+@dataclass(frozen=True)
+class ReadableBranch:
+    """What was current on a branch at an instant; whether it may be read, or why not; and until when it surely can be."""
+
+    branch: str
+    current: bool
+    readable: bool
+    why: str | None
+    until: datetime | None
+    transactions: tuple[ViewRow, ...]
+
+
+@dataclass(frozen=True)
+class NamedState:
+    """A transaction that can be read by its name, however old it is, and what keeps it: a tag or a hold."""
+
+    transaction: str
+    kept_by: str
+
+
+@dataclass(frozen=True)
+class Readable:
+    """The answer about a dataset at an instant. `visible_from` is none where nothing of its history was ever hidden."""
+
+    dataset: str
+    at: datetime
+    visible_from: datetime | None
+    branches: tuple[ReadableBranch, ...]
+    by_name: tuple[NamedState, ...]
+
+    @property
+    def readable(self) -> bool:
+        """Whether every branch may be read as it was."""
+        return all(one.readable for one in self.branches)
+
+    @property
+    def why(self) -> str | None:
+        """Why not, if so: of the first branch that may not be read."""
+        return next((one.why for one in self.branches if one.why), None)
+
+    @property
+    def until(self) -> datetime | None:
+        """Until when all of it surely can be read; none where nothing of it is marked."""
+        return min((one.until for one in self.branches if one.until), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return {
+            "dataset": self.dataset,
+            "at": self.at,
+            "visible_from": self.visible_from,
+            "readable": self.readable,
+            "why": self.why,
+            "until": self.until,
+            "branches": [asdict(one) for one in self.branches],
+            "by_name": [asdict(one) for one in self.by_name],
+        }
+
+
+def readable(
+    environment: Environment,
+    dataset: str,
+    at: datetime | None = None,
+    *,
+    branch: str | None = None,
+    lasting: Duration = READING,
+    log: Path | None = None,
+    as_of: datetime | None = None,
+) -> Readable:
+    """What may be read of a dataset at an instant (the present, where none is given), for as long as reading will last.
+
+    What is true of the answer stays true until its `until`: whoever reads later asks again. `as_of` asks as if it were then.
+    Raises Refused where the log is not sound or can't be read: then nothing may be said of it.
+    """
+    found = read_dataset(environment, dataset, log)
+    with environment.ledger_if_any() as ledger:
+        now = as_of or (ledger.clock.present() if ledger else environment.present())
+        state = _ledger_state(ledger, dataset)
+        holds = [*(ledger.holds.in_force(now) if ledger else ()), *_file_holds(environment)]
+    instant = at or now
+    views = views_at(found.transactions, instant, branch)
+    known = _KnownMarks.of(state.marks, found.transactions)
+    branches = tuple(_branch(one, instant, state, known, lasting.after(now), dataset) for one in views)
+    live, _ = holds_about(dataset, found, holds, now)
+    named = () if state.visible_from is None else tuple(_by_name(found.transactions, live, known, now))
+    return Readable(dataset, instant, state.visible_from, branches, named)
+
+
+@dataclass(frozen=True)
+class _LedgerState:
+    visible_from: datetime | None
+    marks: pa.Table | None
+
+
+def _ledger_state(ledger: Ledger | None, dataset: str) -> _LedgerState:
+    if ledger is None:
+        return _LedgerState(None, None)
+    marks = ledger.marks.table([dataset], _MARKS)
+    # Last: what was deleted before this moment, a sweep has put behind the visibility mark before.
+    return _LedgerState(ledger.visibility.of(dataset), marks)
+
+
+@dataclass(frozen=True)
+class _KnownMarks:
+    """What sweeps have done to transactions of a log, or will do."""
+
+    # By transaction: deleted or being deleted; or when it is due.
+    gone: frozenset[str]
+    due: Mapping[str, datetime]
+    # When those closed that were deleted and that the log does not have any more.
+    unlisted: tuple[datetime, ...]
+
+    @classmethod
+    def of(cls, marks: pa.Table | None, rows: pa.Table) -> "_KnownMarks":
+        """By the marks of a dataset and its log."""
+        if marks is None:
+            return cls(frozenset(), {}, ())
+        there = pa.array(is_in_log(marks, rows))
+        begun = pc.is_in(marks["status"], pa.array(["SWEEPING", "SWEPT"]))
+        gone = marks.filter(pc.and_(begun, there))["transaction"].to_pylist()
+        open_marks = marks.filter(pc.equal(marks["status"], "MARKED")).select(["transaction", "due_at"]).to_pylist()
+        listed = pc.is_in(marks["transaction"], value_set=rows["transaction"].combine_chunks())
+        closed = marks.filter(pc.and_(begun, pc.invert(listed)))["closed_at"].drop_null().to_pylist()
+        return cls(frozenset(gone), {row["transaction"]: row["due_at"] for row in open_marks}, tuple(closed))
+
+
+def _branch(
+    view: BranchAsOf, at: datetime, state: _LedgerState, known: _KnownMarks, needed_until: datetime, dataset: str
+) -> ReadableBranch:
+    until = min((known.due[row.transaction] for row in view.rows if row.transaction in known.due), default=None)
+    why = _why_not(view, at, state.visible_from, known, until, needed_until, dataset)
+    return ReadableBranch(view.branch, view.current, why is None, why, until, view.rows)
+
+
+def _why_not(
+    view: BranchAsOf,
+    at: datetime,
+    visible_from: datetime | None,
+    known: _KnownMarks,
+    until: datetime | None,
+    needed_until: datetime,
+    dataset: str,
+) -> str | None:
+    if visible_from is not None and at < visible_from and not view.current:
+        return hidden_sentence(dataset, visible_from)
+    for row in view.rows:
+        if row.transaction in known.gone:
+            return f"{row.transaction} of it is deleted, or is being deleted."
+    newest = max((row.closed_at for row in view.rows), default=None)
+    if not view.current and any((newest is None or newest < closed) and closed <= at for closed in known.unlisted):
+        return f"A transaction that may have been current at {text_of(at)} is deleted."
+    if until is not None and until <= needed_until and not view.current:
+        return f"Some of it is due to be deleted at {text_of(until)}."
+    return None
+
+
+def hidden_sentence(dataset: str, visible_from: datetime) -> str:
+    """Why history before a visibility mark is not shown."""
+    return (
+        f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
+        " or a later one."
+    )
+
+
+def refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, views: Sequence[BranchAsOf]) -> None:
+    """Refuse an instant before the visibility mark, unless what was current then is what is current now."""
+    if visible_from is None or at >= visible_from or (views and all(one.current for one in views)):
+        return
+    raise Refused(hidden_sentence(dataset, visible_from))
+
+
+def _by_name(rows: pa.Table, holds: Sequence[Hold], known: _KnownMarks, now: datetime) -> Iterator[NamedState]:
+    names, tags, expiries = (rows[name].to_pylist() for name in ("transaction", "tags", "tag_expiries"))
+    held = held_rows(rows, holds)
+    for name, mine, ends, is_held in zip(names, tags, expiries, held, strict=True):
+        if name in known.gone:
+            continue
+        for tag, end in zip(mine or (), ends or (None,) * len(mine or ()), strict=True):
+            if end is None or now < end:
+                yield NamedState(name, f"tag {tag}")
+        if is_held:
+            yield NamedState(name, "a hold")
+
+
+def _file_holds(environment: Environment) -> tuple[Hold, ...]:
+    there = any(path.exists() for path in environment.settings.policies)
+    return read_policies(environment.settings).holds if there else ()

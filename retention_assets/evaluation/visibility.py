@@ -1,0 +1,127 @@
+"""How far visibility marks may rise by the entries of the policy book, and raising those of the datasets that were judged.
+
+Belongs here: which retention counts for a dataset at an instant. The longest that was in force at any time of the past week
+counts, and nothing rises while a part of that week had none: so a new or shortened entry hides nothing for 7 days, while
+somebody may still take it back, and a longer one holds at once.
+Does not belong here: the raising itself, only up and in one transaction (ledger/visibility.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.visibility import Raise, raise_by
+from retention_assets.policy.book import Stored, item_of
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
+
+WAIT = Duration(days=7)
+
+
+@dataclass(frozen=True)
+class RuleInTime:
+    """A version of an entry, and from when until when it was in force: without an end it still is."""
+
+    rule: VisibilityRule
+    begin: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True)
+class ReadableTime:
+    """For how long the history of a dataset stays readable. Until `waits_until` no mark rises by it."""
+
+    rule: VisibilityRule
+    waits_until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class VisibilityRules:
+    """What the entries of the book say at an instant, and said in the week before."""
+
+    versions: tuple[RuleInTime, ...]
+    at: datetime
+
+    @classmethod
+    def of(cls, ledger: Ledger, at: datetime) -> "VisibilityRules":
+        """As the book has them."""
+        return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
+
+    def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
+        """What counts for a dataset, if any entry in force is about it."""
+        mine = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
+        since = self._in_force_since(mine)
+        if since is None:
+            return None
+        begin = WAIT.before(self.at)
+        counting = [one for one in mine if one.begin <= self.at and (one.end is None or one.end > begin)]
+        longest = min(counting, key=lambda one: one.rule.retention.before(self.at))
+        return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
+
+    def _in_force_since(self, mine: Iterable[RuleInTime]) -> datetime | None:
+        """From when on there was always some entry up to now."""
+        since: datetime | None = None
+        for one in sorted(mine, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
+            if one.begin > self.at:
+                continue
+            reaches = one.end is None or one.end > self.at if since is None else one.end is None or one.end >= since
+            if reaches:
+                since = one.begin if since is None else min(since, one.begin)
+        return since
+
+
+def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
+    """When each version was in force. One of after the instant is in force by now: the book knows no other present."""
+    for versions in histories:
+        for stored, following in zip(versions, [*versions[1:], None], strict=True):
+            item = None if stored.revoked else item_of(stored.name, stored.content)
+            if isinstance(item, VisibilityRule):
+                yield RuleInTime(item, min(stored.written_at, at), min(following.written_at, at) if following else None)
+
+
+def newest_closes(transactions: pa.Table) -> pa.Table:
+    """When the newest transaction of each dataset was committed that readers can see."""
+    committed = transactions.select(["dataset", "closed_at"]).filter(
+        pc.equal(transactions["status"].cast(pa.string()), "COMMITTED")
+    )
+    plain = committed.set_column(0, "dataset", committed["dataset"].cast(pa.string()))
+    return plain.group_by("dataset").aggregate([("closed_at", "max")])
+
+
+def raise_visibility(ledger: Ledger, datasets: pa.Table, newest: pa.Table, at: datetime, actor: str) -> int:
+    """Raise the marks of some datasets by what the book says of them at an instant; how many rose.
+
+    `newest` is what `newest_closes` says of them.
+    """
+    found = propose_raises(VisibilityRules.of(ledger, at), datasets, newest)
+    raises = {one.dataset: one.to for one in found if one.to is not None}
+    before = ledger.visibility.of_all(raises)
+    after = ledger.visibility.raise_all(raises, actor)
+    return sum(before.get(name) != visible_from for name, visible_from in after.items())
+
+
+@dataclass(frozen=True)
+class ProposedRaise:
+    """How far the mark of a dataset may rise by an entry that is about it; not at all while that waits."""
+
+    dataset: str
+    to: Raise | None
+    waits_until: datetime | None
+
+
+def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table) -> Iterator[ProposedRaise]:
+    """How far the mark of each dataset may rise that an entry is about and that ever had something to read."""
+    if not rules.versions:
+        return
+    closes = dict(zip(newest["dataset"].to_pylist(), newest["closed_at_max"].to_pylist(), strict=True))
+    for row in datasets.select(["dataset", "attributes"]).to_pylist():
+        name = row["dataset"]
+        found = rules.for_dataset(name, dict(row["attributes"] or ())) if closes.get(name) else None
+        if found is not None:
+            to = raise_by(found.rule.retention, rules.at, closes[name], f" ({found.rule.name})")
+            yield ProposedRaise(name, None if found.waits_until else to, found.waits_until)

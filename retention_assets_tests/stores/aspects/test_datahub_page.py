@@ -1,0 +1,154 @@
+"""DataHub's own page about retention, sentence by sentence, on its table in PostgreSQL; and what is done otherwise here.
+
+What DataHub does is written down beside it as SQL, from its sources: so a case of docs/stores/datahub.md is one that both were
+asked.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.stores.aspects.datahub import DataHub, entry
+from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.sweep.lakes import DUE
+
+# The file that the page shows, as it shows it.
+PAGE = """
+- entity: "*" # denotes that policy will be applied to all entities
+  aspect: "*" # denotes that policy will be applied to all aspects
+  config:
+    retention:
+      version:
+        maxVersions: 20
+- entity: "dataset"
+  aspect: "datasetProperties"
+  config:
+    retention:
+      version:
+        maxVersions: 20
+      time:
+        maxAgeInSeconds: 2592000 # 30 days
+- entity: "dataHubExecutionRequest"
+  aspect: "dataHubExecutionRequestResult"
+  forceOverwrite: true # overwrite user-managed policies for this entry; still skips if config unchanged
+  config:
+    retention:
+      version:
+        maxVersions: 1
+"""
+DATASET, REQUEST = "urn:li:dataset:a", "urn:li:dataHubExecutionRequest:b"
+
+
+@pytest.fixture
+def table(server: str) -> Iterator[Table]:
+    table = Table(new_schema(server))
+    yield table
+    table.database.close()
+
+
+@pytest.fixture
+def datahub(table: Table, tmp_path: Path) -> DataHub:
+    return DataHub(tmp_path / "hub", {STORE: table})
+
+
+def ages(newest: int, *versions: int) -> dict[int, int]:
+    """Versions with their ages in days, ten days apart; the current one is a day old."""
+    return {version: newest + 10 * back for back, version in enumerate(reversed(versions))} | {0: 1}
+
+
+def swept(datahub: DataHub) -> None:
+    datahub.marks()
+    results = datahub.sweeps(DUE, wait=lambda *_: None)
+    assert not [one for one in results.values() if one.refused or one.errors]
+
+
+def test_the_file_of_the_page_is_obeyed_as_it_is(datahub: DataHub, table: Table) -> None:
+    (datahub.folder / "policies" / "retention.yaml").write_text(PAGE)
+    long = range(1, 26)
+    table.chain(DATASET, "status", ages(10, *long))
+    # Half of them are younger than 30 days.
+    table.chain(DATASET, "datasetProperties", {version: 41 - version for version in long} | {0: 1})
+    table.chain(REQUEST, "dataHubExecutionRequestResult", ages(10, 1, 2, 3))
+    swept(datahub)
+    # The newest 20, and the current one.
+    assert table.versions(DATASET, "status") == {0, *range(6, 26)}
+    # Outside the newest 20, and more than 30 days old: 1 to 5 are 40 to 36 days old.
+    assert table.versions(DATASET, "datasetProperties") == {0, *range(6, 26)}
+    assert table.versions(REQUEST, "dataHubExecutionRequestResult") == {0, 3}
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [("-", {1, 2, 3, 4}), ("v2", {3, 4}), ("t25d", {3, 4}), ("v1", {4})],
+    ids=[
+        "indefinite: all versions",
+        "version-based: latest N",
+        "time-based: the last N seconds",
+        "the latest is never deleted",
+    ],
+)
+@pytest.mark.parametrize("level", [("*", "*"), ("dataset", "*"), ("dataset", "status")], ids=["global", "entity", "aspect"])
+def test_each_type_of_policy_at_each_level(
+    kept: str, left: set[int], level: tuple[str, str], datahub: DataHub, table: Table
+) -> None:
+    datahub.retains("p", [entry(*level, kept)])
+    table.chain(DATASET, "status", ages(10, 1, 2, 3, 4))
+    swept(datahub)
+    assert table.versions(DATASET, "status") == {0, *left}
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_policies_are_searched_in_the_order_of_the_page(first: int, datahub: DataHub, table: Table) -> None:
+    order = [("dataset", "status"), ("*", "status"), ("dataset", "*"), ("*", "*")]
+    datahub.retains("p", [entry(*key, f"v{number}") for number, key in list(enumerate(order, 1))[first:]])
+    table.chain(DATASET, "status", ages(10, *range(1, 9)))
+    swept(datahub)
+    assert table.versions(DATASET, "status") == {0, *range(9 - (first + 1), 9)}
+
+
+def test_a_plugin_file_lies_over_the_bundled_one(datahub: DataHub, table: Table) -> None:
+    datahub.retains("a-bundled", [entry("*", "*", "v3"), entry("dataset", "status", "v1")])
+    datahub.retains("b-plugin", [entry("dataset", "status", "v2")])
+    for aspect in ("status", "ownership"):
+        table.chain(DATASET, aspect, ages(10, 1, 2, 3, 4))
+    swept(datahub)
+    assert (table.versions(DATASET, "status"), table.versions(DATASET, "ownership")) == ({0, 3, 4}, {0, 2, 3, 4})
+
+
+# --- what is done otherwise -------------------------------------------------------------------------------------------
+
+DIFFERENCES = {
+    # History, versions and days kept; what is left here, and what DataHub leaves.
+    "gaps in the numbers count as versions there": (ages(10, 2, 5, 9), 2, None, {2, 5, 9} - {2}, {9}),
+    "age alone decides there where there are fewer than N": (ages(20, 1, 2), 3, 15, {1, 2}, set()),
+    "an urn without version 0 is trimmed there": ({1: 30, 2: 20, 3: 10}, 1, None, {1, 2, 3}, {3}),
+}
+
+
+@pytest.mark.parametrize(("history", "versions", "days", "here", "there"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_what_datahub_does_otherwise(
+    history: dict[int, int], versions: int, days: int | None, here: set[int], there: set[int], datahub: DataHub, table: Table
+) -> None:
+    theirs = "urn:li:theirs:a"
+    for urn in (DATASET, theirs):
+        table.chain(urn, "status", history)
+    datahub.retains("p", [entry("dataset", "status", f"v{versions}" + (f"+t{days}d" if days else ""))])
+    swept(datahub)
+    by_datahub(table, theirs, versions, days)
+    assert (table.versions(DATASET, "status") - {0}, table.versions(theirs, "status") - {0}) == (here, there)
+
+
+def by_datahub(table: Table, urn: str, versions: int, days: int | None) -> None:
+    """Its deletion for one urn and aspect: never version 0; by numbers, which it leaves out below N; and by age."""
+    largest = max(table.versions(urn, "status"))
+    conditions = ["urn = :urn", "aspect = 'status'", "version <> 0"]
+    if largest >= versions:
+        conditions.append(f"version < {largest - versions + 1}")
+    if days is not None:
+        conditions.append(f"createdon < DATE '{(AS_OF - timedelta(days=days)).date()}'")
+    assert len(conditions) > 3
+    table.do(f"DELETE FROM {table.name} WHERE {' AND '.join(conditions)}", urn=urn)
