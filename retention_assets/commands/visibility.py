@@ -122,6 +122,8 @@ def readable(
         from retention_assets.render.readable import readable_tables
 
         print_tables(readable_tables(found.as_dict()))
+        for why in dict.fromkeys(one.why for one in found.branches if one.why):
+            echo(f"Why not: {why}")
 
 
 @click.command("as-of")
