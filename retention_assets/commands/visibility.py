@@ -124,6 +124,8 @@ def readable(
         from retention_assets.render.readable import readable_tables
 
         print_tables(readable_tables(found.as_dict()))
+        for why in dict.fromkeys(one.why for one in found.branches if one.why):
+            echo(f"Why not: {why}")
 
 
 @examples("retention as-of lake/raw.orders 7d", "retention as-of lake/raw.orders 2026-03-01 -b main")

@@ -16,15 +16,9 @@ from retention_assets.render.terminal import table
 def readable_tables(found: Mapping[str, Any]) -> list[Table]:
     """From when on the history may be read; each branch at the instant; what can be read by its name."""
     since = f"from {text_of(found['visible_from'])} on" if found["visible_from"] else "as far back as it goes"
-    columns = ("branch", "transactions", "readable", "until", "why not")
+    columns = ("branch", "transactions", "readable", "until")
     rows = [
-        (
-            one["branch"],
-            _some([row["transaction"] for row in one["transactions"]]),
-            _answer(one),
-            _text(one["until"]),
-            one["why"] or "",
-        )
+        (one["branch"], _some([row["transaction"] for row in one["transactions"]]), _answer(one), _text(one["until"]))
         for one in found["branches"]
     ]
     head = f"The history of {found['dataset']} may be read {since}. At {text_of(found['at'])}:"
