@@ -28,6 +28,9 @@ def at_terminal(
     screen, line = pty.openpty()
     termios.tcsetwinsize(line, (24, COLUMNS))
     environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": str(COLUMNS)}
+    if redirected:
+        # Nobody sees a question there: what is typed answers it all the same, so that nothing waits for ever.
+        os.write(screen, types.encode())
     with subprocess.Popen(
         [sys.executable, "-c", code, *arguments], cwd=folder, stdin=line, env=environment,
         stdout=subprocess.PIPE if redirected else line, stderr=line,

@@ -81,7 +81,7 @@ def test_a_no_does_nothing_at_all(answer: str, lake: Lake) -> None:
     ids=["yes", "y", "mark only", "stdout is no terminal"],
 )
 def test_nobody_is_asked(arguments: tuple[str, ...], redirected: bool, said: str, lake: Lake) -> None:
-    code, lines = at_terminal(lake.folder, "run", *DAY, *arguments, code=WITHOUT_RUN, redirected=redirected)
+    code, lines = at_terminal(lake.folder, "run", *DAY, *arguments, types="n\n", code=WITHOUT_RUN, redirected=redirected)
     assert (code, ran(lines)) == (0, [said])
     assert "Go on?" not in "\n".join(lines)
 
