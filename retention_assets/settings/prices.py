@@ -54,6 +54,11 @@ class Prices(SettingsPart):
         default_factory=dict, description="By what the attribute storage_class of a transaction says; before its store's."
     )
 
+    @property
+    def are_set(self) -> bool:
+        """Whether anything has a price."""
+        return bool(self.default or self.stores or self.classes)
+
     def of(self, store: str, storage_class: str | None = None) -> Price | None:
         """The price of what lies in a store; none if nobody has said one."""
         return self.classes.get(storage_class or "") or self.stores.get(store) or self.default

@@ -1,0 +1,130 @@
+"""The forecast is exact where nothing arrives: the days that it foresees are those of the real engine, day after day.
+
+Belongs here: random lakes that are marked and swept for real, under several policies, holds and acts of people, each day compared.
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.environment import Environment
+from retention_assets.operations.forecast import Forecast, ForecastRequest, forecast
+from retention_assets_tests.histories import AS_OF, History, random_history, to_lines
+from retention_assets_tests.policies import random_holds, random_limits, random_policies
+from retention_assets_tests.sweep.lakes import Lake
+
+DAYS = 12
+DATASETS = 12
+_OPEN = ("MARKED", "SWEEPING")
+
+
+@dataclass(frozen=True)
+class Day:
+    """What the law compares of a day."""
+
+    date: str
+    marked: int
+    bytes_marked: int
+    deleted: int
+    bytes_deleted: int
+    spared: int
+    waiting: int
+    bytes: int
+
+
+def lived(lake: Lake, drawn: list[History]) -> list[Day]:
+    """Mark and sweep for real, once a day."""
+    size = {(one.dataset, row["transaction"]): row["bytes"] or 0 for one in drawn for row in one.transactions}
+    found = []
+    before = {row["id"]: row["status"] for row in marks_of(lake)}
+    for number in range(1, DAYS + 1):
+        at = AS_OF + timedelta(days=number)
+        lake.marks(at)
+        results = lake.sweeps(at)
+        assert [one.refused or one.errors for one in results.values() if one.refused or one.errors] == []
+        rows = marks_of(lake)
+        new = [row for row in rows if row["id"] not in before]
+        gone = [row for row in rows if row["status"] == "SWEPT" and before.get(row["id"]) != "SWEPT"]
+        spared = [row for row in rows if row["status"] == "SPARED" and before.get(row["id"]) != "SPARED"]
+        swept = {(row["dataset"], row["transaction"]) for row in rows if row["status"] == "SWEPT"}
+        found.append(
+            Day(
+                date=at.date().isoformat(),
+                marked=len(new), bytes_marked=sum(size[row["dataset"], row["transaction"]] for row in new),
+                deleted=len(gone), bytes_deleted=sum(size[row["dataset"], row["transaction"]] for row in gone),
+                spared=len(spared), waiting=sum(row["status"] in _OPEN for row in rows),
+                bytes=sum(size.values()) - sum(size[one] for one in swept),
+            )
+        )  # fmt: skip
+        before = {row["id"]: row["status"] for row in rows}
+    return found
+
+
+def marks_of(lake: Lake) -> list[dict[str, Any]]:
+    """All marks that ever were."""
+    with lake.opened() as ledger:
+        return list(ledger.marks.table().to_pylist())
+
+
+def foreseen(found: Forecast) -> list[Day]:
+    """The same of a forecast."""
+    return [Day(**{name: day[name] for name in Day.__dataclass_fields__}) for day in found.as_dict()["days"]]
+
+
+def asked(lake: Lake, as_of: datetime = AS_OF, **request: Any) -> Forecast:
+    """The forecast of a lake in which nothing arrives."""
+    return forecast(ForecastRequest(days=DAYS, as_of=as_of, arrivals=False, **request), Environment(lake.settings))
+
+
+def random_documents(rng: random.Random) -> list[dict[str, Any]]:
+    """Policies about these datasets, with graces short enough to see their end."""
+    about = (["lake/*"], ["lake/d1*", "lake/d2*"], ["lake/*"])
+    documents = []
+    for one in random_policies(rng, 4):
+        document = {**one, "sweep": {"every": "0s"}, "datasets": {"include": rng.choice(about)}}
+        document["grace"] = rng.choice(("1d", "2d", "3d", "7d"))
+        document.pop("confirm", None)
+        # What a sweep adds to a log when it takes something out of a latest view, nobody foresees.
+        document.pop("latest_view", None)
+        if rng.random() < 0.3:
+            document["limits"] = random_limits(rng)
+        documents.append(document)
+    # Something always goes.
+    sure = {"name": "sure", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "20d"}, "grace": "2d"}
+    return [*documents, {**sure, "sweep": {"every": "0s"}}]
+
+
+def says(rng: random.Random, lake: Lake) -> None:
+    """Other policies and holds from now on."""
+    holds = [{**one, "datasets": {"include": [f"lake/d{rng.randrange(DATASETS)}"]}} for one in random_holds(rng, 2)]
+    lake.says(", ".join(map(json.dumps, random_documents(rng))), ", ".join(map(json.dumps, holds)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12))
+def test_where_nothing_arrives_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"forecast {seed}")
+    drawn = [one for one in (random_history(rng, f"lake/d{number}") for number in range(DATASETS)) if one.transactions]
+    lake = Lake(tmp_path / "lake")
+    says(rng, lake)
+    for history in drawn:
+        for row in history.transactions:
+            lake._fill(history.dataset, row["transaction"])
+    (lake.folder / "log" / "all.jsonl").write_text("".join(f"{line}\n" for line in to_lines(drawn)))
+    # Some of it is marked already, by versions of policies that are not in force any more, and some was taken back.
+    lake.marks(AS_OF - timedelta(days=2))
+    says(rng, lake)
+    with lake.opened() as ledger:
+        for row in ledger.marks.table().to_pylist():
+            if rng.random() < 0.2:
+                ledger.unmark.transactions(row["dataset"], [row["transaction"]], "ann", "law")
+    told = asked(lake)
+    assert (told.refused, told.away) == ({}, {})
+    days = lived(lake, drawn)
+    assert foreseen(told) == days
+    assert told.today.total("deleted")
