@@ -15,6 +15,7 @@ import click
 from retention_assets import __version__
 from retention_assets.commands.demo import demo
 from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
+from retention_assets.commands.forecast import forecast
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
@@ -30,8 +31,8 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
 COMMANDS: tuple[click.Command, ...] = (
-    demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
-    as_of, policies, clock, audit, housekeeping,
+    demo, run, report, validate, schema, preview, compare, forecast, explain, marks, unmark, history, hold, release, realm,
+    advance, as_of, policies, clock, audit, housekeeping,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ made them, and what could not be forecast. Nothing is written. The days themselv
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,8 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
-from retention_assets.evaluation.forecast import (
-    MONEY,
-    ForecastDay,
-    ForecastDays,
-    ForecastRules,
-    ForecastTerms,
-    MarkRule,
-    add_forecast,
-)
+from retention_assets.evaluation.coming_days import ForecastRules, ForecastTerms, MarkRule, add_forecast
+from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDays
 from retention_assets.evaluation.rules_in_force import RulesInForce, foreseen_rulebook, read_policies, rules_for
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import Log
@@ -43,7 +36,6 @@ from retention_assets.stores.protocol import Capabilities, Store, call_store
 from retention_assets.stores.settings import StoreSettings
 
 DAYS, MOST_DAYS = 90, 1_000
-TODAY = "today"
 # So many transactions are forecast at a time, or one dataset, however long it is.
 _ROWS_AT_ONCE = 100_000
 _LAST_YEAR = 9_999
@@ -65,46 +57,6 @@ class ForecastRequest:
             raise BadInput(Problem(f"is {self.days}", key="days", expected=f"a number of days from 1 to {MOST_DAYS:,}"))
 
 
-@dataclass
-class Forecast:
-    """What is to come. `today` is what the policies in force lead to, `others` what others would."""
-
-    as_of: datetime
-    today: ForecastDays
-    others: tuple[ForecastDays, ...]
-    currency: str | None = None
-    # By dataset why it is not sound and where; by store why it could not be read.
-    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    away: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def sets(self) -> tuple[ForecastDays, ...]:
-        """All of them, the present policies first."""
-        return (self.today, *self.others)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
-        found = {"as_of": text_of(self.as_of), **self._set(self.today), "others": [self._set(one) for one in self.others]}
-        currency = {"currency": self.currency} if self.currency else {}
-        return {**found, **currency, "refused": self.refused, "away": self.away}
-
-    def _set(self, one: ForecastDays) -> dict[str, Any]:
-        by_policy = {
-            name: {"marked": one.marked[name], "deleted": one.deleted[name], "bytes_deleted": one.bytes_deleted[name]}
-            for name in sorted(one.marked)
-        }
-        days = [self._day(day) for day in one.days]
-        counts = {"datasets": one.datasets, "growing": one.growing}
-        return {"policies": one.policies, **counts, "now": self._day(one.now), "days": days, "by_policy": by_policy}
-
-    def _day(self, day: ForecastDay) -> dict[str, Any]:
-        found = asdict(day) | {"date": day.date.isoformat()}
-        for name in MONEY:
-            amount = found.pop(name)
-            found |= {name: round(amount, 6)} if self.currency else {}
-        return found
-
-
 def forecast(request: ForecastRequest, environment: Environment) -> Forecast:
     """Live through the days. A store that is away, and a dataset that is not sound, is named and left out."""
     settings = environment.settings
@@ -114,9 +66,10 @@ def forecast(request: ForecastRequest, environment: Environment) -> Forecast:
     if not settings.stores:
         raise BadInput(Problem("the settings have no store, so there is nothing to forecast", key="stores"))
     others = [load_policies((path,)) for path in request.others]
-    today, *beside = (ForecastDays.starting(name, as_of, request.days) for name in (TODAY, *map(str, request.others)))
+    names = (IN_FORCE, *map(str, request.others))
+    in_force, *beside = (ForecastDays.starting(name, as_of, request.days) for name in names)
     prices = settings.prices
-    found = Forecast(as_of, today, tuple(beside), prices.currency if prices.are_set else None)
+    found = Forecast(as_of, in_force, tuple(beside), prices.currency if prices.are_set else None)
     with environment.ledger_if_any() as ledger:
         rules = _RulesOfSets(settings, ledger, as_of, others)
         for one in settings.stores:
@@ -133,7 +86,8 @@ def _forecast_store(
     store = environment.stores([about.name])[about.name]
     can = call_store(store, lambda: store.capabilities)
     terms = ForecastTerms(
-        as_of=found.as_of, days=request.days, store=store.name, can=can, arrivals=request.arrivals, prices=environment.settings.prices,
+        as_of=found.as_of, days=request.days, store=store.name, can=can, arrivals=request.arrivals,
+        prices=environment.settings.prices,
         # An expired parent leaves its id behind in an Iceberg table, and what follows has none.
         begins_anew=isinstance(about, IcebergSettings),
     )  # fmt: skip
@@ -144,8 +98,8 @@ def _forecast_store(
         for part in _parts(log):
             datasets = part.datasets["dataset"].to_pylist()
             marks = rules.marks(datasets)
-            for result, in_force in zip(found.sets, rules.of(datasets, marks, can), strict=True):
-                add_forecast(result, part, marks, in_force, terms)
+            for result, mine in zip(found.sets, rules.of(datasets, marks, can), strict=True):
+                add_forecast(result, part, marks, mine, terms)
 
 
 def _logs(store: Store, names: Sequence[str]) -> Iterator[Log]:
@@ -203,13 +157,13 @@ class _RulesOfSets:
         """Today's rules, then those of the others. Holds of people, purges and marks are the same under all of them."""
         made_by = self._of_marks(datasets, marks, can)
         book = self._rulebook
-        today = book.rules(datasets, self.as_of) if book else rules_for(self._files, datasets, self.settings)
-        yield ForecastRules(today, made_by)
+        mine = book.rules(datasets, self.as_of) if book else rules_for(self._files, datasets, self.settings)
+        yield ForecastRules(mine, made_by)
         versions = {purge.name: 1 for purge in self._purges}
         for files in self.others:
             rules = rules_for(files, datasets, self.settings)
-            in_force = RulesInForce((*self._purges, *rules.policies), (*rules.holds, *self._holds), versions=versions)
-            yield ForecastRules(in_force, made_by)
+            theirs = RulesInForce((*self._purges, *rules.policies), (*rules.holds, *self._holds), versions=versions)
+            yield ForecastRules(theirs, made_by)
 
     def _of_marks(self, datasets: Sequence[str], marks: pa.Table, can: Capabilities) -> dict[tuple[str, int], MarkRule]:
         versions = set(zip(*(marks[name].to_pylist() for name in ("policy", "policy_version")), strict=True))

@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 
 from retention_assets.environment import Environment
-from retention_assets.operations.forecast import Forecast, ForecastRequest, forecast
+from retention_assets.evaluation.forecast import Forecast
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.operations.forecast import ForecastRequest, forecast
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.model import load_settings
+from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, random_history, to_lines
 from retention_assets_tests.policies import random_holds, random_limits, random_policies
+from retention_assets_tests.stores.iceberg.tables import Warehouse, append
+from retention_assets_tests.sweep.datasets import evaluate
 from retention_assets_tests.sweep.lakes import Lake
 
 DAYS = 12
@@ -127,4 +135,38 @@ def test_where_nothing_arrives_the_engine_does_what_was_foreseen(seed: int, tmp_
     assert (told.refused, told.away) == ({}, {})
     days = lived(lake, drawn)
     assert foreseen(told) == days
-    assert told.today.total("deleted")
+    assert told.in_force.total("deleted")
+
+
+def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path) -> None:
+    """What comes before the gap is on no branch any more, and goes by another policy; a tag keeps one of it for ever."""
+    begin = AS_OF + timedelta(days=3 * 365)
+    with Warehouse(tmp_path) as warehouse:
+        table = warehouse.table()
+        made = [append(table, number) for number in range(6)]
+        with table.manage_snapshots() as change:
+            change.create_tag(made[1], "kept")
+    middle = {"name": "middle", "select": {"where": f"transaction = '{made[3]}'"}, "grace": "1d"}
+    lost = {"name": "lost", "branches": {"reach": "unreachable"}, "select": {"older_than": "1d"}, "grace": "2d"}
+    documents = [{**one, "datasets": {"include": ["ice/*"]}, "sweep": {"every": "0s"}} for one in (middle, lost)]
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "p.yaml").write_text(json.dumps({"policies": documents}))
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/data"}
+    store = {"name": "ice", "kind": "iceberg", "catalog": catalog, "namespaces": ["*"]}
+    (tmp_path / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": "sqlite:///ledger.db", "stores": [store]}))
+    environment = Environment(load_settings(tmp_path / "retention.yaml"))
+    told = forecast(ForecastRequest(days=6, as_of=begin, arrivals=False), environment).in_force
+    lived = []
+    with environment.ledger() as ledger:
+        for number in range(1, 7):
+            at = begin + timedelta(days=number)
+            (opened,) = environment.stores().values()
+            new = evaluate(ledger, opened, environment.settings, at)
+            sweeper = Sweeper(ledger, {"ice": opened}, load_rulebook(ledger, environment.settings, "test"), at, "test")
+            results = list(sweeper.run(ledger.marks.datasets_to_sweep(at)))
+            assert [one.refused or one.errors for one in results if one.refused or one.errors] == []
+            lived.append((new, sum(one.outcomes.get(Outcome.DELETED, 0) for one in results)))
+    assert [(day.marked, day.deleted) for day in told.days] == lived
+    # The third goes alone; then the first and the third of those before it, of which the tag keeps the second.
+    assert lived == [(1, 0), (0, 1), (2, 0), (0, 0), (0, 2), (0, 0)]
+    assert [day.transactions for day in told.days] == [6, 5, 5, 5, 3, 3]
