@@ -36,7 +36,7 @@ def period_of(times: Ints, as_of: int) -> int | None:
     if len(times) < 2:
         return None
     windows = [weeks * 7 * DAY for weeks in _WEEKS]
-    firsts = np.searchsorted(times, [as_of - window for window in windows], side="right").tolist()
+    firsts = np.searchsorted(times, [as_of - window for window in windows]).tolist()
     enough = (number for number, first in enumerate(firsts) if len(times) - first >= _ENOUGH)
     number = next(enough, len(windows) - 1)
     first, window = firsts[number], windows[number]
@@ -45,7 +45,7 @@ def period_of(times: Ints, as_of: int) -> int | None:
     if first == len(times) or as_of - int(times[-1]) > _PAUSES * int(pauses.max()):
         return None
     # A dataset that is younger has no history to repeat from before it was there.
-    return min(window, ((as_of - int(times[0])) // DAY + 1) * DAY)
+    return min(window, max(-(-(as_of - int(times[0])) // DAY), 1) * DAY)
 
 
 class _Copies(NamedTuple):
@@ -223,11 +223,13 @@ def _repeated(history: _BranchedLog, log: pa.Table, as_of: int, until: int) -> I
         period = period_of(closed[rows], as_of)
         if period is None:
             continue
-        mine = rows[closed[rows] > as_of - period]
+        # Of both ends of the period one: what arrived at its very beginning would also arrive now.
+        ends_now = closed[rows[-1]] == as_of
+        mine = rows[closed[rows] > as_of - period] if ends_now else rows[closed[rows] >= as_of - period]
         turns = np.repeat(np.arange(1, (until - as_of) // period + 2), len(mine))
         source = np.tile(mine, len(turns) // len(mine))
         at = closed[source] + turns * period
-        due = np.flatnonzero(at <= until)
+        due = np.flatnonzero((at > as_of) & (at <= until))
         yield _Copies(source[due], turns[due], at[due], history.branch[source[due]])
 
 

@@ -33,8 +33,8 @@ def days_ago(*ages: float) -> np.ndarray:
         ([*range(400, 0, -14)], 91),
         ([*range(400, 0, -30)], 364),
         ([700, 330], 364),
-        # Twice the longest pause, and a bit more.
-        ([5, 4, 2], 6),
+        # Silent for as long as twice the longest pause, and for longer.
+        ([7, 6, 4], 7),
         ([15, 14, 12, 11], None),
         ([*range(90, 40, -1)], None),
         ([900, 500], None),
@@ -42,7 +42,7 @@ def days_ago(*ages: float) -> np.ndarray:
         ([2.6, 2.6 - 1e-5, 1.6, 1.6 - 1e-5, 0.6, 0.6 - 1e-5], 3),
         # Younger than four weeks: all of its days, and no days before it.
         ([2.5, 1.5, 0.5], 3),
-        ([3, 2, 1], 4),
+        ([3, 2, 1], 3),
     ],
 )
 def test_a_dataset_repeats_its_recent_weeks_unless_it_went_quiet(ages: Sequence[float], days: int | None) -> None:
@@ -65,27 +65,37 @@ def ids(rows: Sequence[dict[str, object]]) -> list[object]:
     return [row["transaction"] for row in rows]
 
 
-WEEKLY = history("main: A:SNAPSHOT@22d=7 - B:APPEND@15d=1 - C:APPEND@8d=2 - D:APPEND!@1d=3")
+WEEKLY = history("main: A:SNAPSHOT@525h=7 - B:APPEND@15d=1 - C:APPEND@8d=2 - D:APPEND!@1d=3")
 
 
 def test_what_arrived_arrives_again_at_the_end_of_its_branch() -> None:
     future = foreseen(WEEKLY)
     assert ids(rows_at(future, 0)) == ["A", "B", "C", "D"]
-    # The dataset is 22 days old, so it repeats itself after 23.
-    later = rows_at(future, 23)
+    # The dataset is nearly 22 days old, so it repeats itself after 22.
+    later = rows_at(future, 21)
     assert ids(later) == ["A", "B", "C", "D", "A+1", "B+1", "C+1", "D+1"]
     assert [row["type"] for row in later[4:]] == ["SNAPSHOT", "APPEND", "APPEND", "APPEND"]
     assert [row["status"] for row in later[4:]] == ["COMMITTED", "COMMITTED", "COMMITTED", "ABORTED"]
     assert [row["bytes"] for row in later[4:]] == [7, 1, 2, 3]
-    assert [AS_OF + timedelta(days=1 + 7 * number) for number in range(4)] == [row["closed_at"] for row in later[4:]]
+    assert [AS_OF + timedelta(days=days) for days in (0.125, 7, 14, 21)] == [row["closed_at"] for row in later[4:]]
     assert [row["parent_ordinal"] for row in later] == [-1, 0, 1, 2, 3, 4, 5, 6]
     assert [row["heads"] for row in later] == [[]] * 7 + [["main"]]
 
 
 def test_on_each_day_only_what_has_arrived_by_then_is_there() -> None:
     future = foreseen(WEEKLY)
-    assert [len(rows_at(future, days)) for days in (0, 0.9, 1, 7.9, 8, 15, 22, 28)] == [4, 4, 5, 5, 6, 7, 8, 9]
+    assert [len(rows_at(future, days)) for days in (0, 0.1, 0.125, 6.9, 7, 14, 21, 28)] == [4, 4, 5, 5, 6, 7, 8, 9]
     assert rows_at(future, 1)[-1]["heads"] == ["main"]
+
+
+@pytest.mark.parametrize("youngest", [0, 1])
+@pytest.mark.parametrize("oldest", [3, 60])
+def test_what_arrived_each_day_arrives_each_day(oldest: int, youngest: int) -> None:
+    daily = " - ".join(f"T{age}:APPEND@{age}d" for age in range(oldest, youngest - 1, -1))
+    future = foreseen(history(f"main: {daily}"), days=70)
+    counts = [len(rows_at(future, days)) for days in range(youngest, 70 + youngest)]
+    # Where nothing has arrived today, nothing does any more.
+    assert set(np.diff(counts)) == {1}
 
 
 def test_what_is_open_does_not_arrive_again_and_stays_open() -> None:
@@ -94,12 +104,12 @@ def test_what_is_open_does_not_arrive_again_and_stays_open() -> None:
 
 
 def test_what_no_branch_holds_does_not_arrive_again() -> None:
-    found = rows_at(foreseen(history("main: A:SNAPSHOT@2d - B:APPEND@1d  |  -: A - X:APPEND@1d - Y:APPEND@1d")), 3)
+    found = rows_at(foreseen(history("main: A:SNAPSHOT@47h - B:APPEND@1d  |  -: A - X:APPEND@1d - Y:APPEND@1d")), 2)
     assert ids(found) == ["A", "B", "X", "Y", "A+1", "B+1"]
 
 
 def test_branches_grow_each_by_its_own_and_what_they_share_is_the_trunks() -> None:
-    found = rows_at(foreseen(history("dev: A:SNAPSHOT@3d - B:APPEND@2d - X:APPEND@1d  |  main: B - C:APPEND@1d")), 4)
+    found = rows_at(foreseen(history("dev: A:SNAPSHOT@70h - B:APPEND@2d - X:APPEND@1d  |  main: B - C:APPEND@1d")), 3)
     heads = {name: row["transaction"] for row in found for name in row["heads"]}  # type: ignore[attr-defined]
     assert heads == {"main": "C+1", "dev": "X+1"}
     parents = {row["transaction"]: found[row["parent_ordinal"]]["transaction"] for row in found if row["parent_ordinal"] != -1}  # type: ignore[call-overload]
@@ -118,18 +128,18 @@ def test_where_histories_begin_all_the_time_new_ones_begin() -> None:
 
 
 def test_records_arrive_in_no_branch() -> None:
-    found = rows_at(foreseen(history("-: R:RECORD@3d..2d~1d{type=PAYMENT}  |  -: S:RECORD@1d")), 3)
+    found = rows_at(foreseen(history("-: R:RECORD@3d..47h~1d{type=PAYMENT}  |  -: S:RECORD@1d")), 2)
     assert ids(found) == ["R", "S", "R+1", "S+1"]
     again = found[2]
-    assert (again["opened_at"], again["archived_at"]) == (AS_OF, AS_OF + timedelta(days=2))
+    assert (again["opened_at"], again["archived_at"]) == (AS_OF - timedelta(days=1), AS_OF + timedelta(days=1))
     assert again["attributes"] == [("type", "PAYMENT")]
     assert {row["parent_ordinal"] for row in found} == {-1}
 
 
 def test_datasets_do_not_mix() -> None:
     quiet = history("main: Q:SNAPSHOT@300d - R:APPEND@299d", dataset="lake/a")
-    future = foreseen(quiet, WEEKLY, history("main: A:SNAPSHOT@2d - B:APPEND@1d", dataset="lake/z"), days=3)
-    found = rows_at(future, 3)
+    future = foreseen(quiet, WEEKLY, history("main: A:SNAPSHOT@47h - B:APPEND@1d", dataset="lake/z"), days=2)
+    found = rows_at(future, 2)
     assert [(row["dataset"], row["transaction"], row["ordinal"]) for row in found] == [
         ("lake/a", "Q", 0), ("lake/a", "R", 1),
         ("lake/d", "A", 0), ("lake/d", "B", 1), ("lake/d", "C", 2), ("lake/d", "D", 3), ("lake/d", "A+1", 4),
@@ -149,7 +159,7 @@ def test_what_is_deleted_leaves_its_children_to_its_parent_or_to_none() -> None:
 
 
 def test_tags_stay_where_they_are() -> None:
-    found = rows_at(foreseen(history("main: A:SNAPSHOT@2d - B:APPEND@1d  |  #v1=A@+3d")), 3)
+    found = rows_at(foreseen(history("main: A:SNAPSHOT@47h - B:APPEND@1d  |  #v1=A@+3d")), 2)
     assert [row["tags"] for row in found] == [["v1"], [], [], []]
     assert found[0]["tag_expiries"] == [AS_OF + timedelta(days=3)]
 
