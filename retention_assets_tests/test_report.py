@@ -230,18 +230,18 @@ PRICE = {"gib_month": GIB, "thousand_deletes": 500}
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Swept on the day DUE: of lake/d what was 57 days old, of lake/e what was 47 and 37 days old."""
-    found = Lake(tmp_path / "lake").has("main: A:SNAPSHOT@50d - B:SNAPSHOT@1d")
+    found = Lake(tmp_path / "lake").has("main: A:SNAPSHOT@50d - X:SNAPSHOT@5d - B:SNAPSHOT@1d")
     found.has("main: A:SNAPSHOT@40d - B:SNAPSHOT@31d - C:SNAPSHOT@1d", "lake/e")
     found.marks()
     found.sweeps()
     return found
 
 
-def money(lake: Lake, **price: float) -> list[ReportMoney | None]:
+def money(lake: Lake, at: datetime = DUE, **price: float) -> list[ReportMoney | None]:
     """What is said of lake/d, of lake/e and of both."""
     prices = Prices.model_validate({"currency": "EUR", "stores": {"lake": {**PRICE, **price}}})
     with lake.opened() as ledger:
-        report = day_report(ledger, DUE.date(), prices=prices)
+        report = day_report(ledger, at.date(), prices=prices)
     return [*(one.money for one in report.lines), report.total.money]
 
 
@@ -268,6 +268,18 @@ def test_what_was_deleted_early_is_billed_for_the_rest(lake: Lake) -> None:
     assert e
     assert d.early == pytest.approx(d.saved * 3 / 30)
     assert e.early == pytest.approx(e.saved / 2 * (13 + 22) / 30)
+
+
+def test_each_day_is_billed_for_what_it_deleted(lake: Lake) -> None:
+    before = money(lake, minimum_days=60)
+    lake.says(OLD.replace("30d", "10d"))
+    lake.marks(DUE)
+    lake.sweeps(DUE + 7 * DAY)
+    assert money(lake, minimum_days=60) == before
+    # X is 19 days old.
+    d, _ = money(lake, DUE + 7 * DAY, minimum_days=60)
+    assert d
+    assert d.early == pytest.approx(d.saved * 41 / 30)
 
 
 def test_where_nothing_has_a_price_nothing_is_said_of_money(lake: Lake) -> None:

@@ -117,7 +117,8 @@ class _SomeDatasets:
         self.replaced = np.zeros(rows, dtype=bool)
         self.bytes = integers(future.rows["bytes"], 0)
         self.files = np.maximum(integers(future.rows["files"], 1), 1)
-        self.born = np.where((closed := _times(future, "closed_at")) == NEVER, _times(future, "opened_at"), closed)
+        self.closed = _times(future, "closed_at")
+        self.born = np.where(self.closed == NEVER, _times(future, "opened_at"), self.closed)
         self.prices, self.price = _prices(future, terms)
 
     def note_marks(self, log: pa.Table, marks: pa.Table) -> None:
@@ -197,7 +198,9 @@ class _SomeDatasets:
         return is_mark[integers(verdict.indices, 0)], numbers[integers(policy.indices, -1)]
 
     def _mark(self, rows: Ints, credit: Ints, at: datetime) -> None:
-        self.status[rows], self.rule[rows], self.replaced[rows] = _MARKED, credit, False
+        self.status[rows], self.rule[rows] = _MARKED, credit
+        # What is to close only later is taken for another one of the same name, once that time has come.
+        self.replaced[rows] = self.closed[rows] > micros(at)
         for number in np.unique(credit).tolist():
             self.due[rows[credit == number]] = micros(self.graces[number].after(at))
 

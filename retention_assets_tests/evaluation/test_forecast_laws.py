@@ -5,16 +5,24 @@ Belongs here: random lakes that are marked and swept for real, under several pol
 
 import json
 import random
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from retention_assets.demo.environment import build_environment
+from retention_assets.demo.lake import AS_OF as DEMO
 from retention_assets.environment import Environment
 from retention_assets.evaluation.forecast import Forecast
 from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.operations.forecast import ForecastRequest, forecast
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import load_settings
@@ -170,3 +178,30 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
     # The third goes alone; then the first and the third of those before it, of which the tag keeps the second.
     assert lived == [(1, 0), (0, 1), (2, 0), (0, 0), (0, 2), (0, 0)]
     assert [day.transactions for day in told.days] == [6, 5, 5, 5, 3, 3]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("begin", [DEMO, DEMO - timedelta(days=88)], ids=["present", "some_of_it_is_still_to_come"])
+def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, tmp_path: Path) -> None:
+    """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
+    environment = Environment(load_settings(build_environment(tmp_path / "demo")))
+    days = 16
+    told = forecast(ForecastRequest(days=days, as_of=begin, arrivals=False), environment)
+    lived = []
+    with environment.ledger() as ledger:
+        for number in range(1, days + 1):
+            at = begin + timedelta(days=number)
+            stores = environment.stores()
+            rulebook = load_rulebook(ledger, environment.settings, "test")
+            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores.values()]))
+            rules = rulebook.rules(log.datasets["dataset"].to_pylist(), at)
+            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at)
+            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
+            new = ledger.marks.mark(marks, at, "test").new
+            sweeper = Sweeper(ledger, stores, rulebook, at, "test", wait=lambda *_: None)
+            results = list(sweeper.run(ledger.marks.datasets_to_sweep(at)))
+            assert [one.errors for one in results if one.errors] == []
+            outcomes = Counter(outcome for one in results for outcome in one.outcomes.elements())
+            lived.append((new, outcomes[Outcome.DELETED], outcomes[Outcome.SPARED]))
+    assert [(day.marked, day.deleted, day.spared) for day in told.in_force.days] == lived
+    assert sum(deleted for _, deleted, _ in lived) > 100
