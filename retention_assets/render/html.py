@@ -26,7 +26,7 @@ from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_
 # How many datasets the page lists.
 MOST_SHOWN = 1_000
 # The width of a plot that has the page for itself.
-_PAGE = 1_060
+_PAGE = 860
 # The width of the bar of classes, in units of its picture.
 _WIDTH = 1_000
 
