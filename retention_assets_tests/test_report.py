@@ -228,9 +228,9 @@ PRICE = {"gib_month": GIB, "thousand_deletes": 500}
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path, url: str) -> Lake:
     """Swept on the day DUE: of lake/d what was 57 days old, of lake/e what was 47 and 37 days old."""
-    found = Lake(tmp_path / "lake").has("main: A:SNAPSHOT@50d - X:SNAPSHOT@5d - B:SNAPSHOT@1d")
+    found = Lake(tmp_path / "lake", url).has("main: A:SNAPSHOT@50d - X:SNAPSHOT@5d - B:SNAPSHOT@1d")
     found.has("main: A:SNAPSHOT@40d - B:SNAPSHOT@31d - C:SNAPSHOT@1d", "lake/e")
     found.marks()
     found.sweeps()
