@@ -17,6 +17,7 @@ import click
 from retention_assets import __version__
 from retention_assets.commands.demo import demo
 from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
+from retention_assets.commands.forecast import forecast
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
@@ -47,6 +48,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
     "Look ahead": (
         plan,
         simulate,
+        forecast,
         preview,
         compare,
     ),

@@ -5,18 +5,24 @@ How a report looks is decided in render/.
 
 Reports add: a sum of sums is the sum of all, so a day is the sum of its datasets and a month the sum of its days. What failed
 and was open again the next day was to be deleted on both.
+
+Money is said where the settings have prices: by the price of the store, for the ledger does not keep classes of storage, and
+with one request for each transaction, which is the least that deleting it takes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.deleted_young import deleted_young
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
+from retention_assets.settings.prices import Prices
 
 # The classes of a log in the order of a transaction's life, and what each means.
 CLASSES: Mapping[str, str] = {
@@ -34,6 +40,24 @@ _SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
+class ReportMoney:
+    """What deleting saves a month, what its requests cost, and what is billed for what had not its least age yet."""
+
+    currency: str
+    saved: float
+    requests: float
+    early: float
+
+    def __add__(self, other: "ReportMoney") -> "ReportMoney":
+        return ReportMoney(self.currency, self.saved + other.saved, self.requests + other.requests, self.early + other.early)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them, in millionths: no sum shows how numbers are kept."""
+        amounts = {name: round(value, 6) for name, value in vars(self).items() if name != "currency"}
+        return {"currency": self.currency, **amounts}
+
+
+@dataclass(frozen=True)
 class ReportLine:
     """One dataset, or the sum over several. A line that never started is the sum of nothing."""
 
@@ -47,6 +71,8 @@ class ReportLine:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # None where nobody has said what its store costs.
+    money: ReportMoney | None = None
 
     @property
     def duration(self) -> timedelta | None:
@@ -83,6 +109,7 @@ class ReportLine:
             "finished_at": text_of(self.finished_at) if self.finished_at else None,
             "duration": iso_of(self.duration) if self.duration is not None else None,
             "classes": dict(self.classes),
+            **({"money": self.money.as_dict()} if self.money else {}),
         }
 
 
@@ -122,26 +149,55 @@ def as_json(when: str | None, lines: Iterable[ReportLine]) -> dict[str, Any]:
     return {"execution_date": when, **total, "datasets": [part.as_dict() for part in parts]}
 
 
-def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",)) -> DayReport:
+def day_report(
+    ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
+) -> DayReport:
     """What the ledger says of a day."""
-    return DayReport(execution_date, tuple(_lines(ledger, execution_date, datasets)))
+    return DayReport(execution_date, tuple(_lines(ledger, execution_date, datasets, prices)))
 
 
-def days_report(ledger: Ledger, days: Iterable[date], first: date, last: date, datasets: Sequence[str] = ("*",)) -> DayReport:
+def days_report(
+    ledger: Ledger,
+    days: Iterable[date],
+    first: date,
+    last: date,
+    datasets: Sequence[str] = ("*",),
+    prices: Prices | None = None,
+) -> DayReport:
     """What the ledger says of all these days, each dataset added up over them."""
     by_dataset: dict[str, ReportLine] = {}
     for day in sorted(days):
-        for line in _lines(ledger, day, datasets):
+        for line in _lines(ledger, day, datasets, prices):
             before = by_dataset.get(line.dataset)
             by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
     return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last)
 
 
-def _lines(ledger: Ledger, day: date, datasets: Sequence[str]) -> Iterable[ReportLine]:
-    return (_line(row) for row in ledger.reports.of(day) if matches(row["dataset"], datasets))
+def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | None) -> Iterable[ReportLine]:
+    rows = [row for row in ledger.reports.of(day) if matches(row["dataset"], datasets)]
+    money = _money(ledger, day, rows, prices) if prices else {}
+    return (_line(row, money.get(row["dataset"])) for row in rows)
 
 
-def _line(row: Mapping[str, Any]) -> ReportLine:
+def _money(ledger: Ledger, day: date, rows: Sequence[Mapping[str, Any]], prices: Prices) -> dict[str, ReportMoney]:
+    """By dataset what a day's deletions save and cost."""
+    priced = {row["dataset"]: price for row in rows if (price := prices.of(store_of(row["dataset"])))}
+    early: defaultdict[str, float] = defaultdict(float)
+    if least := max((price.minimum_days for price in priced.values()), default=0):
+        begin = datetime.combine(day, time(), UTC)
+        for one in deleted_young(ledger.database, begin, begin + timedelta(days=1), least):
+            if price := priced.get(one.dataset):
+                early[one.dataset] += price.ending_early(one.bytes, one.age_days)
+    return {
+        row["dataset"]: ReportMoney(
+            prices.currency, price.monthly(row["bytes_freed"]), price.deleting(row["deleted"]), early[row["dataset"]]
+        )
+        for row in rows
+        if (price := priced.get(row["dataset"]))
+    }
+
+
+def _line(row: Mapping[str, Any], money: ReportMoney | None) -> ReportLine:
     return ReportLine(
         dataset=row["dataset"],
         counters={name: row[name] for name in COUNTERS},
@@ -153,6 +209,7 @@ def _line(row: Mapping[str, Any]) -> ReportLine:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         periods={name: (period,) for name, period in row["periods"].items()},
+        money=money,
     )
 
 
@@ -180,7 +237,16 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
         started_at=min((part.started_at for part in started if part.started_at), default=None),
         finished_at=max(finished) if finished and len(finished) == len(started) else None,
         periods=_all_of(part.periods for part in parts),
+        money=_sum_money(part.money for part in parts),
     )
+
+
+def _sum_money(parts: Iterable[ReportMoney | None]) -> ReportMoney | None:
+    """Amounts added up; none where no part has any."""
+    total: ReportMoney | None = None
+    for part in parts:
+        total = part if total is None else total if part is None else total + part
+    return total
 
 
 def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:

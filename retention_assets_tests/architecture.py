@@ -41,7 +41,8 @@ IMPORTS: Mapping[str, set[str]] = {
     "environment": {"errors", "ledger", "pipeline", "policy", "settings", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
-    "report": {"ledger", "policy"},
+    # Prices are settings.
+    "report": {"datasets", "ledger", "policy", "settings"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
     # The pipeline only for what it has published: a hold says how much it is about.

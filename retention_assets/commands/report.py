@@ -12,14 +12,17 @@ import click
 
 from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT, examples
-from retention_assets.commands.output import print_json, print_tables, say
+from retention_assets.commands.output import print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
+    from retention_assets.environment import Environment
+    from retention_assets.evaluation.forecast import Forecast
     from retention_assets.ledger import Ledger
     from retention_assets.render.svg import Plot
     from retention_assets.report import DayReport
+    from retention_assets.settings.prices import Prices
 
 _SHOWN = 5
 
@@ -50,6 +53,10 @@ class DayParam(click.ParamType[date]):
 @click.option(
     "-n", "--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many datasets the table lists."
 )
+@click.option(
+    "--forecast", "days", type=click.IntRange(1, 1_000), metavar="DAYS",
+    help="With --html, show on the page also what is to come in so many days.",
+)  # fmt: skip
 def report(
     day: date | None,
     first: date | None,
@@ -57,6 +64,7 @@ def report(
     globs: tuple[str, ...],
     format_: str,
     page: Path | None,
+    days: int | None,
     most: int,
 ) -> None:
     """Show what was due for deletion on DATE and what became of it. Without DATE, show the newest day that has a report.
@@ -67,19 +75,22 @@ def report(
         raise click.UsageError("DATE is one day, --from and --to are several: give one or the other.")
     if first and last and last < first:
         raise click.UsageError(f"--to {last} is before --from {first}.")
-    found, plots = None, list["Plot"]()
-    with ledger_to_read(find_environment()) as ledger:
-        days = ledger.reports.days() if ledger else []
+    if days and not page:
+        raise click.UsageError("--forecast is for the page: name one with --html FILE, or ask `retention forecast`.")
+    found, plots, environment = None, list["Plot"](), find_environment()
+    with ledger_to_read(environment) as ledger:
+        reported = ledger.reports.days() if ledger else []
         if day or first or last:
-            _check_days(days, day or first, day or last)
-        if ledger and days:
-            found = _report(ledger, days, day, first, last, globs)
+            _check_days(reported, day or first, day or last)
+        if ledger and reported:
+            found = _report(ledger, reported, environment.settings.prices, day, first, last, globs)
             # Plots are about all datasets, so they would not fit what is said of some.
             plots = _plots(ledger, found) if page and not globs else []
     if found and page:
         from retention_assets.render.html import page_of
 
-        _write(page_of(found, plots), page)
+        foreseen = _foresee(environment, days, globs) if days else None
+        _write(page_of(found, plots, foreseen), page)
     _show(found, format_, most)
     if found is None:
         say(f"no day has a report yet: the first sweep opens one{f'. {page} was not written' if page else ''}")
@@ -92,6 +103,17 @@ def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
     as_of, day = now(), found.last or found.execution_date
     plots = plots_of(ledger.pending, day, as_of)
     return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
+
+
+def _foresee(environment: "Environment", days: int, globs: Sequence[str]) -> "Forecast":
+    """What is to come, as of the present; what could not be foreseen is said."""
+    from retention_assets.operations.forecast import ForecastRequest, forecast
+
+    with progress(f"living through {days:,} days"):
+        found = forecast(ForecastRequest(days=days, datasets=tuple(globs) or ("*",)), environment)
+    for words in found.left_out:
+        say(words)
+    return found
 
 
 def _write(text: str, file: Path) -> None:
@@ -120,7 +142,13 @@ def _days_with_report(days: Sequence[date]) -> str:
 
 
 def _report(
-    ledger: "Ledger", days: Sequence[date], day: date | None, first: date | None, last: date | None, globs: Sequence[str]
+    ledger: "Ledger",
+    days: Sequence[date],
+    prices: "Prices",
+    day: date | None,
+    first: date | None,
+    last: date | None,
+    globs: Sequence[str],
 ) -> "DayReport":
     """The report of the days that were named, `days` being those that have one, newest first."""
     from retention_assets.report import day_report, days_report
@@ -128,9 +156,9 @@ def _report(
     datasets = globs or ("*",)
     if first or last:
         first, last = first or days[-1], last or days[0]
-        found = days_report(ledger, [one for one in days if first <= one <= last], first, last, datasets)
+        found = days_report(ledger, [one for one in days if first <= one <= last], first, last, datasets, prices)
     else:
-        found = day_report(ledger, day or days[0], datasets)
+        found = day_report(ledger, day or days[0], datasets, prices)
     if not found.lines:
         raise Refused(f"No dataset in the report of {found.when} fits {', '.join(datasets)}.")
     return found

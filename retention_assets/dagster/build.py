@@ -18,6 +18,7 @@ from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, 
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.checks import asset_checks
+from retention_assets.dagster.forecast_job import forecast
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
@@ -63,7 +64,7 @@ def embedded_defs(
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
     of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
-    of_jobs = [*jobs(names), *operation_jobs(names)]
+    of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
     return dg.Definitions(
         assets=of_assets,

@@ -15,13 +15,18 @@ from xml.etree.ElementTree import tostring
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from retention_assets.evaluation.forecast import Forecast
 from retention_assets.policy.durations import text_of
+from retention_assets.render.forecast import assumption, forecast_plot, periods_of, policies_words, summary
+from retention_assets.render.money import money_rows
 from retention_assets.render.svg import NARROW, Plot, draw
 from retention_assets.render.text import duration_of, share_of, size_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
 
 # How many datasets the page lists.
 MOST_SHOWN = 1_000
+# The width of a plot that has the page for itself.
+_PAGE = 860
 # The width of the bar of classes, in units of its picture.
 _WIDTH = 1_000
 
@@ -36,8 +41,8 @@ class ClassBar:
     width: float
 
 
-def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
-    """The page. The same report and plots always give the same text."""
+def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | None = None) -> str:
+    """The page, with what is to come where that was asked for. The same arguments always give the same text."""
     listed, others = _choose_listed(report.lines)
     total = report.total
     return _template().render(
@@ -46,7 +51,10 @@ def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
         style=_read("report.css"),
         classes=CLASSES,
         bars=list(_class_bars(total)),
-        plots=[tostring(draw(plot, NARROW), encoding="unicode", method="html") for plot in plots],
+        plots=[_draw(plot, NARROW) for plot in plots],
+        money=list(money_rows(total.money)),
+        forecast=forecast,
+        foreseen=_draw(forecast_plot(forecast), _PAGE) if forecast else None,
         terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
         listed=listed,
         others=others,
@@ -54,12 +62,16 @@ def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
     )
 
 
+def _draw(plot: Plot, width: int) -> str:
+    return tostring(draw(plot, width), encoding="unicode", method="html")
+
+
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
     environment.filters.update(
         number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
-        iso=text_of, seconds=_to_the_second,
+        iso=text_of, seconds=_to_the_second, periods=periods_of, summary=summary, assumption=assumption, under=policies_words,
     )  # fmt: skip
     # Line breaks and indentation are for those who read the template; on the page they would be spaces between words.
     return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))

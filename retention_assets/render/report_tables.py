@@ -37,6 +37,7 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
 
 
 def _report_table(report: "DayReport", total: "ReportLine") -> Table:
+    from retention_assets.render.money import money_rows
     from retention_assets.report import iso_of
 
     rows = [("began", minute_of(total.started_at))]
@@ -46,6 +47,7 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
         rows.append(("not finished", f"{report.unfinished:,} of {len(report.lines):,} datasets"))
     if total.terminal_only is not None:
         rows.append(("records", "only finished ones may go" if total.terminal_only else "unfinished ones may go as well"))
+    rows += money_rows(total.money)
     if total.archived_types:
         rows.append(("archived first", ", ".join(total.archived_types)))
     return table(f"Report of {report.when}", ("", ""), rows)

@@ -26,10 +26,11 @@ _STYLE = (
     ".plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;font-size:12px}"
     ".plot .ground{fill:#fff;stroke:#dfe4ea}.plot text{fill:#5b6675}.plot .title{fill:#1c2430;font-size:16px;font-weight:600}"
     ".plot .name{fill:#1c2430;unicode-bidi:isolate}.plot .line{stroke:#e6eaee}.plot .axis{stroke:#9aa6b4}"
-    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
+    ".plot .trend{fill:none;stroke-width:2.5;stroke-linejoin:round}"
+    + "".join(f".plot .c{number}{{fill:{colour}}}.plot .l{number}{{stroke:{colour}}}" for number, colour in enumerate(COLOURS))
     + "@media(prefers-color-scheme:dark){.plot .ground{fill:#1a212b;stroke:#2d3744}.plot text{fill:#9aa6b4}"
     ".plot .title,.plot .name{fill:#e7ebf0}.plot .line{stroke:#2d3744}.plot .axis{stroke:#6b7685}"
-    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(_DARK))
+    + "".join(f".plot .c{number}{{fill:{colour}}}.plot .l{number}{{stroke:{colour}}}" for number, colour in enumerate(_DARK))
     + "}"
 )
 
@@ -59,11 +60,20 @@ class Plot:
     words: Callable[[int], str]
     # From the highest bar to the distance of two lines of the axis.
     step: Callable[[int], int]
+    # Drawn as lines over the bars.
+    trends: tuple[Series, ...] = ()
+    # Values are what is there, so that the last one counts; otherwise they add up.
+    is_stock: bool = False
 
     @property
     def highest(self) -> int:
-        """The height of the highest bar."""
-        return max((sum(column) for column in zip(*(one.values for one in self.series), strict=True)), default=0)
+        """The height of the highest bar or line."""
+        bars = (sum(column) for column in zip(*(one.values for one in self.series), strict=True))
+        return max([*bars, *(value for one in self.trends for value in one.values)], default=0)
+
+    def amount(self, one: Series) -> str:
+        """What the legend says of a series."""
+        return self.words(one.values[-1] if self.is_stock else sum(one.values))
 
 
 def decimal_ticks(highest: int) -> int:
@@ -107,7 +117,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
     if not plot.highest:
         return picture
     top = 78
-    if len(plot.series) > 1:
+    if len(plot.series) + len(plot.trends) > 1:
         legend, lines = _draw_legend(plot, width)
         picture.extend(legend)
         top = 82 + 18 * lines
@@ -115,6 +125,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
     end = -(-plot.highest // step) * step
     unit = (HEIGHT - _BOTTOM - top) / end
     picture.extend([*_draw_axis(plot, range(0, end + 1, step), unit, width), *_draw_bars(plot, unit, width)])
+    picture.extend(_draw_trends(plot, unit, width))
     picture.extend(_draw_labels(plot, width))
     return picture
 
@@ -166,16 +177,21 @@ def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
     return element
 
 
+def _colour(number: int) -> int:
+    """The colour of a series; there are no more than that everybody can tell apart."""
+    return min(number, len(COLOURS) - 1)
+
+
 def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
-    """The names and sums of the series, below the title, and how many lines they take."""
+    """The names and amounts of the series, below the title, and how many lines they take."""
     legend, x, line = list[Element](), 20.0, 0
-    for number, one in enumerate(plot.series):
-        name, amount = _shorten(one.name, _LONGEST_NAME), plot.words(sum(one.values))
+    for number, one in enumerate((*plot.series, *plot.trends)):
+        name, amount = _shorten(one.name, _LONGEST_NAME), plot.amount(one)
         taken = 22 + (len(name) + len(amount) + 1) * _LETTER + 16
         if x > 20 and x + taken > width - _RIGHT:
             x, line = 20.0, line + 1
         y = 68 + 18 * line
-        legend.append(_element("rect", class_=f"c{number}", x=f"{x:.0f}", y=str(y), width="11", height="11", rx="3"))
+        legend.append(_element("rect", class_=f"c{_colour(number)}", x=f"{x:.0f}", y=str(y), width="11", height="11", rx="3"))
         words = _element("tspan", name, class_="name"), f" {amount}"
         legend.append(_element("text", *words, x=f"{x + 17:.0f}", y=str(y + 10)))
         x += taken
@@ -207,6 +223,15 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
                 below[place] += value
         if parts:
             yield _element("path", class_=f"c{number}", d="".join(parts))
+
+
+def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
+    """One line per trend, through the middle of each bar's place, in the colours after those of the bars."""
+    slot = (width - _RIGHT - _LEFT) / len(plot.labels)
+    for number, one in enumerate(plot.trends, len(plot.series)):
+        heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in one.values)
+        points = (f"{_LEFT + slot * (place + 0.5):.1f} {y}" for place, y in enumerate(heights))
+        yield _element("path", class_=f"trend l{_colour(number)}", d="M" + "L".join(points))
 
 
 def _draw_labels(plot: Plot, width: int) -> Iterator[Element]:

@@ -16,6 +16,9 @@ GIB = 2**30
 DAYS_OF_MONTH = 30
 
 
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 def _currency(text: str) -> str:
     if not (len(text) == 3 and text.isascii() and text.isupper()):
         raise InvalidValue("is not the code of a currency", "three capital letters: USD, EUR, GBP …")
@@ -25,8 +28,8 @@ def _currency(text: str) -> str:
 class Price(SettingsPart):
     """What one store, or one class of storage, costs."""
 
-    gib_month: Annotated[float, Field(ge=0, description="What a GiB costs for a month.")]
-    thousand_deletes: Annotated[float, Field(ge=0, description="What 1,000 requests that delete cost.")] = 0
+    gib_month: Annotated[Amount, Field(description="What a GiB costs for a month.")]
+    thousand_deletes: Annotated[Amount, Field(description="What 1,000 requests that delete cost.")] = 0
     minimum_days: Annotated[
         int, Field(ge=0, description="So many days are billed at least: what is deleted earlier costs the rest of them.")
     ] = 0
@@ -53,6 +56,11 @@ class Prices(SettingsPart):
     classes: dict[str, Price] = Field(
         default_factory=dict, description="By what the attribute storage_class of a transaction says; before its store's."
     )
+
+    @property
+    def are_set(self) -> bool:
+        """Whether anything has a price."""
+        return bool(self.default or self.stores or self.classes)
 
     def of(self, store: str, storage_class: str | None = None) -> Price | None:
         """The price of what lies in a store; none if nobody has said one."""

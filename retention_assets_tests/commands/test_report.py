@@ -11,6 +11,8 @@ from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
+from retention_assets_tests.commands.logs import CYCLE, OLD
+from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 
 DAY = timedelta(days=1)
@@ -105,6 +107,31 @@ def test_the_page_is_written_besides(reported: Ledger, run: Run) -> None:
     code, out, err = run("report", FIRST, "--format", "json", "--html", "day.html")
     assert (code, json.loads(out)["to_delete"], err) == (0, 4, "the page is in day.html\n")
     assert "<title>Retention report 2026-01-08</title>" in Path("day.html").read_text("utf-8")
+
+
+def test_the_page_has_what_is_to_come_where_it_is_asked_for(reported: Ledger, run: Run) -> None:
+    for name in ("log", "data", "policies"):
+        Path(name).mkdir()
+    Path("policies/p.yaml").write_text(OLD)
+    Path("log/log.jsonl").write_text("".join(f"{line}\n" for line in to_lines([history("main: A:SNAPSHOT@2d=10")])) + CYCLE)
+    Path("retention.yaml").write_text(
+        "prices: {currency: EUR, default: {gib_month: 1}}\n"
+        'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}]\n'
+    )
+    code, _, err = run("report", FIRST, "--html", "day.html", "--forecast", "30", "--format", "json")
+    assert (code, err.splitlines()[0]) == (0, "lake/bad is left out, because its log is not sound: cycle")
+    text = Path("day.html").read_text("utf-8")
+    assert "What is to come" in text
+    assert "10 B become 10 B in 30 days" in text
+    assert "Saved" in text
+    assert run("report", FIRST, "--html", "day.html")[0] == 0
+    assert "What is to come" not in Path("day.html").read_text("utf-8")
+
+
+def test_what_is_to_come_needs_a_page(reported: Ledger, run: Run) -> None:
+    code, out, err = run("report", FIRST, "--forecast", "30")
+    assert (code, out) == (2, "")
+    assert "--html" in err
 
 
 def test_a_page_that_cannot_be_written_is_said(reported: Ledger, run: Run) -> None:

@@ -23,7 +23,7 @@ def purge_report(run: Step) -> Metadata:
     """
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
-        report = day_report(ledger, day)
+        report = day_report(ledger, day, prices=run.retention.settings.prices)
         plots = plots_of(ledger.pending, day, run.as_of)
     total = report.total
     page = f"{run.folder}/{day.isoformat()}.html"

@@ -9,6 +9,8 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.definitions import build_defs
+from retention_assets.environment import Environment
+from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
@@ -121,12 +123,8 @@ def test_what_is_in_no_view_hides_nothing(tmp_path: Path) -> None:
     assert marks_of(lake) == {}
 
 
-def test_a_dry_run_raises_nothing(lake: Lake) -> None:
-    from retention_assets.evaluation.rules_in_force import read_policies
-    from retention_assets.sweep.dry_run import dry_run
-
+def test_a_plan_raises_nothing(lake: Lake) -> None:
     lake.marks()
-    with lake.opened() as ledger:
-        found = dry_run(ledger, lake.stores, lake.settings, read_policies(lake.settings), DUE, ["lake/d"])
-    assert found.deleted
+    found = make_plan(PlanRequest(as_of=DUE, datasets=("lake/d",)), Environment(lake.settings))
+    assert len(found.deleted)
     assert marks_of(lake) == {}

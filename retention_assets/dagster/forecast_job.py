@@ -1,0 +1,93 @@
+"""The job `forecast`: the days to come, for people who look at Dagster and have no shell.
+
+Belongs here: its form, and what its run shows. The days come from operations/forecast.py, their words from render/forecast.py.
+"""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from retention_assets.dagster.operation_jobs import OperationContext, operation_job
+from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.step import Metadata
+from retention_assets.evaluation.forecast import Forecast
+from retention_assets.operations.forecast import ForecastRequest
+from retention_assets.operations.forecast import forecast as foresee
+from retention_assets.pipeline.stage import write_text
+from retention_assets.render.dagster import plot_metadata, table
+from retention_assets.render.forecast import assumption, forecast_plot, periods_of, summary
+from retention_assets.render.svg import strip
+from retention_assets.render.text import size_of, visible_line
+
+_COUNTS = ("arrived", "marked", "deleted", "bytes_deleted")
+
+
+class ForecastForm(JudgingConfig):
+    """How far ahead is looked, at which datasets, and under which policies."""
+
+    days: int = Field(default=90, description="How many days ahead, up to 1,000.")
+    policies: list[str] = Field(
+        default=[],
+        description="Files or folders of other policies, such as policies-draft/: each is shown beside the policies in force.",
+    )
+    arrivals: bool = Field(default=True, description="False: what becomes of what is there, if nothing new arrives?")
+
+
+@operation_job(ForecastForm)
+def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
+    """Foresee, day by day, what will be stored, marked and deleted, and what it costs. Marks nothing, deletes nothing.
+
+    Each dataset goes on as in its recent weeks, and each day has one run.
+    """
+    request = ForecastRequest(
+        days=form.days,
+        as_of=form.given(),
+        datasets=tuple(form.datasets),
+        others=tuple(map(Path, form.policies)),
+        arrivals=form.arrivals,
+    )
+    found = foresee(request, context.environment)
+    for words in found.left_out:
+        context.log.warning(words)
+    file = f"{context.warehouse.folder(context.names.key('forecast').to_user_string(), context.run_id)}/forecast.json"
+    write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
+    first, last = found.in_force.start, found.in_force.days[-1]
+    words = f"{size_of(first.bytes)} become {size_of(last.bytes)} in {len(found.in_force.days)} days"
+    return {
+        "summary": dg.MetadataValue.md(_markdown(found)),
+        "stored_by_day": dg.MetadataValue.md(strip(words, [part.last.bytes for part in periods_of(found.in_force)])),
+        "plot": plot_metadata(forecast_plot(found)),
+        "bytes_now": first.bytes,
+        "bytes_then": last.bytes,
+        **{name: found.in_force.total(name) for name in _COUNTS},
+        "left_out": len(found.refused) + len(found.away),
+        "file": dg.MetadataValue.path(file),
+        "days": _days(found),
+    }
+
+
+def _markdown(found: Forecast) -> str:
+    """The sentences. What stands in them are numbers, and names of files that somebody typed into the form."""
+    said = [summary(one, found.currency) for one in found.sets]
+    return "\n\n".join(f"- {visible_line(words)}" for words in [*said, assumption(found.in_force), *found.left_out])
+
+
+def _days(found: Forecast) -> dg.MetadataValue:
+    """The days in few rows, under each set of policies. All of them are in the file."""
+    columns = {"policies": "string", "until": "string", **dict.fromkeys((*_COUNTS, "bytes"), "int")}
+    money = {"month": "float"} if found.currency else {}
+    rows = [
+        {
+            "policies": one.policies,
+            "until": part.last.date.isoformat(),
+            **{name: getattr(part, name) for name in _COUNTS},
+            "bytes": part.last.bytes,
+            "month": part.last.month,
+        }
+        for one in found.sets
+        for part in periods_of(one)
+    ]
+    meanings = {"bytes": "what is stored then", "month": f"what a month of that costs, in {found.currency}"}
+    return table({**columns, **money}, rows, meanings)

@@ -1,0 +1,275 @@
+"""The coming days of some datasets, judged by the very functions that mark and sweep: one evaluation and one sweep a day.
+
+Belongs here: living through the days under one set of rules, and counting what is marked, deleted, spared and there.
+Does not belong here: what arrives (arrivals.py); which rules, marks and stores there are (operations/forecast.py).
+
+What a real sweep may meet and nobody can foresee is left out: stores that fail, people who act, and what else docs/forecast.md
+names. Where nothing arrives, the rest is exact.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.arrivals import DAY, FutureLog, future_log
+from retention_assets.evaluation.forecast import ForecastDay, ForecastDays
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import NEVER, Bools, Ints, flags, integers, join_chunks, keys_of
+from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
+from retention_assets.policy.durations import from_micros, micros
+from retention_assets.policy.model import Policy
+from retention_assets.settings.prices import Price, Prices
+from retention_assets.stores.protocol import Capabilities
+
+_NONE, _MARKED, _SWEPT = 0, 1, 2
+_MARK = "mark"
+_CLASS = "storage_class"
+_LOW = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class MarkRule:
+    """What a mark is checked against before its sweep: the policy that made it, as it was then. Without any it is spared."""
+
+    policy: str
+    checked_by: tuple[Policy, ...]
+    # Whether a sweep has any way to delete what it marks.
+    is_swept: bool = True
+
+    @classmethod
+    def of(cls, policy: str, made_by: Sequence[Policy], can: Capabilities) -> "MarkRule":
+        """As a sweep checks: limits bound what is marked and not what is swept, and who can't drop a branch keeps it."""
+        checked = [one.model_copy(update={"limits": None}) for one in made_by]
+        if not can.drops_refs:
+            kept = {"expired_refs": None}
+            checked = [one.model_copy(update={"select": one.select.model_copy(update=kept)}) for one in checked]
+        return cls(policy, tuple(checked), can.expiry or all(one.sweep.mode == "delete" for one in made_by))
+
+
+@dataclass(frozen=True)
+class ForecastRules:
+    """What is in force under a set of policies, and the rule behind each mark of the ledger."""
+
+    in_force: RulesInForce
+    of_marks: Mapping[tuple[str, int], MarkRule] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ForecastTerms:
+    """What is the same for all datasets of a store."""
+
+    as_of: datetime
+    days: int
+    store: str
+    can: Capabilities
+    prices: Prices
+    # Whether what follows a deleted transaction has no parent any more; whether anything new arrives.
+    begins_anew: bool = False
+    arrivals: bool = True
+
+    @property
+    def counted_columns(self) -> tuple[str, ...]:
+        """The columns that counting needs, besides what policies ask for."""
+        return ("bytes", "files", "opened_at", *(("attributes",) if self.prices.classes else ()))
+
+
+def add_forecast(result: ForecastDays, log: Log, marks: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
+    """Add the days of some datasets of one store. `marks`: those of the ledger about them that are open or swept."""
+    if not len(log.transactions):
+        return
+    begin = micros(terms.as_of)
+    columns = {*columns_for(rules.in_force.policies), *terms.counted_columns}
+    for made_by in rules.of_marks.values():
+        columns |= set(columns_for(made_by.checked_by))
+    until = begin + (terms.days * DAY if terms.arrivals else 0)
+    future = future_log(log.transactions, begin, until, columns, terms.begins_anew)
+    result.datasets += int(future.dataset[-1]) + 1
+    result.growing += len(np.unique(future.dataset[future.arrives != NEVER]))
+    some = _SomeDatasets(future, log.datasets, rules, terms)
+    some.note_marks(log.transactions, marks)
+    result.start.add(some.stock(result.start.date, future.at(begin)[0]))
+    for number, day in enumerate(result.days, 1):
+        day.add(some.live_through(day.date, begin + number * DAY, result))
+
+
+class _SomeDatasets:
+    """Some datasets on their way through the days: which of their rows are marked, until when, by which rule."""
+
+    def __init__(self, future: FutureLog, datasets: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
+        self.future, self.datasets, self.rules, self.terms = future, datasets, rules, terms
+        policies = rules.in_force.policies
+        names = list(dict.fromkeys(policy.name for policy in policies))
+        self.known = [MarkRule.of(name, [one for one in policies if one.name == name], terms.can) for name in names]
+        self.number = {name: number for number, name in enumerate(names)}
+        self.graces = [next(one.grace for one in policies if one.name == name) for name in names]
+        self.limited = any(policy.limits for policy in policies)
+        rows = len(future.arrives)
+        self.status = np.full(rows, _NONE, dtype=np.int8)
+        self.due = np.full(rows, NEVER)
+        self.rule = np.full(rows, -1)
+        # Another transaction has the name of the one that was marked.
+        self.replaced = np.zeros(rows, dtype=bool)
+        self.bytes = integers(future.rows["bytes"], 0)
+        self.files = np.maximum(integers(future.rows["files"], 1), 1)
+        self.closed = _times(future, "closed_at")
+        self.born = np.where(self.closed == NEVER, _times(future, "opened_at"), self.closed)
+        self.prices, self.price = _prices(future, terms)
+
+    def note_marks(self, log: pa.Table, marks: pa.Table) -> None:
+        """Begin with what the ledger knows. What it marked and no log has any more is nothing that could be deleted."""
+        if not len(marks):
+            return
+        swept = flags(pc.equal(marks["status"], "SWEPT"))
+        base = np.flatnonzero(self.future.arrives == NEVER)
+        gone = marks.filter(pa.array(swept)).filter(pa.array(is_in_log(marks.filter(pa.array(swept)), log)))
+        self.status[base[flags(pc.is_in(keys_of(log), value_set=keys_of(gone)))]] = _SWEPT
+        still = marks.filter(pa.array(~swept))
+        at = pc.index_in(keys_of(still), value_set=keys_of(log))
+        still, here = still.filter(at.is_valid()), at.drop_null()
+        row, now = base[here.to_numpy()], log.select([*TIMES, "bytes"]).take(here)
+        self.status[row] = _MARKED
+        begun = flags(pc.or_(pc.equal(still["status"], "SWEEPING"), pc.greater(still["attempts"], 0)))
+        sweeping = flags(pc.equal(still["status"], "SWEEPING"))
+        # On what a sweep has begun the next one goes on, whatever its day was.
+        self.due[row] = np.where(sweeping, NEVER, integers(join_chunks(still["due_at"]).view(pa.int64()), 0))
+        resized = flags(pc.not_equal(still["bytes"], now["bytes"])) & ~begun
+        self.replaced[row] = ~is_same_life(still, now) | resized | flags(pc.greater(now["closed_at"], still["marked_at"]))
+        versions, in_force = still.select(["policy", "policy_version"]).to_pylist(), self.rules.in_force.versions
+        numbers: dict[tuple[str, int], int] = {}
+        for version in dict.fromkeys((one["policy"], one["policy_version"]) for one in versions):
+            if in_force.get(version[0]) == version[1] and version[0] in self.number:
+                numbers[version] = self.number[version[0]]
+            else:
+                numbers[version] = len(self.known)
+                self.known.append(self.rules.of_marks.get(version, MarkRule(version[0], ())))
+        self.rule[row] = [numbers[one["policy"], one["policy_version"]] for one in versions]
+
+    def stock(self, day: date, rows: Ints) -> ForecastDay:
+        """What is there."""
+        status = self.status[rows]
+        there, waiting = rows[status != _SWEPT], rows[status == _MARKED]
+        month = sum(price.monthly(self._sum(mine)) for price, mine in self._by_price(there))
+        return ForecastDay(
+            day,
+            transactions=len(there),
+            bytes=self._sum(there),
+            waiting=len(waiting),
+            bytes_waiting=self._sum(waiting),
+            month=month,
+        )
+
+    def live_through(self, day: date, instant: int, result: ForecastDays) -> ForecastDay:
+        """One evaluation and one sweep."""
+        rows, log = self.future.at(instant)
+        at = from_micros(instant)
+        rules = self.rules.in_force
+        known = _names(log, self.status[rows] != _NONE) if self.limited else None
+        verdicts = candidate_marks(log, self.datasets, rules.policies, rules.holds, at, known)
+        marks, credit = self._marks_of(verdicts)
+        new = rows[marks & (self.status[rows] == _NONE)]
+        self._mark(new, credit[marks & (self.status[rows] == _NONE)], at)
+        gone, spared = self._sweep(rows, log, marks, credit, at)
+        for number, rule in enumerate(self.known):
+            result.marked[rule.policy] += int((self.rule[new] == number).sum())
+            mine = gone[self.rule[gone] == number]
+            result.deleted[rule.policy] += len(mine)
+            result.bytes_deleted[rule.policy] += self._sum(mine)
+        found = self.stock(day, rows)
+        arrived = rows[self.future.arrives[rows] > instant - DAY]
+        found.arrived, found.bytes_arrived = len(arrived), self._sum(arrived)
+        found.marked, found.bytes_marked, found.spared = len(new), self._sum(new), spared
+        found.deleted, found.bytes_deleted = len(gone), self._sum(gone)
+        self._price(found, gone, instant)
+        if self.terms.can.log_is_complete:
+            self.future.deleted[gone] = True
+        return found
+
+    def _marks_of(self, verdicts: pa.Table) -> tuple[Bools, Ints]:
+        """Which rows would be marked, and by which policy's number."""
+        verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
+        is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
+        numbers = np.array([*(self.number[name] for name in policy.dictionary.to_pylist()), -1])
+        return is_mark[integers(verdict.indices, 0)], numbers[integers(policy.indices, -1)]
+
+    def _mark(self, rows: Ints, credit: Ints, at: datetime) -> None:
+        self.status[rows], self.rule[rows] = _MARKED, credit
+        # What is to close only later is taken for another one of the same name, once that time has come.
+        self.replaced[rows] = self.closed[rows] > micros(at)
+        for number in np.unique(credit).tolist():
+            self.due[rows[credit == number]] = micros(self.graces[number].after(at))
+
+    def _sweep(self, rows: Ints, log: pa.Table, marks: Bools, credit: Ints, at: datetime) -> tuple[Ints, int]:
+        """The rows that are deleted, and how many were spared."""
+        rule = self.rule[rows]
+        can = np.array([*(one.is_swept for one in self.known), False], dtype=bool)
+        due = (self.status[rows] == _MARKED) & (self.due[rows] <= micros(at)) & can[rule]
+        # What the policy would mark today, whatever others say, its own check lets go.
+        goes = due & marks & (credit == rule)
+        for number in np.unique(rule[due & ~goes]).tolist():
+            mine = due & (rule == number)
+            goes[mine] |= self._is_justified(log, rows, mine, self.known[number], at)[mine]
+        goes &= ~self.replaced[rows]
+        self.status[rows[goes]] = _SWEPT
+        self.status[rows[due & ~goes]] = _NONE
+        return rows[goes], int((due & ~goes).sum())
+
+    def _is_justified(self, log: pa.Table, rows: Ints, mine: Bools, rule: MarkRule, at: datetime) -> Bools:
+        """Of the datasets of some rows what their rule alone would mark."""
+        found = np.zeros(len(rows), dtype=bool)
+        if rule.checked_by:
+            dataset = self.future.dataset[rows]
+            about = np.isin(dataset, np.unique(dataset[mine]))
+            part = log.filter(pa.array(about)).combine_chunks()
+            verdicts = candidate_marks(part, self.datasets, rule.checked_by, self.rules.in_force.holds, at)
+            found[about] = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), _MARK))
+        return found
+
+    def _price(self, day: ForecastDay, gone: Ints, instant: int) -> None:
+        for price, mine in self._by_price(gone):
+            day.saved += price.monthly(self._sum(mine))
+            day.requests += price.deleting(int(self.files[mine].sum()))
+            ages = (instant - self.born[mine]) / DAY
+            early = mine[ages < price.minimum_days]
+            sizes = self.bytes[early].tolist()
+            day.early += sum(map(price.ending_early, sizes, ages[ages < price.minimum_days].tolist()))
+
+    def _by_price(self, rows: Ints) -> list[tuple[Price, Ints]]:
+        return [(price, rows[self.price[rows] == number]) for number, price in enumerate(self.prices)]
+
+    def _sum(self, rows: Ints) -> int:
+        """The bytes of some rows. In two halves: a sum of many large ones does not fit where each of them does."""
+        sizes = self.bytes[rows]
+        return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
+
+
+def _names(log: pa.Table, which: Bools) -> pa.Table:
+    names = log.select(["dataset", "transaction"]).filter(pa.array(which))
+    return names.set_column(0, "dataset", names["dataset"].cast(pa.string()))
+
+
+def _times(future: FutureLog, name: str) -> Ints:
+    return integers(join_chunks(future.rows[name]).view(pa.int64()), int(NEVER))
+
+
+def _prices(future: FutureLog, terms: ForecastTerms) -> tuple[list[Price], Ints]:
+    """The prices that occur, and the number of each row's; -1 where it has none."""
+    said: list[str | None] = [None]
+    which = np.zeros(len(future.arrives), dtype=np.int64)
+    if terms.prices.classes:
+        words = pc.map_lookup(join_chunks(future.rows["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
+        said = [*words.dictionary.to_pylist(), None]
+        which = integers(words.indices, len(said) - 1).astype(np.int64)
+    found: list[Price] = []
+    numbers = []
+    for one in said:
+        price = terms.prices.of(terms.store, one)
+        if price is not None and price not in found:
+            found.append(price)
+        numbers.append(-1 if price is None else found.index(price))
+    return found, np.array(numbers)[which]

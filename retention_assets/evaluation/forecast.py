@@ -1,0 +1,132 @@
+"""The forecast as values: the days under each set of policies, added up over datasets, and the whole as JSON.
+
+Belongs here: what is said of a day, sums of days, and the fields that programs read (docs/forecast.md describes them).
+Does not belong here: how the days come about (coming_days.py), and how they look (render/forecast.py).
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from retention_assets.policy.durations import text_of
+
+# How the policies in force are called, beside files that are named.
+IN_FORCE = "today"
+# How many datasets that are not sound are named in words.
+_MOST_SAID = 20
+
+
+@dataclass
+class ForecastDay:
+    """A day, after its evaluation and its sweep. `bytes` and `waiting` are what is there then; the others are of that day."""
+
+    date: date
+    transactions: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    bytes_waiting: int = 0
+    arrived: int = 0
+    bytes_arrived: int = 0
+    marked: int = 0
+    bytes_marked: int = 0
+    spared: int = 0
+    deleted: int = 0
+    bytes_deleted: int = 0
+    # Amounts, where there are prices: a month of what is there, what a month of what goes that day would have cost, the
+    # requests that delete it, and what is billed for it although it goes early.
+    month: float = 0
+    saved: float = 0
+    requests: float = 0
+    early: float = 0
+
+    def add(self, other: "ForecastDay") -> None:
+        """Add what other datasets have on the same day."""
+        for one in fields(self):
+            if one.name != "date":
+                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+MONEY = ("month", "saved", "requests", "early")
+
+
+@dataclass
+class ForecastDays:
+    """The days under one set of policies, and what each policy marks and deletes in all of them together."""
+
+    policies: str
+    start: ForecastDay
+    days: list[ForecastDay]
+    # How many datasets there are, and in how many of them something arrives.
+    datasets: int = 0
+    growing: int = 0
+    marked: Counter[str] = field(default_factory=Counter)
+    deleted: Counter[str] = field(default_factory=Counter)
+    bytes_deleted: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
+        """Days on which nothing is known yet."""
+        first, *others = (ForecastDay((as_of + timedelta(days=number)).date()) for number in range(days + 1))
+        return cls(policies, first, others)
+
+    def total(self, name: str) -> Any:
+        """What all days have of something together."""
+        return sum(getattr(day, name) for day in self.days)
+
+
+@dataclass
+class Forecast:
+    """What is to come. `in_force` is what today's policies lead to, `others` what others would."""
+
+    as_of: datetime
+    in_force: ForecastDays
+    others: tuple[ForecastDays, ...]
+    currency: str | None = None
+    # By dataset why it is not sound and where; by store why it could not be read.
+    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sets(self) -> tuple[ForecastDays, ...]:
+        """All of them, the present policies first."""
+        return (self.in_force, *self.others)
+
+    @property
+    def stores_left_out(self) -> list[str]:
+        """What is to be said of stores that could not be read."""
+        return [f"{name} is left out: {why}" for name, why in self.away.items()]
+
+    @property
+    def datasets_left_out(self) -> list[str]:
+        """What is to be said of datasets that are not sound: of some by name."""
+        refused = [f"{name} is left out, because its log is not sound: {said['fault']}" for name, said in self.refused.items()]
+        more = len(refused) - _MOST_SAID
+        return [*refused[:_MOST_SAID], *([f"{more:,} more datasets are left out for the like."] if more > 0 else [])]
+
+    @property
+    def left_out(self) -> list[str]:
+        """All of that."""
+        return [*self.stores_left_out, *self.datasets_left_out]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        found = {"as_of": text_of(self.as_of), **self._set(self.in_force), "others": [self._set(one) for one in self.others]}
+        currency = {"currency": self.currency} if self.currency else {}
+        return {**found, **currency, "refused": self.refused, "away": self.away}
+
+    def _set(self, one: ForecastDays) -> dict[str, Any]:
+        by_policy = {
+            name: {"marked": one.marked[name], "deleted": one.deleted[name], "bytes_deleted": one.bytes_deleted[name]}
+            for name in sorted(one.marked)
+        }
+        days = [self._day(day) for day in one.days]
+        counts = {"datasets": one.datasets, "growing": one.growing}
+        return {"policies": one.policies, **counts, "start": self._day(one.start), "days": days, "by_policy": by_policy}
+
+    def _day(self, day: ForecastDay) -> dict[str, Any]:
+        found = asdict(day) | {"date": day.date.isoformat()}
+        for name in MONEY:
+            amount = found.pop(name)
+            found |= {name: round(amount, 6)} if self.currency else {}
+        return found

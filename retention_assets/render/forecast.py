@@ -1,0 +1,166 @@
+"""The forecast for people: a sentence for each set of policies, a table of its days, and what is stored as a plot.
+
+Belongs here: which days a table shows, blocks for a terminal, and the plot that pages have (svg.py draws it).
+Does not belong here: the numbers (evaluation/forecast.py), and sizes and amounts in words (text.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDay, ForecastDays
+from retention_assets.render.money import money_of
+from retention_assets.render.svg import Plot, Series, binary_ticks
+from retention_assets.render.text import size_of, visible_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+# Up to so many days a table has a row for each; up to so many one for each week; else one for each four weeks.
+_DAILY, _WEEKLY = 14, 126
+# The plot on a terminal: beside its axis it fits 80 columns.
+_COLUMNS, _LINES = 66, 6
+_AXIS = 10
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+# As many bars as can be told apart on a page.
+_BARS = 120
+
+
+@dataclass(frozen=True)
+class ForecastPeriod:
+    """Some days in a row: what is there at their end, and what happened on all of them together."""
+
+    last: ForecastDay
+    arrived: int
+    marked: int
+    deleted: int
+    bytes_deleted: int
+
+
+def periods_of(one: ForecastDays) -> list[ForecastPeriod]:
+    """The days in few rows: each by itself, or by weeks, or by four weeks."""
+    found, length = [], _period_length(one)
+    for begin in range(0, len(one.days), length):
+        days = one.days[begin : begin + length]
+        sums = (sum(getattr(day, name) for day in days) for name in ("arrived", "marked", "deleted", "bytes_deleted"))
+        found.append(ForecastPeriod(days[-1], *sums))
+    return found
+
+
+def _period_length(one: ForecastDays) -> int:
+    count = len(one.days)
+    return 1 if count <= _DAILY else 7 if count <= _WEEKLY else 28
+
+
+def policies_words(one: ForecastDays) -> str:
+    """Under which policies, as a sentence begins."""
+    return "With the policies in force" if one.policies == IN_FORCE else f"With {one.policies}"
+
+
+def summary(one: ForecastDays, currency: str | None) -> str:
+    """What the days come to, in a few sentences."""
+    first, last, count = one.start, one.days[-1], len(one.days)
+    length = "1 day" if count == 1 else f"{count:,} days"
+    found = [
+        f"{policies_words(one)}, {size_of(first.bytes)} become {size_of(last.bytes)} in {length}:"
+        f" {size_of(one.total('bytes_arrived'))} arrive, {size_of(one.total('bytes_deleted'))}"
+        f" in {one.total('deleted'):,} transactions are deleted."
+    ]
+    if currency:
+        found.append(
+            f"A month of storage costs {money_of(first.month, currency)} now and {money_of(last.month, currency)} then;"
+            f" without what is deleted it would be {money_of(last.month + one.total('saved'), currency)}."
+        )
+        requests, early = one.total("requests"), one.total("early")
+        found += [f"The requests that delete it cost {money_of(requests, currency)}."] if requests else []
+        found += [f"Deleted early, and billed all the same: {money_of(early, currency)}."] if early else []
+    return " ".join(found)
+
+
+def assumption(one: ForecastDays) -> str:
+    """What the days rest on."""
+    if not one.growing:
+        return "Assumed: nothing new arrives, and each day has one run."
+    return f"Assumed: {one.growing:,} of {one.datasets:,} datasets go on as in their recent weeks, and each day has one run."
+
+
+def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
+    """All of it for a terminal. What is stored has one scale under all policies."""
+    from rich.text import Text
+
+    if not found.in_force.datasets:
+        yield Text("There is no dataset whose days could be foreseen.")
+        return
+    highest = max(day.bytes for one in found.sets for day in (one.start, *one.days))
+    for number, one in enumerate(found.sets):
+        yield Text(("\n" if number else "") + visible_line(summary(one, found.currency)))
+        if highest:
+            ends = one.days[0].date, one.days[-1].date
+            yield Text("\n".join(["", *blocks([day.bytes for day in one.days], highest, *ends), ""]))
+        yield _days_table(one, found.currency)
+    yield Text(assumption(found.in_force))
+
+
+def _days_table(one: ForecastDays, currency: str | None) -> "Table":
+    from retention_assets.render.terminal import table
+
+    periods = periods_of(one)
+    columns = ("until", "arrived", "marked", "deleted", "freed", "stored", *((f"{currency} a month",) if currency else ()))
+    rows = [
+        (
+            part.last.date, f"{part.arrived:,}", f"{part.marked:,}", f"{part.deleted:,}", size_of(part.bytes_deleted),
+            size_of(part.last.bytes), *((f"{part.last.month:,.2f}",) if currency else ()),
+        )
+        for part in periods
+    ]  # fmt: skip
+    words = policies_words(one)
+    each = {1: "Day by day", 7: "Week by week"}.get(_period_length(one), "Every four weeks")
+    return table(f"{each}, {words[0].lower()}{words[1:]}", columns, rows, columns[1:])
+
+
+def blocks(values: Sequence[int], highest: int, first: date, last: date) -> Iterator[str]:
+    """Values as columns of blocks, with an axis: a column for each, or for as many as make them fit."""
+    shown = [values[min(end, len(values)) - 1] for end in _ends(len(values), _COLUMNS)]
+    wide = max(1, min(6, _COLUMNS // len(shown)))
+    eighths = [max(round(value * _LINES * 8 / highest), 1 if value else 0) for value in shown]
+    for line in range(_LINES - 1, -1, -1):
+        label = size_of(highest) if line == _LINES - 1 else ""
+        row = "".join(_BLOCKS[min(max(height - line * 8, 0), 8)] * wide for height in eighths)
+        yield f"{label:>{_AXIS}} ┤{row}".rstrip()
+    width = wide * len(shown)
+    yield f"{'0':>{_AXIS}} └{'─' * width}"
+    ends = f"{first}{last!s:>{width - 10}}" if width >= 22 else str(first)
+    yield f"{'':>{_AXIS}}  {ends}"
+
+
+def _ends(count: int, most: int) -> Sequence[int]:
+    """Where each of at most so many groups of neighbours ends."""
+    size = -(-count // most)
+    return range(size, count + size, size)
+
+
+def forecast_plot(found: Forecast) -> Plot:
+    """What is stored day by day: as bars under the policies in force, and as a line under each of the others."""
+    one = found.in_force
+    ends = [min(end, len(one.days)) - 1 for end in _ends(len(one.days), _BARS)]
+    days = [one.days[end] for end in ends]
+    waiting = tuple(day.bytes_waiting for day in days)
+    stays = tuple(day.bytes - day.bytes_waiting for day in days)
+    ends_words = f"{_day(one.days[0].date)} to {_day(days[-1].date)} {days[-1].date.year} (UTC)"
+    length = f"{len(one.days):,} day{'' if len(one.days) == 1 else 's'}"
+    return Plot(
+        title=f"{size_of(one.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
+        note=f"What is stored, and what of it is marked, {ends_words}",
+        labels=tuple(_day(day.date) for day in days),
+        series=(Series("not marked", stays), Series("marked", waiting)),
+        words=lambda size: size_of(size).replace(".0 ", " ") if size else "0",
+        step=binary_ticks,
+        trends=tuple(Series(other.policies, tuple(other.days[end].bytes for end in ends)) for other in found.others),
+        is_stock=True,
+    )
+
+
+def _day(day: date) -> str:
+    return f"{day.day} {day:%b}"

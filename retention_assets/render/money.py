@@ -1,0 +1,23 @@
+"""Money in words for people: amounts, and what a report saved and cost.
+
+Belongs here: what more than one medium writes about money. The sums are report.py's and evaluation/forecast.py's.
+"""
+
+from collections.abc import Iterator
+
+from retention_assets.report import ReportMoney
+
+
+def money_of(amount: float, currency: str) -> str:
+    """An amount in hundredths; what is there is never 0.00."""
+    return f"under 0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
+
+
+def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
+    """What deleting saves and costs, with the words for each; nothing where nothing has a price."""
+    if money is None:
+        return
+    yield "saved", f"{money_of(money.saved, money.currency)} a month"
+    for words, amount in (("requests", money.requests), ("billed although deleted early", money.early)):
+        if amount:
+            yield words, money_of(amount, money.currency)
