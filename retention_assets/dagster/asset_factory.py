@@ -79,7 +79,7 @@ class RetentionAsset:
             kinds=set(self.kinds),
             metadata=_written_in(self.work, catalog.source),
             config_schema=form.to_config_schema().config_type if form else None,
-            required_resource_keys={names.resources},
+            required_resource_keys=names.resources,
             partitions_def=partitions_of(names) if self.partitioned else None,
             backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
             pool=names.sweeps if self.sweeps else None,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.assets.branch_views import branch_views
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
@@ -22,10 +21,7 @@ from retention_assets.dagster.checks import asset_checks
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
-from retention_assets.dagster.step import Resources
-from retention_assets.environment import Environment
-from retention_assets.pipeline.spark import spark_conf
-from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.dagster.resources import resources
 from retention_assets.settings.model import Settings, load_settings
 
 ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
@@ -57,11 +53,6 @@ def embedded_defs(
 ) -> dg.Definitions:
     """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
-    resources: dict[str, Any] = {
-        "retention": Environment(settings),
-        "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
-        "warehouse": Warehouse(root=str(settings.warehouse)),
-    }
     of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
     of_jobs = [*jobs(names), *operation_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
@@ -71,5 +62,5 @@ def embedded_defs(
         jobs=of_jobs,
         sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
         schedules=schedules(settings, names),
-        resources={names.resources: Resources(**{**resources, **overrides}, names=names)},
+        resources=resources(settings, names, **overrides),
     )

@@ -14,6 +14,8 @@ from retention_assets.settings.dagster import WORD, WORDS
 
 # As Dagster itself joins the parts of a key where it needs a word.
 _JOINT = "__"
+# What a run is given: the environment, Spark, and where assets are written.
+RESOURCES = ("retention", "pyspark", "warehouse")
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Names:
         return _JOINT.join((*self.prefix, word))
 
     @property
-    def resources(self) -> str:
-        """The resource that every step and every tick asks for."""
-        return self.of("materials")
+    def resources(self) -> set[str]:
+        """The resources that every step and every tick asks for."""
+        return {self.of(word) for word in RESOURCES}
 
     @property
     def datasets(self) -> str:

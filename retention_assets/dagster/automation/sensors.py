@@ -73,7 +73,7 @@ def _sensor(names: Names, evaluate: SensorFunction, job: str | None, seconds: in
         minimum_interval_seconds=seconds,
         description=inspect.getdoc(evaluate),
         default_status=status_if(is_on),
-        required_resource_keys={names.resources},
+        required_resource_keys=names.resources,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         context.log.addFilter(show_unseen)

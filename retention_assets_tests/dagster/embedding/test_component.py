@@ -12,6 +12,7 @@ import retention_assets
 from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.dagster.component import RetentionComponent
 from retention_assets.errors import BadInput
+from retention_assets_tests.dagster.launch import resource
 
 # What Dagster's own reading of defs.yaml says to pydantic; there is nothing here that could say it otherwise.
 pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
@@ -75,15 +76,14 @@ def test_two_of_them_stand_in_one_file() -> None:
         (folder / "defs.yaml").write_text("---\n".join(entry.format(name, name) for name in ("eu", "us")))
         with sandbox.build_all_defs() as defs:
             assert {key.partition("/")[0] for key in keys(defs)} == {"eu", "us"}
-            roots = {one.warehouse.root for one in dict(defs.resources or {}).values()}
+            roots = {resource(defs, f"{name}__warehouse").root for name in ("eu", "us")}
             assert roots == {str(folder / "eu"), str(folder / "us")}
 
 
 def test_settings_may_stand_in_the_attributes(tmp_path: Path) -> None:
     component = RetentionComponent.from_attributes_dict(attributes={"settings": INLINE, "key_prefix": ["a", "b"]})
     defs = component_defs(component=component)
-    (materials,) = dict(defs.resources or {}).values()
-    assert [store.name for store in materials.retention.settings.stores] == ["lake"]
+    assert [store.name for store in resource(defs, "a__b__retention").settings.stores] == ["lake"]
     assert "a/b/purge_report" in keys(defs)
 
 
