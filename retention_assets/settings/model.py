@@ -104,7 +104,9 @@ class Settings(SettingsPart):
 
     ledger: DatabaseUrl = "sqlite:///.retention/ledger.db"
     warehouse: Location = ".retention/warehouse"
-    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed), Field(min_length=1)] = (Path("policies"),)
+    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed, str | list[str]), Field(min_length=1)] = (
+        Path("policies"),
+    )
     spark: SparkSettings = SparkSettings()
     clock: ClockSettings = ClockSettings()
     overwrite_user_policies: bool = False

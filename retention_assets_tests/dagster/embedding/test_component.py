@@ -1,10 +1,14 @@
 """`RetentionComponent`: how Dagster finds it, what its attributes mean, and the sentence for each mistake in them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import jsonschema
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components.core.package_entry import discover_entry_point_package_objects
 from dagster.components.testing.utils import component_defs, create_defs_folder_sandbox
 
@@ -46,21 +50,10 @@ def test_it_says_what_it_is_and_what_it_brings() -> None:
     assert {"asset", "asset_check", "job", "schedule", "sensor"} <= set(spec.produces)
 
 
-@pytest.mark.parametrize("format_", ["yaml", "python"])
-def test_scaffolding_leaves_a_folder_that_loads(format_: Any) -> None:
-    with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(RetentionComponent, "cleaning", scaffold_format=format_)
-        assert {file.name for file in path.rglob("*.yaml")} >= {"retention.yaml", "policies.yaml"}
-        if format_ == "python":
-            file = path / "component.py"
-            file.write_text(file.read_text().replace(": ...", ":\n    return RetentionComponent()"))
-        with sandbox.load_component_and_build_defs(path) as (_, defs):
-            assert "purge_report" in keys(defs)
-
-
 def test_a_file_beside_the_component_is_found_and_its_prefix_holds() -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(RetentionComponent, "cleaning")
+        (path / "defs.yaml").write_text("type: retention_assets.RetentionComponent\n")
         with (path / "retention.yaml").open("a") as file:
             file.write("dagster: {key_prefix: eu/cold}\n")
         with sandbox.load_component_and_build_defs(path) as (_, defs):
@@ -110,3 +103,47 @@ def test_each_mistake_is_named(attributes: dict[str, Any], said: str) -> None:
     component = RetentionComponent.from_attributes_dict(attributes=attributes)
     with pytest.raises(BadInput, match=said):
         component_defs(component=component)
+
+
+@pytest.fixture
+def broken_policies(tmp_path: Path) -> RetentionComponent:
+    """A component whose policies nobody can understand."""
+    (tmp_path / "p.yaml").write_text("policies: [{name: raw, datasets: {include: ['*']}, select: {older_than: 3x}}]")
+    attributes = {"settings": {"policies": str(tmp_path / "p.yaml")}}
+    return RetentionComponent.from_attributes_dict(attributes=attributes)
+
+
+def test_broken_policies_keep_a_project_from_loading(broken_policies: RetentionComponent) -> None:
+    """So that `dg check defs` finds them before they are deployed."""
+    with pytest.raises(BadInput, match=r"p\.yaml:1: policy 'raw': select\.older_than"):
+        component_defs(component=broken_policies)
+
+
+def test_a_run_loads_beside_broken_policies(broken_policies: RetentionComponent) -> None:
+    """One that puts a hold, or takes marks back, needs none of them."""
+    with reconstructing():
+        assert "purge_report" in keys(component_defs(component=broken_policies))
+
+
+@contextmanager
+def reconstructing() -> Iterator[None]:
+    """As in the process of a run: what it loads has been loaded before."""
+    before = DefinitionsLoadContext.get()
+    DefinitionsLoadContext.set(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION))
+    try:
+        yield
+    finally:
+        DefinitionsLoadContext.set(before)
+
+
+def test_dagster_checks_the_settings_in_the_attributes_by_their_schema() -> None:
+    """As `dg check yaml` does: by what the component's model says of itself, without loading anything."""
+    model = RetentionComponent.get_model_cls()
+    assert model is not None
+    validator = jsonschema.Draft202012Validator(model.model_json_schema())
+    assert validator.is_valid({"settings": INLINE, "key_prefix": "eu"})
+    assert validator.is_valid({"settings": "{{ settings_of_the_project }}"})
+    broken = {"settings": {"stores": [{**INLINE["stores"][0], "kind": "file"}]}}
+    (error,) = validator.iter_errors(broken)
+    assert ".".join(map(str, error.absolute_path)) == "settings.stores.0.kind"
+    assert error.message.startswith("'file' is not one of ['files'")
