@@ -21,7 +21,9 @@ from retention_assets.dagster.checks import asset_checks
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
+from retention_assets.dagster.partition_jobs import partition_jobs
 from retention_assets.dagster.resources import resources
+from retention_assets.dagster.store_assets import store_assets
 from retention_assets.settings.model import Settings, load_settings
 
 ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
@@ -53,14 +55,16 @@ def embedded_defs(
 ) -> dg.Definitions:
     """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
-    of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
-    of_jobs = [*jobs(names), *operation_jobs(names)]
-    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
+    stores = store_assets(settings, names)
+    sources = [store.key for store in stores]
+    of_assets = [one.asset(names, settings.dagster, sources if one is transaction_log else ()) for one in ASSETS]
+    of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
+    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
     return dg.Definitions(
-        assets=of_assets,
+        assets=[*stores, *of_assets],
         asset_checks=asset_checks(names),
         jobs=of_jobs,
-        sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
+        sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
         schedules=schedules(settings, names),
         resources=resources(settings, names, **overrides),
     )
