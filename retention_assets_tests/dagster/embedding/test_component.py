@@ -1,14 +1,13 @@
 """`RetentionComponent`: how Dagster finds it, what its attributes mean, and the sentence for each mistake in them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import jsonschema
 import pytest
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadType
+from dagster._utils.test.definitions import scoped_definitions_load_context
 from dagster.components.core.package_entry import discover_entry_point_package_objects
 from dagster.components.testing.utils import component_defs, create_defs_folder_sandbox
 
@@ -121,19 +120,8 @@ def test_broken_policies_keep_a_project_from_loading(broken_policies: RetentionC
 
 def test_a_run_loads_beside_broken_policies(broken_policies: RetentionComponent) -> None:
     """One that puts a hold, or takes marks back, needs none of them."""
-    with reconstructing():
+    with scoped_definitions_load_context(DefinitionsLoadType.RECONSTRUCTION):
         assert "purge_report" in keys(component_defs(component=broken_policies))
-
-
-@contextmanager
-def reconstructing() -> Iterator[None]:
-    """As in the process of a run: what it loads has been loaded before."""
-    before = DefinitionsLoadContext.get()
-    DefinitionsLoadContext.set(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION))
-    try:
-        yield
-    finally:
-        DefinitionsLoadContext.set(before)
 
 
 def test_dagster_checks_the_settings_in_the_attributes_by_their_schema() -> None:
