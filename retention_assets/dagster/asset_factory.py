@@ -58,20 +58,20 @@ class RetentionAsset:
                 raise
             raise dg.Failure(words) from fault
 
-    def asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
-        """The asset of an environment."""
+    def asset(self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
+        """The asset of an environment; `sources` are what it builds on besides assets like itself."""
         with warnings.catch_warnings():
             # Dagster says of each asset that backfill policies and code references may still change. A release of Dagster is
             # chosen in pyproject.toml; whoever loads definitions can do nothing about it.
             warnings.simplefilter("ignore", dg.BetaWarning)
-            return self._asset(names, catalog)
+            return self._asset(names, catalog, sources)
 
-    def _asset(self, names: Names, catalog: DagsterSettings) -> dg.AssetsDefinition:
+    def _asset(self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
         form = self.form
 
         @dg.asset(
             key=names.key(self.name),
-            deps=[names.key(name) for name in self.deps],
+            deps=[*(names.key(name) for name in self.deps), *sources],
             description=inspect.getdoc(self.work),
             group_name=catalog.group,
             owners=list(catalog.owners),
@@ -79,7 +79,7 @@ class RetentionAsset:
             kinds=set(self.kinds),
             metadata=_written_in(self.work, catalog.source),
             config_schema=form.to_config_schema().config_type if form else None,
-            required_resource_keys={names.resources},
+            required_resource_keys=names.resources,
             partitions_def=partitions_of(names) if self.partitioned else None,
             backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
             pool=names.sweeps if self.sweeps else None,

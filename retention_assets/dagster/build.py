@@ -22,11 +22,9 @@ from retention_assets.dagster.forecast_job import forecast
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
-from retention_assets.dagster.spark import QuietSparkResource
-from retention_assets.dagster.step import Resources
-from retention_assets.environment import Environment
-from retention_assets.pipeline.spark import spark_conf
-from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.dagster.partition_jobs import partition_jobs
+from retention_assets.dagster.resources import resources
+from retention_assets.dagster.store_assets import store_assets
 from retention_assets.settings.model import Settings, load_settings
 
 ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
@@ -58,19 +56,16 @@ def embedded_defs(
 ) -> dg.Definitions:
     """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
-    resources: dict[str, Any] = {
-        "retention": Environment(settings),
-        "pyspark": QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
-        "warehouse": Warehouse(root=str(settings.warehouse)),
-    }
-    of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
-    of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names)]
-    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
+    stores = store_assets(settings, names)
+    sources = [store.key for store in stores]
+    of_assets = [one.asset(names, settings.dagster, sources if one is transaction_log else ()) for one in ASSETS]
+    of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names), *partition_jobs(names)]
+    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
     return dg.Definitions(
-        assets=of_assets,
+        assets=[*stores, *of_assets],
         asset_checks=asset_checks(names),
         jobs=of_jobs,
-        sensors=[*sensors(settings, names), *alerts(notify, settings.automation.alerts, own)],
+        sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
         schedules=schedules(settings, names),
-        resources={names.resources: Resources(**{**resources, **overrides}, names=names)},
+        resources=resources(settings, names, **overrides),
     )

@@ -92,7 +92,7 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         name=check.name,
         description=check.description,
         blocking=check.blocking,
-        required_resource_keys={names.resources},
+        required_resource_keys=names.resources,
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         found = query(_running(context, asset, resources_in(context.op_execution_context.resources, names)), check)

@@ -2,7 +2,8 @@
 
 Belongs here: the attributes of the component, and finding settings by them. Dagster finds the class as
 `retention_assets.RetentionComponent`; loading it needs no Java and opens no store.
-Does not belong here: what the definitions are (definitions.py), and the keys of the settings (settings/model.py).
+Does not belong here: what the definitions are (build.py), what `dg scaffold` writes (scaffold.py), and the keys of the settings
+(settings/model.py).
 """
 
 import importlib
@@ -10,40 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
-from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
+
+# Dagster's documentation takes it from there as well.
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from retention_assets.dagster.automation.alerts import Notify, log_notice
 from retention_assets.dagster.build import embedded_defs
+from retention_assets.dagster.scaffold import RetentionScaffolder
 from retention_assets.errors import BadInput, Problem
+from retention_assets.evaluation.rules_in_force import files_of
+from retention_assets.policy.language import load_policies
 from retention_assets.settings.model import FILE, Settings, load_settings, settings_of
+from retention_assets.settings.schema import settings_schema
 from retention_assets.settings.yaml import Document
-
-_EXAMPLE_SETTINGS = """\
-# Relative paths are meant from this folder; ${NAME} is an environment variable.
-ledger: sqlite:///.retention/ledger.db
-warehouse: .retention/warehouse
-policies: policies
-# Nothing is looked at before a store is named here, and nothing is deleted by itself before `automation` says so.
-stores: []
-"""
-_EXAMPLE_POLICIES = """\
-# No policy, no mark. A policy, and what it means: retention validate
-policies: []
-"""
-
-
-class RetentionScaffolder(Scaffolder[Any]):
-    """Starts an instance of the component with settings that load, and a folder for policies."""
-
-    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
-        """Write its files into the new folder."""
-        scaffold_component(request, {"config": FILE} if request.scaffold_format == "yaml" else None)
-        if request.append:
-            # Beside another component, in whose folder there may be settings already.
-            return
-        (request.target_path / FILE).write_text(_EXAMPLE_SETTINGS, "utf-8")
-        (request.target_path / "policies").mkdir()
-        (request.target_path / "policies" / "policies.yaml").write_text(_EXAMPLE_POLICIES, "utf-8")
 
 
 @dg.scaffold_with(RetentionScaffolder)
@@ -56,7 +36,11 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = None
     settings: Annotated[
         dict[str, Any] | None,
-        dg.Resolver.default(description="The keys of the settings file, here. Relative paths are meant from this folder."),
+        dg.Resolver.default(
+            description="The keys of the settings file, here. Relative paths are meant from this folder.",
+            # Dagster says of each attribute that it may be a template, and so of none of them what is wrong in it.
+            json_schema_extra={"if": {"type": "object"}, "then": settings_schema()},
+        ),
     ] = None
     key_prefix: Annotated[
         str | list[str] | None,
@@ -74,8 +58,15 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["retention", "spark"], produces=kinds)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions; whose steps run where is for the project to say, so they bring no executor."""
-        return embedded_defs(self._settings(context.path), self._notify(), self.key_prefix or ())
+        """The definitions; whose steps run where is for the project to say, so they bring no executor.
+
+        Broken policies are refused where a project is loaded or checked. A run that is launched later, which may be one that
+        puts a hold, loads all the same; what needs policies then refuses them.
+        """
+        settings = self._settings(context.path)
+        if DefinitionsLoadContext.get().load_type is DefinitionsLoadType.INITIALIZATION:
+            load_policies(files_of(settings))
+        return embedded_defs(settings, self._notify(), self.key_prefix or ())
 
     def _settings(self, folder: Path) -> Settings:
         """What the file or the attributes say."""

@@ -56,7 +56,7 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
 def _report(names: Names) -> dg.JobDefinition:
     """The last step alone. Nothing is asked but the day: a report is about all datasets."""
 
-    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys={names.resources})
+    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys=names.resources)
     def op(context: dg.OpExecutionContext, config: AsOfConfig) -> Iterator[Any]:
         step = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
         yield from _materialize(step, purge_report)
@@ -97,7 +97,7 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpD
         name=names.of(f"{job}_{asset.name}"),
         ins={} if is_first else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
-        required_resource_keys={names.resources},
+        required_resource_keys=names.resources,
         pool=names.sweeps if asset.sweeps else None,
     )
     def op(context: dg.OpExecutionContext, config: JudgingConfig) -> Iterator[Any]:

@@ -4,8 +4,11 @@ Belongs here: the prefix that keeps them apart from the names of another project
 location. Without a prefix every name is the bare word. Whatever Dagster calls by a name asks here.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import dagster as dg
 
@@ -14,6 +17,9 @@ from retention_assets.settings.dagster import WORD, WORDS
 
 # As Dagster itself joins the parts of a key where it needs a word.
 _JOINT = "__"
+_OTHERS = re.compile(r"\W", re.ASCII)
+# What a run is given: the environment, Spark, and where assets are written.
+RESOURCES = ("retention", "pyspark", "warehouse")
 
 
 @dataclass(frozen=True)
@@ -36,14 +42,23 @@ class Names:
         """The key of an asset."""
         return dg.AssetKey([*self.prefix, asset])
 
+    def stores(self, stores: Iterable[str]) -> dict[str, dg.AssetKey]:
+        """The keys of stores by their names. Dagster takes fewer characters; names that would become one stay apart."""
+        words = {name: _OTHERS.sub("_", name) for name in stores}
+        times = Counter(words.values())
+        return {
+            name: dg.AssetKey([*self.prefix, "store", word if word == name or times[word] == 1 else f"{word}_{_digest(name)}"])
+            for name, word in words.items()
+        }
+
     def of(self, word: str) -> str:
         """The name of anything else: a job, an op, a sensor, a schedule, a pool, a resource, the partitions."""
         return _JOINT.join((*self.prefix, word))
 
     @property
-    def resources(self) -> str:
-        """The resource that every step and every tick asks for."""
-        return self.of("materials")
+    def resources(self) -> set[str]:
+        """The resources that every step and every tick asks for."""
+        return {self.of(word) for word in RESOURCES}
 
     @property
     def datasets(self) -> str:
@@ -54,3 +69,7 @@ class Names:
     def sweeps(self) -> str:
         """The pool of whatever sweeps. A courtesy to people who look at Dagster; the lock is the lease in the ledger."""
         return self.of("sweeps")
+
+
+def _digest(name: str) -> str:
+    return sha256(name.encode()).hexdigest()[:8]

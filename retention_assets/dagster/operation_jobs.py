@@ -94,7 +94,7 @@ class OperationJob(Generic[F]):
             name=names.of(f"{self.run.__name__}_act"),
             config_schema=self.form.to_config_schema().config_type,
             out=dg.Out(dg.Nothing),
-            required_resource_keys={names.resources},
+            required_resource_keys=names.resources,
         )
         def op(context: dg.OpExecutionContext) -> None:
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.naming import Names
+from retention_assets.dagster.naming import RESOURCES, Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
 from retention_assets.dagster.spark import STARTING, QuietSparkResource
@@ -177,8 +177,7 @@ def _made_at(context: dg.OpExecutionContext) -> datetime:
 
 def resources_in(resources: object, names: Names) -> Resources:
     """What a context holds for the definitions of some names."""
-    found: Resources = getattr(resources, names.resources)
-    return found
+    return Resources(**{word: getattr(resources, names.of(word)) for word in RESOURCES}, names=names)
 
 
 def show_unseen(record: logging.LogRecord) -> bool:

@@ -4,7 +4,7 @@ Belongs here: asking every store for names and tokens, and comparing them, the r
 Does not belong here: who launches an evaluation (dagster/automation/evaluation_sensor.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -45,19 +45,25 @@ def list_datasets(retention: Environment) -> Listing:
     return _list_from_stores(retention, lambda store: (store.datasets(), {}))
 
 
-def list_datasets_with_tokens(retention: Environment) -> Listing:
-    """The same, with what each log is now. A store whose logs can't be asked about is away."""
+def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | None = None) -> Listing:
+    """The same, with what each log is now, of some stores or all. A store whose logs can't be asked about is away."""
 
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
         names = store.datasets()
         return names, store.tokens(names)
 
-    return _list_from_stores(retention, ask)
+    return _list_from_stores(retention, ask, stores)
 
 
-def _list_from_stores(retention: Environment, ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]]) -> Listing:
+def _list_from_stores(
+    retention: Environment,
+    ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]],
+    stores: Collection[str] | None = None,
+) -> Listing:
     found, tokens, away = list[str](), dict[str, str](), dict[str, str]()
     for one in retention.settings.stores:
+        if stores is not None and one.name not in stores:
+            continue
         try:
             mine, their_tokens = ask(retention.stores([one.name])[one.name])
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises

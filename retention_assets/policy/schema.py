@@ -17,7 +17,7 @@ _SAY_SOMETHING = ("Beyond", "Limits", "Selection")
 
 def policy_schema() -> str:
     """The schema as text, stable from run to run."""
-    schema: dict[str, Any] = _of_a_file(PolicyFile.model_json_schema(by_alias=True))
+    schema: dict[str, Any] = as_in_a_file(PolicyFile.model_json_schema(by_alias=True))
     parts = schema["$defs"]
     parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)
     for name in _SAY_SOMETHING:
@@ -26,13 +26,13 @@ def policy_schema() -> str:
     return json.dumps({**schema, **head}, indent=2, sort_keys=True) + "\n"
 
 
-def _of_a_file(part: Any) -> Any:
+def as_in_a_file(part: Any) -> Any:
     """In a file a key is left out or has a value: null is no value. And a list that is not empty has items, not length."""
     if isinstance(part, list):
-        return [_of_a_file(item) for item in part]
+        return [as_in_a_file(item) for item in part]
     if not isinstance(part, dict):
         return part
-    made = {key: _of_a_file(value) for key, value in part.items() if value is not None}
+    made = {key: as_in_a_file(value) for key, value in part.items() if value is not None}
     if made.get("type") == "array" and "minLength" in made:
         made["minItems"] = made.pop("minLength")
     if _NULL in made.get("anyOf", ()):

@@ -64,9 +64,9 @@ class DagsterSettings(SettingsPart):
     """How this environment stands in Dagster's catalog."""
 
     # Before the keys of the assets, and in every other name: apart from another project's, or another environment's.
-    key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts)] = ()
+    key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts, str | list[str])] = ()
     group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
-    owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed)] = ()
+    owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed, str | list[str])] = ()
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
     # Where people read the code: the page of the folder that holds the package. Left out, assets name the file on the disk.
     source: Annotated[str, AfterValidator(_address)] | None = None

@@ -97,6 +97,10 @@ class AutomationSettings(SettingsPart):
     datasets_per_run: Annotated[
         int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
     ] = 100_000
+    assets_up_to: Annotated[
+        int,
+        Field(ge=0, description="Up to so many datasets are run over as partitions, which the graph shows; more as a list."),
+    ] = 1_000
 
 
 class Settings(SettingsPart):
@@ -104,7 +108,9 @@ class Settings(SettingsPart):
 
     ledger: DatabaseUrl = "sqlite:///.retention/ledger.db"
     warehouse: Location = ".retention/warehouse"
-    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed), Field(min_length=1)] = (Path("policies"),)
+    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed, str | list[str]), Field(min_length=1)] = (
+        Path("policies"),
+    )
     spark: SparkSettings = SparkSettings()
     clock: ClockSettings = ClockSettings()
     overwrite_user_policies: bool = False

@@ -46,7 +46,7 @@ Cascading = Annotated[
     Literal["refused", "accepted"],
     Field(description="Whether the database may delete or change other rows together with those that are swept."),
 ]
-Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings)]
+Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings, dict[str, str | bool | int | float])]
 
 
 class SettingsPart(BaseModel):

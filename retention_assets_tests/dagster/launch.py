@@ -24,6 +24,12 @@ def tick(
         return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
 
 
+def resource(defs: dg.Definitions, name: str) -> Any:
+    """What a run of the definitions is given under a name."""
+    made = dict(defs.resources or {})[name]
+    return made.resource_fn(dg.build_init_resource_context())
+
+
 def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapping[str, Any]) -> dg.ExecuteInProcessResult:
     """A job of the definitions, with the configuration that a launchpad or a request has."""
     definition = build_defs(settings).resolve_job_def(job)

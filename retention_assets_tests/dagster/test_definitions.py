@@ -49,7 +49,8 @@ def test_the_asset_graph() -> None:
         for key in graph.get_all_asset_keys()
     }
     assert found == {
-        "transaction_log": [],
+        "store/lake": [],
+        "transaction_log": ["store/lake"],
         "branch_views": ["transaction_log"],
         "retention_policies": [],
         "candidate_marks": ["branch_views", "retention_policies", "transaction_log"],

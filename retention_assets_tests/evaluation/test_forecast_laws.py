@@ -171,7 +171,7 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
         for number in range(1, 7):
             at = begin + timedelta(days=number)
             (opened,) = environment.stores().values()
-            new = evaluate(ledger, opened, environment.settings, at)
+            new = evaluate(ledger, [opened], environment.settings, at)
             sweeper = Sweeper(ledger, {"ice": opened}, load_rulebook(ledger, environment.settings, "test"), at, "test")
             results = list(sweeper.run(ledger.marks.datasets_to_sweep(at)))
             assert [one.refused or one.errors for one in results if one.refused or one.errors] == []

@@ -24,7 +24,7 @@ BAD = [
         "automation: {discovr: true}",
         "automation.discovr",
         None,
-        "one of discover, policies, sweep, report, housekeeping, verify, alerts, evaluate, everything, datasets_per_run",
+        "one of discover, policies, sweep, report, housekeeping, verify, alerts, evaluate, everything, datasets_per_run, assets_up_to",
     ),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),

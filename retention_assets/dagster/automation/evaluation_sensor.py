@@ -1,6 +1,6 @@
 """The evaluation loop: judges again what can have changed since it was last judged, and nothing else.
 
-Belongs here: one tick, from what the stores have now to one run over a list of datasets. There is no cursor: everything that a
+Belongs here: one tick, from what the stores have now to the runs that judge. There is no cursor: everything that a
 tick has to know is in the ledger, so that a loop that was stopped, moved or restored goes on where the verdicts are.
 Does not belong here: what can have changed (evaluation/changes.py).
 """
@@ -12,11 +12,13 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.dagster.automation.active_runs import KIND, active_run_of_asset, active_run_of_jobs, explain_wait
+from retention_assets.dagster.partition_jobs import over_partitions, run_requests
 from retention_assets.dagster.step import Resources
+from retention_assets.dagster.store_assets import changed_stores
 from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 
-EVALUATION_JOBS = ("evaluate", "cycle")
+EVALUATION_JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
 
 
 def active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
@@ -37,6 +39,8 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     if run := active_evaluation(context.instance, resources):
         return dg.SensorResult(skip_reason=explain_wait(context, run, at))
     present = list_datasets_with_tokens(resources.retention)
+    # Whatever comes of it, the stores were asked: what is new of them is where the lineage begins.
+    news = changed_stores(context.instance, resources, present)
     for name, fault in sorted(present.away.items()):
         context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
     with resources.retention.ledger() as ledger:
@@ -47,11 +51,13 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     found = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, what.everything, skew)
     waiting = f"; {len(present.away):,} stores away" if present.away else ""
     if not found:
-        return dg.SensorResult(skip_reason=f"Nothing can have changed among {len(present.names):,} datasets{waiting}.")
+        quiet = f"Nothing can have changed among {len(present.names):,} datasets{waiting}."
+        return dg.SensorResult(skip_reason=quiet, asset_events=news)
     context.log.info(f"{_count_reasons(found)}{waiting}.")
     chosen = list(found)[: what.datasets_per_run]
-    request = dg.RunRequest(run_config={"datasets": as_globs(chosen, present)}, tags={KIND: "evaluate"})
-    return dg.SensorResult(run_requests=[request])
+    globs, tags = as_globs(chosen, present), {KIND: "evaluate"}
+    requests = run_requests("evaluate", resources.names, settings, context.instance, chosen, globs, tags)
+    return dg.SensorResult(run_requests=requests, asset_events=news)
 
 
 def _count_reasons(found: Mapping[str, ChangeReason]) -> str:

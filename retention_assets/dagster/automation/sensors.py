@@ -8,9 +8,11 @@ Does not belong here: the evaluation loop (evaluation_sensor.py), and alerts (al
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -19,6 +21,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.automation.active_runs import KIND, active_run_of_jobs, explain_wait, shorten
 from retention_assets.dagster.automation.evaluation_sensor import active_evaluation, evaluation_loop
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partition_jobs import over_partitions, run_requests
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Resources, resources_in, show_unseen
 from retention_assets.datasets import store_of
@@ -46,19 +49,26 @@ _ASKED = "retention/policy_files"
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
-_SWEEPING = ("sweep", "cycle")
+_SWEEPING = ("sweep", "cycle", over_partitions("sweep"))
+
+# Dagster says so of what it does itself to every sensor that has jobs; whoever loads definitions can do nothing about it.
+warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
 
 SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
 
 
-def sensors(settings: Settings, names: Names) -> list[dg.SensorDefinition]:
-    """The sensors; those run from the start that the settings ask for, the others wait for a person to start them."""
-    what = settings.automation
+def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
+    """The sensors; those run from the start that the settings ask for, the others wait for a person to start them.
+
+    `jobs` are those of the environment, of which they launch some.
+    """
+    what, known = settings.automation, {job.name: job for job in jobs}
+    evaluate, sweep = ([known[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
     return [
         _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, what.discover),
-        _sensor(names, policy_files, "evaluate", _DISCOVERY_SECONDS, what.policies),
-        _sensor(names, evaluation_loop, "evaluate", _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
-        _sensor(names, sweep_tick, "sweep", _seconds(what.sweep or _SWEEP), what.sweep is not None),
+        _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
+        _sensor(names, evaluation_loop, evaluate, _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
+        _sensor(names, sweep_tick, sweep, _seconds(what.sweep or _SWEEP), what.sweep is not None),
     ]
 
 
@@ -66,14 +76,14 @@ def _seconds(every: Duration) -> int:
     return int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
 
 
-def _sensor(names: Names, evaluate: SensorFunction, job: str | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
     @dg.sensor(
-        job_name=names.of(job) if job else None,
+        jobs=jobs,
         name=names.of(evaluate.__name__),
         minimum_interval_seconds=seconds,
         description=inspect.getdoc(evaluate),
         default_status=status_if(is_on),
-        required_resource_keys={names.resources},
+        required_resource_keys=names.resources,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         context.log.addFilter(show_unseen)
@@ -136,6 +146,7 @@ class _FilesCursor:
     change: int = 0
     asked: str = ""
     times: int = 0
+    runs: int = 1
 
     @property
     def key(self) -> str:
@@ -155,7 +166,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     retention = resources.retention
     seen = _FilesCursor(**json.loads(context.cursor)) if context.cursor else _FilesCursor()
     digest = _digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
-    if digest == seen.digest and (not seen.asked or _has_succeeded(context.instance, seen.asked)):
+    if digest == seen.digest and (not seen.asked or _have_succeeded(context.instance, seen.asked, seen.runs)):
         cursor = json.dumps(asdict(replace(seen, asked="")))
         return dg.SensorResult(skip_reason="The policy files are as they were.", cursor=cursor)
     if run := active_evaluation(context.instance, resources):
@@ -171,9 +182,10 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
     seen = seen.next(digest) if digest != seen.digest else seen
     cursor = json.dumps(asdict(replace(seen, asked="")))
     written = [decision.name for decision in decisions if decision.outcome is LoadOutcome.WRITTEN]
-    datasets = _globs_reached(
+    names, away = _reached(
         datasets_touched(decisions) if written else [], found, _with_other_rules(book.rules(found.names, at), looks, found, at)
     )
+    datasets = [escape_glob(name) for name in names] + [f"{escape_glob(store)}/*" for store in away]
     if not datasets:
         words = (
             f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
@@ -186,14 +198,16 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
         )
         context.log.warning(words)
         return dg.SensorResult(skip_reason=words)
-    request = dg.RunRequest(run_key=seen.key, run_config={"datasets": datasets}, tags={KIND: "evaluate", _ASKED: seen.key})
-    asked = replace(seen, asked=seen.key, times=seen.times + 1)
-    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(asked)))
+    known, tags = None if away else names, {KIND: "evaluate", _ASKED: seen.key}
+    requests = run_requests("evaluate", resources.names, retention.settings, context.instance, known, datasets, tags, seen.key)
+    asked = replace(seen, asked=seen.key, times=seen.times + 1, runs=len(requests))
+    return dg.SensorResult(run_requests=requests, cursor=json.dumps(asdict(asked)))
 
 
-def _has_succeeded(instance: dg.DagsterInstance, key: str) -> bool:
-    """Whether the run that was asked for, or one that repeats it, has come to its end."""
-    return bool(instance.get_run_records(dg.RunsFilter(tags={_ASKED: key}, statuses=[dg.DagsterRunStatus.SUCCESS]), limit=1))
+def _have_succeeded(instance: dg.DagsterInstance, key: str, runs: int) -> bool:
+    """Whether the runs that were asked for, or those that repeat them, have come to their end."""
+    done = dg.RunsFilter(tags={_ASKED: key}, statuses=[dg.DagsterRunStatus.SUCCESS])
+    return len(instance.get_run_records(done, limit=runs)) >= runs
 
 
 def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: datetime) -> set[str]:
@@ -206,15 +220,15 @@ def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: 
     }
 
 
-def _globs_reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> list[str]:
-    """The datasets that some scope can reach, and some others, as globs.
+def _reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> tuple[list[str], list[str]]:
+    """The datasets that some scope can reach, and some others; and stores of which any dataset may be meant.
 
     Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
     is judged again than one too few. For the same reason all of a store is named that could not be listed.
     """
     chosen = {name for scope in scopes for name in rules_reaching(found.names, scope)} | set(others)
     away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
-    return [escape_glob(name) for name in sorted(chosen)] + [f"{escape_glob(store)}/*" for store in sorted(away)]
+    return sorted(chosen), sorted(away)
 
 
 def _may_reach(glob: str, store: str) -> bool:
@@ -252,8 +266,10 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[
     if context.cursor and _SweepCursor(**json.loads(context.cursor)).is_fresh(digest, at):
         words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."
         return dg.SensorResult(skip_reason=words)
-    request = dg.RunRequest(run_config={"datasets": [escape_glob(one.dataset) for one in found]}, tags={KIND: "sweep"})
-    return dg.SensorResult(run_requests=[request], cursor=json.dumps(asdict(_SweepCursor(digest, at.isoformat()))))
+    datasets = [one.dataset for one in found]
+    settings, globs = resources.retention.settings, [escape_glob(name) for name in datasets]
+    requests = run_requests("sweep", resources.names, settings, context.instance, datasets, globs, {KIND: "sweep"})
+    return dg.SensorResult(run_requests=requests, cursor=json.dumps(asdict(_SweepCursor(digest, at.isoformat()))))
 
 
 def _digest_of(value: object) -> str:

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import jsonschema
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadType
+from dagster._utils.test.definitions import scoped_definitions_load_context
 from dagster.components.core.package_entry import discover_entry_point_package_objects
 from dagster.components.testing.utils import component_defs, create_defs_folder_sandbox
 
@@ -12,6 +15,7 @@ import retention_assets
 from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.dagster.component import RetentionComponent
 from retention_assets.errors import BadInput
+from retention_assets_tests.dagster.launch import resource
 
 # What Dagster's own reading of defs.yaml says to pydantic; there is nothing here that could say it otherwise.
 pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
@@ -45,21 +49,10 @@ def test_it_says_what_it_is_and_what_it_brings() -> None:
     assert {"asset", "asset_check", "job", "schedule", "sensor"} <= set(spec.produces)
 
 
-@pytest.mark.parametrize("format_", ["yaml", "python"])
-def test_scaffolding_leaves_a_folder_that_loads(format_: Any) -> None:
-    with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(RetentionComponent, "cleaning", scaffold_format=format_)
-        assert {file.name for file in path.rglob("*.yaml")} >= {"retention.yaml", "policies.yaml"}
-        if format_ == "python":
-            file = path / "component.py"
-            file.write_text(file.read_text().replace(": ...", ":\n    return RetentionComponent()"))
-        with sandbox.load_component_and_build_defs(path) as (_, defs):
-            assert "purge_report" in keys(defs)
-
-
 def test_a_file_beside_the_component_is_found_and_its_prefix_holds() -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(RetentionComponent, "cleaning")
+        (path / "defs.yaml").write_text("type: retention_assets.RetentionComponent\n")
         with (path / "retention.yaml").open("a") as file:
             file.write("dagster: {key_prefix: eu/cold}\n")
         with sandbox.load_component_and_build_defs(path) as (_, defs):
@@ -75,15 +68,14 @@ def test_two_of_them_stand_in_one_file() -> None:
         (folder / "defs.yaml").write_text("---\n".join(entry.format(name, name) for name in ("eu", "us")))
         with sandbox.build_all_defs() as defs:
             assert {key.partition("/")[0] for key in keys(defs)} == {"eu", "us"}
-            roots = {one.warehouse.root for one in dict(defs.resources or {}).values()}
+            roots = {resource(defs, f"{name}__warehouse").root for name in ("eu", "us")}
             assert roots == {str(folder / "eu"), str(folder / "us")}
 
 
 def test_settings_may_stand_in_the_attributes(tmp_path: Path) -> None:
     component = RetentionComponent.from_attributes_dict(attributes={"settings": INLINE, "key_prefix": ["a", "b"]})
     defs = component_defs(component=component)
-    (materials,) = dict(defs.resources or {}).values()
-    assert [store.name for store in materials.retention.settings.stores] == ["lake"]
+    assert [store.name for store in resource(defs, "a__b__retention").settings.stores] == ["lake"]
     assert "a/b/purge_report" in keys(defs)
 
 
@@ -110,3 +102,36 @@ def test_each_mistake_is_named(attributes: dict[str, Any], said: str) -> None:
     component = RetentionComponent.from_attributes_dict(attributes=attributes)
     with pytest.raises(BadInput, match=said):
         component_defs(component=component)
+
+
+@pytest.fixture
+def broken_policies(tmp_path: Path) -> RetentionComponent:
+    """A component whose policies nobody can understand."""
+    (tmp_path / "p.yaml").write_text("policies: [{name: raw, datasets: {include: ['*']}, select: {older_than: 3x}}]")
+    attributes = {"settings": {"policies": str(tmp_path / "p.yaml")}}
+    return RetentionComponent.from_attributes_dict(attributes=attributes)
+
+
+def test_broken_policies_keep_a_project_from_loading(broken_policies: RetentionComponent) -> None:
+    """So that `dg check defs` finds them before they are deployed."""
+    with pytest.raises(BadInput, match=r"p\.yaml:1: policy 'raw': select\.older_than"):
+        component_defs(component=broken_policies)
+
+
+def test_a_run_loads_beside_broken_policies(broken_policies: RetentionComponent) -> None:
+    """One that puts a hold, or takes marks back, needs none of them."""
+    with scoped_definitions_load_context(DefinitionsLoadType.RECONSTRUCTION):
+        assert "purge_report" in keys(component_defs(component=broken_policies))
+
+
+def test_dagster_checks_the_settings_in_the_attributes_by_their_schema() -> None:
+    """As `dg check yaml` does: by what the component's model says of itself, without loading anything."""
+    model = RetentionComponent.get_model_cls()
+    assert model is not None
+    validator = jsonschema.Draft202012Validator(model.model_json_schema())
+    assert validator.is_valid({"settings": INLINE, "key_prefix": "eu"})
+    assert validator.is_valid({"settings": "{{ settings_of_the_project }}"})
+    broken = {"settings": {"stores": [{**INLINE["stores"][0], "kind": "file"}]}}
+    (error,) = validator.iter_errors(broken)
+    assert ".".join(map(str, error.absolute_path)) == "settings.stores.0.kind"
+    assert error.message.startswith("'file' is not one of ['files'")

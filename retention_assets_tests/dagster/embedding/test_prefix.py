@@ -84,7 +84,7 @@ def test_alone_it_brings_the_executor_that_shares_one_spark() -> None:
 
 
 def test_twice_without_a_prefix_is_refused_by_dagster_itself() -> None:
-    with pytest.raises(dg.DagsterInvariantViolationError, match="materials"):
+    with pytest.raises(dg.DagsterInvariantViolationError, match="retention"):
         dg.Definitions.merge(build_defs(Settings()), build_defs(Settings()))
 
 
@@ -96,14 +96,13 @@ def test_a_prefix_that_no_job_can_have_is_refused(prefix: Any) -> None:
 
 def test_what_is_given_replaces_what_the_settings_say() -> None:
     settings = Settings(dagster=DagsterSettings(key_prefix=("eu",)))
-    assert names(build_defs(settings))["resources"] == {"eu__materials"}
-    assert names(build_defs(settings, key_prefix="us"))["resources"] == {"us__materials"}
+    assert names(build_defs(settings))["resources"] == {"eu__retention", "eu__pyspark", "eu__warehouse"}
+    assert names(build_defs(settings, key_prefix="us"))["resources"] == {"us__retention", "us__pyspark", "us__warehouse"}
 
 
 def test_a_resource_is_replaced_below_a_prefix_as_well() -> None:
     defs = build_defs(Settings(), key_prefix="eu", warehouse="another one")
-    (materials,) = dict(defs.resources or {}).values()
-    assert materials.warehouse == "another one"
+    assert dict(defs.resources or {})["eu__warehouse"] == "another one"
 
 
 # --- everything finds everything ---

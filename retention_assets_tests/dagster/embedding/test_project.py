@@ -48,7 +48,7 @@ def test_the_component_stands_beside_the_projects_own_assets(defs: dg.Definition
     repository = defs.get_repository_def()
     graph = repository.asset_graph
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
-        "orders", "bill", *(f"keep/{step}" for step in STEPS),
+        "orders", "bill", "keep/store/lake", *(f"keep/{step}" for step in STEPS),
     }  # fmt: skip
     assert graph.get(dg.AssetKey("bill")).parent_keys == {REPORT}
     assert {"keep__evaluate", "keep__sweep", "keep__unmark"} <= set(repository.job_names)

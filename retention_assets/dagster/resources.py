@@ -1,0 +1,69 @@
+"""The three resources of a run, as Dagster's page of resources lists them: the environment, Spark, and the warehouse.
+
+Belongs here: what each is made of, and its description. The page shows to everybody what a resource is configured with, so
+none has any configuration there: the settings hold passwords, and Spark's configuration holds the keys of object stores.
+Does not belong here: how a step comes by them (step.py).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.spark import QuietSparkResource
+from retention_assets.environment import Environment
+from retention_assets.pipeline.spark import spark_conf
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.render.text import visible
+from retention_assets.settings.model import Settings
+from retention_assets.settings.urls import mask_text
+
+
+def resources(
+    settings: Settings, names: Names, retention: object = None, pyspark: object = None, warehouse: object = None
+) -> dict[str, object]:
+    """The resources of an environment by their names; what is given stands in the place of what the settings say."""
+
+    def environment(_: dg.InitResourceContext) -> Environment:
+        return Environment(settings)
+
+    def spark_session(_: dg.InitResourceContext) -> QuietSparkResource:
+        return QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf))
+
+    def folder(_: dg.InitResourceContext) -> Warehouse:
+        return Warehouse(root=str(settings.warehouse))
+
+    return {
+        names.of("retention"): retention or _described(environment, _environment_lines(settings)),
+        names.of("pyspark"): pyspark or _described(spark_session, _spark_lines(settings)),
+        names.of("warehouse"): warehouse or _described(folder, _warehouse_lines(settings)),
+    }
+
+
+def _described(make: Callable[[dg.InitResourceContext], Any], lines: Sequence[str]) -> dg.ResourceDefinition:
+    return dg.ResourceDefinition(make, description="\n".join(visible(mask_text(line)) for line in lines))
+
+
+def _environment_lines(settings: Settings) -> list[str]:
+    return [
+        "What a run works on: the ledger, the policies and the stores of the settings, opened when a step needs them.",
+        "",
+        f"* ledger: {settings.ledger}",
+        f"* policies: {', '.join(map(str, settings.policies))}",
+        *(f"* store {store.name} ({store.kind})" for store in settings.stores),
+    ]
+
+
+def _spark_lines(settings: Settings) -> list[str]:
+    # Of the configuration only the keys are shown. What follows the address of a Spark Connect server may be its token.
+    return [
+        "The Spark session of a run, started when a step first asks for it.",
+        "",
+        f"* master: {settings.spark.master.partition(';')[0]}",
+        *(f"* configured: {key}" for key in sorted(settings.spark.conf)),
+    ]
+
+
+def _warehouse_lines(settings: Settings) -> list[str]:
+    return ["Where the assets' tables are written, a folder for each asset and run.", "", f"* {settings.warehouse}"]

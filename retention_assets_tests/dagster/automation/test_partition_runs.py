@@ -1,0 +1,213 @@
+"""Runs over partitions: when a sensor asks for them instead of a list, and that they do the same work and are waited for.
+
+Belongs here: the choice, and such runs from the request of a tick to what the next tick finds. What sensors find to do is tested
+beside each of them.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from retention_assets.dagster.automation import evaluation_sensor, sensors
+from retention_assets.dagster.partition_jobs import stretches_of
+from retention_assets.definitions import build_defs
+from retention_assets.settings.model import Settings
+from retention_assets_tests.dagster.automation.conftest import SOME, changed
+from retention_assets_tests.dagster.launch import create_run, tick
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.sweep.lakes import DUE, Lake
+
+PARTITIONS = "abcdef"
+ASSETS = ("transaction_log", "branch_views", "candidate_marks")
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("b", ["bb"]),
+        ("bc", ["bc"]),
+        ("ace", ["aa", "cc", "ee"]),
+        ("fba", ["ab", "ff"]),
+        ("abcdef", ["af"]),
+        ("", []),
+        ("az", []),  # what is no partition yet can't be run over as one
+    ],
+)
+def test_partitions_stand_together_in_the_order_in_which_they_were_added(keys: str, expected: list[str]) -> None:
+    assert stretches_of(list(keys), PARTITIONS) == [tuple(stretch) for stretch in expected]
+    assert stretches_of([], []) == []
+
+
+def test_a_range_is_what_dagster_takes_for_it() -> None:
+    """Its order is not that of the alphabet."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("datasets", ["b", "a", "c"])
+        assert stretches_of(["a", "b"], instance.get_dynamic_partitions("datasets")) == [("b", "a")]
+
+
+@pytest.fixture
+def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Six datasets; nobody has looked at them."""
+    for name in "cdef":
+        lake.has(SOME, f"lake/{name}")
+    monkeypatch.setattr(evaluation_sensor, "now", lambda: AS_OF)
+    return lake
+
+
+@pytest.fixture
+def known(instance: dg.DagsterInstance) -> dg.DagsterInstance:
+    """An instance in which each dataset has its partition."""
+    instance.add_dynamic_partitions("datasets", [f"lake/{name}" for name in PARTITIONS])
+    return instance
+
+
+def asked(lake: Lake, instance: dg.DagsterInstance, sensor: str = "evaluation_loop", **automation: Any) -> list[Any]:
+    settings = changed(lake, automation=automation) if automation else lake.settings
+    requests: Sequence[dg.RunRequest] = tick(settings, instance, sensor).run_requests
+    return [(one.job_name, _stretch(one), dict(one.run_config)) for one in requests]
+
+
+def _stretch(request: dg.RunRequest) -> list[str]:
+    names = ("dagster/partition", "dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    return [request.tags[name] for name in names if name in request.tags]
+
+
+def test_few_datasets_are_run_over_as_partitions(lake: Lake, known: dg.DagsterInstance) -> None:
+    assert asked(lake, known) == [("evaluate_partitions", ["lake/a", "lake/f"], {})]
+
+
+@pytest.mark.parametrize("most", [0, 5])
+def test_more_than_the_settings_say_are_a_list(lake: Lake, known: dg.DagsterInstance, most: int) -> None:
+    assert asked(lake, known, assets_up_to=most) == [("evaluate", [], {"datasets": ["*"]})]
+
+
+def test_what_has_no_partition_yet_is_a_list(lake: Lake, instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("datasets", ["lake/a"])
+    assert asked(lake, instance) == [("evaluate", [], {"datasets": ["*"]})]
+
+
+@pytest.mark.parametrize(
+    ("due", "expected"),
+    [
+        ("abc", [("sweep_partitions", ["lake/a", "lake/c"], {})]),
+        (
+            "acde",
+            [("sweep_partitions", ["lake/a"], {}), ("sweep_partitions", ["lake/c", "lake/e"], {})],
+        ),
+        ("f", [("sweep_partitions", ["lake/f"], {})]),
+    ],
+)
+def test_each_stretch_is_a_run(
+    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, due: str, expected: list[Any]
+) -> None:
+    """What is due in between is not touched."""
+    policy = "{name: old, datasets: {include: ['lake/[%s]']}, select: {older_than: 30d}}"
+    lake.says(policy % due)
+    assert lake.marks() > 0
+    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    assert asked(lake, known, "sweep_tick") == expected
+
+
+def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would start a Spark session of its own."""
+    order = [f"lake/{name}" for name in "axbycz"] + ["lake/d"]
+    instance.add_dynamic_partitions("datasets", order)
+    lake.says("{name: old, datasets: {include: ['lake/[abcd]']}, select: {older_than: 30d}}")
+    assert lake.marks() > 0
+    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    assert asked(lake, instance, "sweep_tick") == [
+        ("sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
+    ]  # fmt: skip
+
+
+def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = changed(lake, partition_by="store")
+    instance.add_dynamic_partitions("datasets", ["lake"])
+    lake.says("{name: old, datasets: {include: ['lake/[bc]']}, select: {older_than: 30d}}")
+    assert lake.marks() > 0
+    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    (request,) = tick(settings, instance, "sweep_tick").run_requests
+    assert (request.job_name, _stretch(request)) == ("sweep_partitions", ["lake"])
+    assert request.run_config == {"ops": {"swept_transactions": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
+    dg.validate_run_config(build_defs(settings).resolve_job_def("sweep_partitions"), request.run_config)
+    (request,) = tick(settings, instance, "evaluation_loop").run_requests
+    dg.validate_run_config(build_defs(settings).resolve_job_def("evaluate_partitions"), request.run_config)
+    assert list(request.run_config["ops"]) == list(ASSETS)
+
+
+@pytest.mark.parametrize(
+    ("sensor", "job"), [("evaluation_loop", "evaluate"), ("policy_files", "evaluate"), ("sweep_tick", "sweep")]
+)
+def test_ticks_wait_for_a_run_over_partitions_as_for_any_other(
+    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, sensor: str, job: str
+) -> None:
+    if job == "sweep":
+        lake.marks()
+    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    run = create_run(known, build_defs(lake.settings).resolve_job_def(f"{job}_partitions"), dg.DagsterRunStatus.STARTED)
+    found = tick(lake.settings, known, sensor)
+    assert (found.run_requests, run.run_id in found.skip_message) == ([], True)
+    known.report_run_canceled(run)
+    assert tick(lake.settings, known, sensor).run_requests
+
+
+def test_an_asset_knows_the_sensors_that_have_it_made() -> None:
+    """Its page lists them as its automations."""
+    repository = build_defs(Settings()).get_repository_def()
+    by_job = {one.name: {target.job_name for target in one.targets} for one in repository.sensor_defs if one.targets}
+    for sensor, job in (("evaluation_loop", "evaluate"), ("policy_files", "evaluate"), ("sweep_tick", "sweep")):
+        assert by_job[sensor] == {job, f"{job}_partitions"}
+    layer = repository.get_job("evaluate_partitions").asset_layer
+    assert {key.to_user_string() for key in layer.executable_asset_keys} == {"retention_policies", *ASSETS}
+
+
+def test_changed_policies_are_loaded_once_all_runs_for_them_are_done(lake: Lake, known: dg.DagsterInstance) -> None:
+    """Two stretches are two runs, of which one may die: what it was to judge is asked for again."""
+    lake.says("{name: old, datasets: {include: ['lake/[abef]']}, select: {older_than: 30d}}")
+    first = tick(lake.settings, known, "policy_files")
+    requests = first.run_requests
+    assert [_stretch(one) for one in requests] == [["lake/a", "lake/b"], ["lake/e", "lake/f"]]
+    assert len({one.run_key for one in requests}) == 2
+    job = build_defs(lake.settings).resolve_job_def("evaluate_partitions")
+    for number, status in ((0, dg.DagsterRunStatus.SUCCESS), (1, dg.DagsterRunStatus.FAILURE)):
+        known.create_run_for_job(job, status=status, tags=dict(requests[number].tags))
+    again = tick(lake.settings, known, "policy_files", first.cursor)
+    assert json.loads(again.cursor)["times"] == 2
+    known.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=dict(requests[1].tags))
+    quiet = tick(lake.settings, known, "policy_files", first.cursor)
+    assert quiet.skip_message == "The policy files are as they were."
+
+
+@pytest.mark.spark
+def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(
+    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """What the ticks ask for is run; afterwards they find nothing to do, and each dataset's partition tells of it."""
+    defs = build_defs(lake.settings)
+
+    def runs(sensor: str) -> None:
+        for request in tick(lake.settings, known, sensor).run_requests:
+            console = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+            timed = {"ops": {name: {"config": {"as_of": at.isoformat()}} for name in taking[str(request.job_name)]}}
+            job = defs.resolve_job_def(str(request.job_name))
+            assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config={**console, **timed}).success
+
+    taking = {
+        "evaluate_partitions": ("branch_views", "candidate_marks"),
+        "sweep_partitions": ("swept_transactions", "purge_report"),
+    }
+    at = AS_OF
+    runs("evaluation_loop")
+    assert asked(lake, known) == []
+    assert known.get_materialized_partitions(dg.AssetKey("candidate_marks")) == {f"lake/{name}" for name in PARTITIONS}
+    at = AS_OF + timedelta(days=30)
+    monkeypatch.setattr(sensors, "now", lambda: at)
+    runs("sweep_tick")
+    assert {name: lake.there(f"lake/{name}") for name in PARTITIONS} == {name: {"S3"} for name in PARTITIONS}
+    assert tick(lake.settings, known, "sweep_tick").skip_message == "No mark is due."
