@@ -16,6 +16,7 @@ from retention_assets.dagster.assets.retention_policies import retention_policie
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
+from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.checks import asset_checks
@@ -39,7 +40,8 @@ def build_defs(
 ) -> dg.Definitions:
     """Definitions from settings, fresh at each call.
 
-    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
+    `notify` is told of each run of theirs that failed or left something to look at, and once of whatever else begins or ceases
+    to be wrong, where `automation.alerts` is on.
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
     `overrides` replace what runs are given: retention, pyspark, warehouse.
@@ -62,7 +64,8 @@ def embedded_defs(
         "pyspark": LazyPySparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf)),
         "warehouse": Warehouse(root=str(settings.warehouse)),
     }
-    of_assets = [one.asset(names, settings.dagster) for one in ASSETS]
+    fresh = freshness_policies(settings.automation)
+    of_assets = [one.asset(names, settings.dagster, fresh.get(one.name)) for one in ASSETS]
     of_jobs = [*jobs(names), *operation_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset(asset.key for asset in of_assets))
     return dg.Definitions(
