@@ -256,6 +256,11 @@ def test_a_store_that_goes_away_and_comes_back_between_runs_shows_within_a_tick(
     (lake.folder / "unmounted").rename(lake.folder / "log")
     assert daemon.asks_stores() == 1
     assert "1 violation in 1 store. gone: " in str(daemon.says("stores_are_reachable").description)
+    # One comes back while the other goes: as many are away as before.
+    mounts(lake)
+    (lake.folder / "log").rename(lake.folder / "unmounted")
+    assert daemon.asks_stores() == 1
+    assert "1 violation in 1 store. lake: " in str(daemon.says("stores_are_reachable").description)
 
 
 def test_a_sweep_looks_once_a_day_though_nothing_is_due(
