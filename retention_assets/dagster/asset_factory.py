@@ -58,15 +58,23 @@ class RetentionAsset:
                 raise
             raise dg.Failure(words) from fault
 
-    def asset(self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
+    def asset(
+        self,
+        names: Names,
+        catalog: DagsterSettings,
+        sources: Sequence[dg.AssetKey] = (),
+        freshness: dg.FreshnessPolicy | None = None,
+    ) -> dg.AssetsDefinition:
         """The asset of an environment; `sources` are what it builds on besides assets like itself."""
         with warnings.catch_warnings():
             # Dagster says of each asset that backfill policies and code references may still change. A release of Dagster is
             # chosen in pyproject.toml; whoever loads definitions can do nothing about it.
             warnings.simplefilter("ignore", dg.BetaWarning)
-            return self._asset(names, catalog, sources)
+            return self._asset(names, catalog, sources, freshness)
 
-    def _asset(self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    def _asset(
+        self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey], freshness: dg.FreshnessPolicy | None
+    ) -> dg.AssetsDefinition:
         form = self.form
 
         @dg.asset(
@@ -78,6 +86,7 @@ class RetentionAsset:
             tags=dict(catalog.tags),
             kinds=set(self.kinds),
             metadata=_written_in(self.work, catalog.source),
+            freshness_policy=freshness,
             config_schema=form.to_config_schema().config_type if form else None,
             required_resource_keys=names.resources,
             partitions_def=partitions_of(names) if self.partitioned else None,

@@ -15,6 +15,7 @@ from retention_assets.dagster.assets.retention_policies import retention_policie
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
+from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.checks import asset_checks
@@ -38,7 +39,8 @@ def build_defs(
 ) -> dg.Definitions:
     """Definitions from settings, fresh at each call.
 
-    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
+    `notify` is told of each run of theirs that failed or left something to look at, and once of whatever else begins or ceases
+    to be wrong, where `automation.alerts` is on.
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
     `overrides` replace what runs are given: retention, pyspark, warehouse.
@@ -58,7 +60,10 @@ def embedded_defs(
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
-    of_assets = [one.asset(names, settings.dagster, sources if one is transaction_log else ()) for one in ASSETS]
+    fresh = freshness_policies(settings.automation)
+    of_assets = [
+        one.asset(names, settings.dagster, sources if one is transaction_log else (), fresh.get(one.name)) for one in ASSETS
+    ]
     of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names), *partition_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
     return dg.Definitions(

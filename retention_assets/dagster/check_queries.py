@@ -2,12 +2,12 @@
 
 Belongs here: which checks there are and of which asset, and joining what they compare: the folders of the run, the ledger, the
 naive latest views. A check that is asked outside the run that made something looks at all that is published.
-Does not belong here: Dagster's words for any of it (checks.py), and the comparing of rows (ledger/invariants.py,
-frames/views/latest_views.py).
+Does not belong here: Dagster's words for any of it (checks.py), what other runs found (check_state.py), and the comparing of
+rows (ledger/invariants.py, frames/views/latest_views.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import starmap
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.step import Step
+from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.reader_view import readable_but_swept
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import NAME
@@ -44,7 +45,11 @@ class CheckResult:
     datasets: int
     shown: tuple[Violation, ...]
     # Every dataset that has any, each with the first of what is wrong with it; under "" what is about none of them.
-    by_dataset: Mapping[str, str] = field(default_factory=dict)
+    by_dataset: Mapping[str, Violation] = field(default_factory=dict)
+    # Since when, of what the ledger knows.
+    since: Mapping[str, datetime] = field(default_factory=dict)
+    # What it names: datasets, or stores.
+    noun: str = "dataset"
 
     @property
     def passed(self) -> bool:
@@ -56,9 +61,13 @@ class CheckResult:
         """What is the case, in a sentence."""
         if self.passed:
             return "No violation."
-        first = "; ".join(f"{one.dataset}: {one.what}" if one.dataset else one.what for one in self.shown[:3])
+        first = "; ".join(map(self._sentence, self.shown[:3]))
         more = " …" if self.datasets > 3 else ""
-        return f"{_count(self.violations, 'violation')} in {_count(self.datasets, 'dataset')}. {first}{more}"
+        return f"{_count(self.violations, 'violation')} in {_count(self.datasets, self.noun)}. {first}{more}"
+
+    def _sentence(self, one: Violation) -> str:
+        since = f", since {self.since[one.dataset]:%Y-%m-%d %H:%M} UTC" if one.dataset in self.since else ""
+        return (f"{one.dataset}: {one.what}" if one.dataset else one.what) + since
 
 
 def _count(number: int, noun: str) -> str:
@@ -67,18 +76,19 @@ def _count(number: int, noun: str) -> str:
 
 def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
     """Violations counted; no more of them are kept than are shown."""
-    times, shown, lines, by_dataset = 0, list[Violation](), 0, dict[str, str]()
+    times, shown, by_dataset = 0, list[Violation](), dict[str, Violation]()
     for one in violations:
-        times, lines = times + one.times, lines + 1
-        by_dataset.setdefault(one.dataset, one.what)
+        times += one.times
+        first = by_dataset.get(one.dataset)
+        by_dataset[one.dataset] = replace(first, times=first.times + one.times) if first else one
         if len(shown) < MOST_SHOWN:
             shown.append(one)
-    return CheckResult(expected, times, lines, tuple(shown), by_dataset)
+    return CheckResult(expected, times, len(by_dataset), tuple(shown), by_dataset)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check of an asset. One that is not blocking warns and stops nothing."""
+    """A check of an asset. One that is not blocking stops nothing."""
 
     query: Callable[[Step], CheckResult]
     blocking: bool = True
@@ -95,6 +105,16 @@ class Check:
 
 
 # --- what was read ----------------------------------------------------------------------------------------------------
+
+
+def stores_are_reachable(run: Step) -> CheckResult:
+    """Every store of the settings answers. The datasets of one that does not are neither judged nor swept until it does."""
+    return reachability(list_datasets(run.retention))
+
+
+def reachability(present: Listing) -> CheckResult:
+    """What the answers of all stores say."""
+    return replace(check_result("Every store answers.", starmap(Violation, sorted(present.away.items()))), noun="store")
 
 
 def log_is_sound(run: Step) -> CheckResult:
@@ -351,7 +371,7 @@ def _of_ledger(run: Step, expected: str, invariant: Invariant) -> CheckResult:
 
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {
-    "transaction_log": (Check(log_is_sound, blocking=False),),
+    "transaction_log": (Check(stores_are_reachable, blocking=False), Check(log_is_sound, blocking=False)),
     "candidate_marks": (
         Check(latest_view_is_never_marked),
         Check(mark_times_are_monotonic),

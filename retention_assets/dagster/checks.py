@@ -7,19 +7,20 @@ out or refused by what made them, and the check is the alarm.
 Does not belong here: what a check queries (check_queries.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult
+from retention_assets.dagster.check_state import CheckScope, WholeStep
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Resources, Step, resources_in
-
-_COLUMNS = (dg.TableColumn("dataset"), dg.TableColumn("violations", "int"), dg.TableColumn("what"))
+from retention_assets.ledger.invariants import Violation
+from retention_assets.policy.durations import text_of
 
 
 def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
@@ -30,24 +31,35 @@ def asset_checks(names: Names) -> list[dg.AssetChecksDefinition]:
 def evaluate_checks(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the asset that a step of a job made, evaluated; then a Failure if one failed that nothing may follow.
 
-    To be yielded: what a step only logs is lost when it fails.
+    To be yielded: what a step only logs is lost when it fails. What is wrong with datasets that the run is not about keeps a
+    check red and the run going: an objection holds those back already.
     """
     failed = []
-    for check in CHECKS.get(run.key.path[-1], ()):
+    checks = CHECKS.get(run.key.path[-1], ())
+    if not checks:
+        return
+    scope = CheckScope.of(run)
+    for check in checks:
         found = query(run, check)
-        yield dg.AssetCheckEvaluation(
-            asset_key=run.key,
-            check_name=check.name,
-            passed=found.passed,
-            metadata=_metadata(found),
-            severity=_severity(check),
-            description=found.actual,
-            blocking=check.blocking,
-        )
-        if check.blocking and not found.passed:
+        is_stopped = check.blocking and not found.passed
+        yield check_evaluation(run.key, check, scope.check_everything(check, found, query), is_stopped)
+        if is_stopped:
             failed.append(f"{check.name} failed. {found.actual}")
     if failed:
         raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
+
+
+def check_evaluation(asset: dg.AssetKey, check: Check, found: CheckResult, is_blocking: bool) -> dg.AssetCheckEvaluation:
+    """What a check found, as an event of its asset."""
+    return dg.AssetCheckEvaluation(
+        asset_key=asset,
+        check_name=check.name,
+        passed=found.passed,
+        metadata=_metadata(found),
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=found.actual,
+        blocking=is_blocking,
+    )
 
 
 def query(run: Step, check: Check) -> CheckResult:
@@ -60,13 +72,14 @@ def query(run: Step, check: Check) -> CheckResult:
     try:
         found = check.query(run)
     except Exception as error:
-        _object(run, check, dict.fromkeys(_judged(run), f"it could not be evaluated: {type(error).__name__}: {error}"))
+        if not isinstance(run, WholeStep):
+            _object(run, check, dict.fromkeys(_judged(run), f"it could not be evaluated: {type(error).__name__}: {error}"))
         raise
     everywhere = found.by_dataset.get("")
     judged = _judged(run)
-    wrong = {name: words for name, words in found.by_dataset.items() if name}
+    wrong = {name: one.what for name, one in found.by_dataset.items() if name}
     if everywhere is not None:
-        wrong = dict.fromkeys(judged, everywhere) | wrong
+        wrong = dict.fromkeys(judged, everywhere.what) | wrong
     _object(run, check, wrong)
     with run.retention.ledger() as ledger:
         ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor)
@@ -77,7 +90,8 @@ def _judged(run: Step) -> list[str]:
     """The datasets that a run judged, or, launched alone, all whose verdicts are published."""
     asset = run.sibling("candidate_marks").to_user_string()
     with run.retention.ledger() as ledger:
-        mine = ledger.publications.by(asset, [run.run.run_id]) or ledger.publications.of(asset)
+        mine = () if isinstance(run, WholeStep) else ledger.publications.by(asset, [run.run.run_id])
+        mine = mine or ledger.publications.of(asset)
     return list(run.datasets.select(one.dataset for one in mine))
 
 
@@ -95,10 +109,13 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         required_resource_keys=names.resources,
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        found = query(_running(context, asset, resources_in(context.op_execution_context.resources, names)), check)
-        return dg.AssetCheckResult(
-            passed=found.passed, severity=_severity(check), metadata=_metadata(found), description=found.actual
-        )
+        run = _running(context, asset, resources_in(context.op_execution_context.resources, names))
+        found = query(run, check)
+        state = CheckScope.of(run).check_everything(check, found, query)
+        # Dagster stops a run at an error of a blocking check. What is wrong with datasets that it is not about only warns here.
+        is_warning = check.blocking and found.passed
+        severity = dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR
+        return dg.AssetCheckResult(passed=state.passed, severity=severity, metadata=_metadata(state), description=state.actual)
 
     return asset_check
 
@@ -112,21 +129,25 @@ def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, resourc
     return replace(run, datasets=datasets)
 
 
-def _severity(check: Check) -> dg.AssetCheckSeverity:
-    return dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
-
-
 def _metadata(found: CheckResult) -> dict[str, Any]:
     return {
         "expected": found.expected,
         "actual": found.actual,
         "violations": found.violations,
-        "datasets": found.datasets,
-        "offending_datasets": _table((one.dataset, one.times, one.what) for one in found.shown),
+        f"{found.noun}s": found.datasets,
+        f"offending_{found.noun}s": _table(found),
     }
 
 
-def _table(rows: Iterable[tuple[str, int, str]]) -> dg.MetadataValue:
-    names = [column.name for column in _COLUMNS]
-    records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows]
-    return dg.MetadataValue.table(records, dg.TableSchema(list(_COLUMNS)))
+def _table(found: CheckResult) -> dg.MetadataValue:
+    records = [
+        dg.TableRecord({found.noun: one.dataset, "violations": one.times, "what": one.what, "since": _since(found, one)})
+        for one in found.shown
+    ]
+    columns = [dg.TableColumn(found.noun), dg.TableColumn("violations", "int"), dg.TableColumn("what"), dg.TableColumn("since")]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _since(found: CheckResult, one: Violation) -> str:
+    since = found.since.get(one.dataset)
+    return text_of(since.replace(microsecond=0)) if since else ""

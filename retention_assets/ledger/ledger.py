@@ -36,6 +36,7 @@ from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweeps import Sweeps
+from retention_assets.ledger.violations import Violations
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide
@@ -63,6 +64,7 @@ class Ledger:
         self.publications = Publications(database)
         self.postponements = Postponements(database)
         self.objections = Objections(database)
+        self.violations = Violations(database)
         self.evaluations = Evaluations(database)
         self.policy_book = PolicyBook(database)
         self.holds = Holds(database)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0009"
+REVISION = "0011"
 
 METADATA = MetaData(
     naming_convention={
@@ -232,6 +232,38 @@ OBJECTIONS = Table(
     Column("withdrawn_at", InstantColumn),
     Column("withdrawn_by", Text),
     Column("act", ACT, nullable=False),
+)
+
+# What asset checks found wrong and nobody has found mended since: a run that looks at other datasets does not end it. It
+# decides nothing (objections do), so the audit does not know it.
+VIOLATIONS = Table(
+    "violations",
+    METADATA,
+    Column("check_name", Name, primary_key=True),
+    # A dataset or a store, as the check has it; empty where it is about none.
+    Column("dataset", Name, primary_key=True),
+    Column("what", Text, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("since", InstantColumn, nullable=False),
+    Column("found_by", Text, nullable=False),
+    # Null while it stands.
+    Column("over_at", InstantColumn),
+)
+STANDING = "over_at IS NULL"
+Index(
+    "ix_violations_standing",
+    VIOLATIONS.c.check_name,
+    VIOLATIONS.c.dataset,
+    sqlite_where=text(STANDING),
+    postgresql_where=text(STANDING),
+)
+
+# When a check last looked at all that there is, and not only at what one run was about.
+WHOLE_CHECKS = Table(
+    "whole_checks",
+    METADATA,
+    Column("check_name", Name, primary_key=True),
+    Column("looked_at", InstantColumn, nullable=False),
 )
 
 

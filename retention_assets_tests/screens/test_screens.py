@@ -230,6 +230,16 @@ def test_checks_are_executed_from_their_page(page: Page, site: Site) -> None:
     page.see("Passed", "expected", "Whatever is swept was in a plan that was made when its grace was over.")
 
 
+def test_what_is_sick_is_red_on_the_page_of_the_checks_with_since_when(page: Page, site: Site) -> None:
+    """The demonstration has a dataset that is refused; its stores answer."""
+    page.goto(f"{site.url}/assets/transaction_log?view=checks")
+    page.see("stores_are_reachable", "Succeeded", "log_is_sound", "Failed", "This is a non-blocking asset check.")
+    page.see(
+        "lake/broken.log: unknown parent: A9 (A2), since 2026-06-01 00:00 UTC", "offending_datasets", "2026-06-01T00:00:00Z"
+    )
+    pictured(page, "checks", 780)
+
+
 def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
     with open_ledger(site.settings.ledger) as ledger:
         mark = ledger.marks.table(["lake/raw.events", "lake/raw.clicks"], ["MARKED"]).slice(0, 1).to_pylist()[0]

@@ -1,26 +1,42 @@
-"""Alerts: a notice when a run failed, or when it succeeded and left something that a person has to see to.
+"""Alerts: a notice when a run failed, when it left something that a person has to see to, and when anything else begins to be
+wrong or is well again.
 
-Belongs here: what counts as trouble, the words for it, and the two sensors that watch the runs of an environment's jobs and
-assets. Other runs of the code location are other people's.
-How people are reached is for `build_defs(settings, notify=…)` to say; the notifier is called once for each run. One that raises
-fails the tick, where the UI shows it; the run stays what it was.
+Belongs here: the words of notices, and the sensors that watch the runs of an environment's jobs and assets, and its state.
+Other runs of the code location are other people's.
+How people are reached is for `build_defs(settings, notify=…)` to say; the notifier is called once for each run, and once for
+each change. One that raises fails the tick, where the UI shows it; the run stays what it was.
+Does not belong here: finding what is wrong with the environment (troubles.py).
 """
 
+import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
 
-from retention_assets.dagster.automation.sensors import status_if
+from retention_assets.dagster.automation.active_runs import shorten
+from retention_assets.dagster.automation.schedules import schedules
+from retention_assets.dagster.automation.sensors import sensors, status_if
+from retention_assets.dagster.automation.troubles import Trouble, Troubles, find_troubles
+from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.step import resources_in, show_unseen
 from retention_assets.render.text import visible
 from retention_assets.settings.urls import mask_text
 
 _LOG = logging.getLogger("retention_assets.dagster.automation.alerts")
 _FAILED = "Tells that a run failed, and at which step."
-_LEFT_SOMETHING = "Tells that a run succeeded with checks that failed, or with something that could not be swept."
+_LEFT_SOMETHING = (
+    "Tells that a run succeeded with something that could not be swept, or with checks of other people that failed."
+)
+_CHANGED = (
+    "Tells once when a tick fails, a store is away, a check finds something wrong, a policy differs from its file, or nobody"
+    " judges or sweeps any more; and once more when that is over."
+)
+_SECONDS = 60
 _MOST = 20
+_OWN_CHECKS = frozenset(check.name for checks in CHECKS.values() for check in checks)
 # What a sweep leaves behind, by the name of the number in its metadata.
 _LEFT = {
     "refused": "datasets were refused",
@@ -30,7 +46,7 @@ _LEFT = {
 
 @dataclass(frozen=True)
 class Notice:
-    """What somebody is told of a run. It holds no link: only who sends it knows where the UI is."""
+    """What somebody is told of a run, or of the environment: then the run is "". No link: only who sends it knows the UI."""
 
     title: str
     text: str
@@ -38,6 +54,8 @@ class Notice:
 
 
 Notify = Callable[[Notice], object]
+# What has been told, by where it was looked for and what is at fault: the title, and the names that were told.
+Told = dict[str, dict[str, tuple[str, list[str]]]]
 
 
 @dataclass(frozen=True)
@@ -80,14 +98,70 @@ def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinitio
         if troubles := list(_troubles(context.instance, run.run_id, own)):
             notify(_notice(f"{run.job_name} succeeded, with something to look at", troubles, run.run_id))
 
-    return [on_failure, on_trouble]
+    @dg.sensor(
+        name=own.names.of("alert_on_change"),
+        description=_CHANGED,
+        minimum_interval_seconds=_SECONDS,
+        default_status=status_if(is_on),
+        required_resource_keys={own.names.resources},
+    )
+    def on_change(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        context.log.addFilter(show_unseen)
+        resources = resources_in(context.resources, own.names)
+        settings = resources.retention.settings
+        others = {one.name for one in [*sensors(settings, own.names), on_failure, on_trouble]}
+        others |= {one.name for one in schedules(settings, own.names)}
+        told: Told = json.loads(context.cursor) if context.cursor else {}
+        notices = list(_changes(told, find_troubles(context, resources, others)))
+        for number, (notice, known) in enumerate(notices):
+            try:
+                notify(notice)
+            except Exception as fault:
+                if not number:
+                    raise
+                # What was told is not told again; the next tick begins with this one, and fails if it can't be told then.
+                context.log.warning(f"{notice.title} could not be told: {fault}")
+                break
+            told = known
+        return dg.SensorResult(skip_reason=f"{len(notices):,} changes.", cursor=json.dumps(told))
+
+    return [on_failure, on_trouble, on_change]
+
+
+def _changes(told: Told, found: Mapping[str, Troubles | None]) -> Iterator[tuple[Notice, Told]]:
+    """What is to be told: one notice for each thing of which something is new or over, with what has been told by then."""
+    for place, troubles in found.items():
+        if troubles is None:
+            continue
+        for what in sorted({*told.get(place, {}), *troubles}):
+            title, known = told.get(place, {}).get(what, ("", []))
+            trouble = troubles.get(what, Trouble(title, {}))
+            new = [name for name in trouble.about if name not in set(known)]
+            over = [name for name in known if name not in trouble.about]
+            if not new and not over:
+                continue
+            rest = {name: one for name, one in told.get(place, {}).items() if name != what}
+            mine = {what: (trouble.title, sorted(trouble.about))} if trouble.about else {}
+            told = {**told, place: {**rest, **mine}}
+            yield _change(trouble, new, over), told
+
+
+def _change(trouble: Trouble, new: list[str], over: list[str]) -> Notice:
+    lines = [f"{name}: {trouble.about[name]}" if name else trouble.about[name] for name in new]
+    if over:
+        names = f" of {shorten(over)}" if any(over) else ""
+        left = f"; {len(trouble.about):,} remain" if trouble.about else ""
+        lines.append(f"What was said{names} is over{left}.")
+    title = trouble.title if new else f"No longer: {trouble.title[0].lower()}{trouble.title[1:]}"
+    about = shorten([name for name in new or over if name])
+    return _notice(f"{title}: {about}" if about else title, lines, "")
 
 
 def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
     more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
     # What a store or a database raised may quote the address that it was given.
     text = mask_text("\n".join([*troubles[:_MOST], *more]))
-    return Notice(title, visible(text), run_id)
+    return Notice(visible(title), visible(text), run_id)
 
 
 def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
@@ -116,12 +190,14 @@ def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.As
 
 
 def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterator[str]:
-    """Checks that failed, and what the sweep says that it refused or could not delete."""
+    """Checks of other people that failed, and what the sweep says that it refused or could not delete."""
     wanted = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
     swept: dict[str, str | None] = {}
     for entry in instance.all_logs(run_id, of_type=wanted):
         check, made = entry.asset_check_evaluation, entry.asset_materialization
-        if check is not None and not check.passed and check.asset_key in own.assets:
+        # What our own checks find stands until it is mended: it is told once, not after each run.
+        is_foreign = check is not None and check.asset_key in own.assets and check.check_name not in _OWN_CHECKS
+        if check is not None and is_foreign and not check.passed:
             yield f"The check {check.check_name} of {check.asset_key.to_user_string()} failed."
         if made is not None and made.asset_key == own.names.key("swept_transactions"):
             # A run over many partitions says the same for each of them.

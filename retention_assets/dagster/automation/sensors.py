@@ -2,7 +2,8 @@
 
 Belongs here: which sensors there are; finding datasets, changed policy files and marks that are due. A tick that finds nothing
 launches nothing: a run costs seconds to start and storage to keep.
-Does not belong here: the evaluation loop (evaluation_sensor.py), and alerts (alerts.py).
+Does not belong here: the evaluation loop (evaluation_sensor.py), whether stores are there (store_health.py), and alerts
+(alerts.py).
 """
 
 import hashlib
@@ -20,6 +21,8 @@ import pyarrow as pa
 from retention_assets.clock import now
 from retention_assets.dagster.automation.active_runs import KIND, active_run_of_jobs, explain_wait, shorten
 from retention_assets.dagster.automation.evaluation_sensor import active_evaluation, evaluation_loop
+from retention_assets.dagster.automation.freshness import is_sweep_due
+from retention_assets.dagster.automation.store_health import store_health
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partition_jobs import over_partitions, run_requests
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
@@ -41,6 +44,8 @@ from retention_assets.settings.model import Settings
 _DISCOVERY_SECONDS = 60
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
+# How often every store is asked whether it is there.
+_HEALTH_SECONDS = 5 * 60
 # How often is tried again what a sweep has left as it was.
 _RETRY_AFTER = Duration(seconds=60 * 60)
 # How often the same policy files are asked to be loaded, if every run dies before it is done.
@@ -69,6 +74,7 @@ def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.Se
         _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
         _sensor(names, evaluation_loop, evaluate, _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
         _sensor(names, sweep_tick, sweep, _seconds(what.sweep or _SWEEP), what.sweep is not None),
+        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep or what.alerts)),
     ]
 
 
@@ -249,7 +255,7 @@ class _SweepCursor:
 
 
 def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:
-    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way.
+    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way; and looks at least once a day.
 
     What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
     is tried again once an hour. The cursor is what was there to do at the last time.
@@ -257,11 +263,14 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[
     at = now()
     with resources.retention.ledger() as ledger:
         found = ledger.marks.to_sweep(at)
-    if not found:
+    if not found and not is_sweep_due(context.instance, resources.names.key("swept_transactions"), at):
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
     if run := active_run_of_jobs(context.instance, map(resources.names.of, _SWEEPING)):
         return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {explain_wait(context, run, at)}")
+    if not found:
+        # That a sweep looked and nothing was due is on record, too.
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_config={"datasets": ["*"]}, tags={KIND: "sweep"})])
     digest = _digest_of(found)
     if context.cursor and _SweepCursor(**json.loads(context.cursor)).is_fresh(digest, at):
         words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."

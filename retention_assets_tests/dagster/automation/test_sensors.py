@@ -29,6 +29,8 @@ OFF = {
     "sweep_tick",
     "alert_on_failure",
     "alert_on_trouble",
+    "alert_on_change",
+    "store_health",
     "daily_report",
     "daily_housekeeping",
     "daily_verification",
@@ -41,12 +43,14 @@ OFF = {
         pytest.param({}, set(), id="nothing by itself"),
         pytest.param({"discover": True}, {"dataset_discovery"}, id="discover"),
         pytest.param({"policies": True}, {"policy_files"}, id="policies"),
-        pytest.param({"evaluate": Duration(seconds=300)}, {"evaluation_loop"}, id="evaluate"),
-        pytest.param({"sweep": Duration(seconds=300)}, {"sweep_tick"}, id="sweep"),
+        pytest.param({"evaluate": Duration(seconds=300)}, {"evaluation_loop", "store_health"}, id="evaluate"),
+        pytest.param({"sweep": Duration(seconds=300)}, {"sweep_tick", "store_health"}, id="sweep"),
         pytest.param({"report": True}, {"daily_report"}, id="report"),
         pytest.param({"housekeeping": True}, {"daily_housekeeping"}, id="housekeeping"),
         pytest.param({"verify": True}, {"daily_verification"}, id="verify"),
-        pytest.param({"alerts": True}, {"alert_on_failure", "alert_on_trouble"}, id="alerts"),
+        pytest.param(
+            {"alerts": True}, {"alert_on_failure", "alert_on_trouble", "alert_on_change", "store_health"}, id="alerts"
+        ),
     ],
 )
 def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str, Any], running: set[str]) -> None:
@@ -192,3 +196,26 @@ def test_a_tick_alone_writes_nothing_into_the_record(lake: Lake, instance: dg.Da
     with lake.opened() as ledger:
         deeds = [json.loads(line)["deed"] for line in ledger.audit_lines()]
     assert [deed for deed in deeds if deed != ActType.CLOCK] == []
+
+
+# --- how old anything may be ---
+
+
+@pytest.mark.parametrize(
+    ("automation", "hours"),
+    [
+        pytest.param({}, {}, id="nothing runs by itself"),
+        pytest.param({"evaluate": Duration(seconds=3600)}, {"candidate_marks": 7 * 24 + 2}, id="evaluate"),
+        pytest.param(
+            {"evaluate": Duration(seconds=3600), "everything": Duration(days=1)}, {"candidate_marks": 26}, id="everything"
+        ),
+        pytest.param({"sweep": Duration(seconds=7200)}, {"swept_transactions": 27}, id="sweep"),
+    ],
+)
+def test_only_what_runs_by_itself_can_be_overdue(automation: dict[str, Any], hours: dict[str, int]) -> None:
+    """A tick and an hour for the run are added to what the settings promise."""
+    graph = build_defs(Settings(automation=AutomationSettings(**automation))).get_repository_def().asset_graph
+    found = {key.to_user_string(): graph.get(key).freshness_policy_or_from_metadata for key in graph.get_all_asset_keys()}
+    assert {name: one for name, one in found.items() if one} == {
+        name: dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=number)) for name, number in hours.items()
+    }

@@ -1,0 +1,74 @@
+"""The health of stores between runs: a store that is away, or back again, shows in the check within minutes.
+
+Belongs here: one tick, which asks every store for its datasets and reports the checks that say otherwise by now. A tick that
+finds everything as it was reports nothing.
+Does not belong here: what the checks look at in a run (check_queries.py), and telling people (alerts.py).
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from retention_assets.clock import now
+from retention_assets.dagster.check_queries import CHECKS, MOST_SHOWN, Check, CheckResult, reachability, stores_are_reachable
+from retention_assets.dagster.check_state import OF_PRESENT_DATASETS, gone_of, standing_result
+from retention_assets.dagster.checks import check_evaluation
+from retention_assets.dagster.step import Resources
+from retention_assets.evaluation.changes import list_datasets
+from retention_assets.render.text import visible
+
+_ACTOR = "sensor store_health"
+
+
+def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """Asks every store for its datasets. A store that is away fails `stores_are_reachable` until it answers again; what was
+    found wrong with datasets that are gone is over.
+    """
+    present, at = list_datasets(resources.retention), now()
+    reached = reachability(present)
+    with resources.retention.ledger() as ledger:
+        violations = ledger.violations
+        away = violations.update(stores_are_reachable.__name__, reached.by_dataset, None, at, _ACTOR)
+        for asset in OF_PRESENT_DATASETS:
+            for check in CHECKS[asset]:
+                if check.query is not stores_are_reachable:
+                    mine = [one.dataset for one in violations.standing(check.name)]
+                    violations.end(check.name, gone_of(mine, present), at)
+        states = [
+            (asset, check, standing_result(check, violations.standing(check.name), _noun(check)))
+            for asset, checks in CHECKS.items()
+            for check in checks
+        ]
+    events = list(_changes(context.instance, resources, states))
+    said = [f"{one.dataset} has been away since {one.since:%Y-%m-%d %H:%M} UTC: {one.what}." for one in away]
+    words = visible(" ".join(said)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
+    return dg.SensorResult(asset_events=events, skip_reason=words)
+
+
+def _noun(check: Check) -> str:
+    return "store" if check.query is stores_are_reachable else "dataset"
+
+
+def _changes(
+    instance: dg.DagsterInstance, resources: Resources, states: list[tuple[str, Check, CheckResult]]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks whose last evaluation in Dagster says something else than the ledger does now."""
+    for asset, check, state in states:
+        key = resources.names.key(asset)
+        record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
+        last = record.evaluation if record else None
+        # What no run has evaluated yet is not for a sensor to judge, but for whether stores answer.
+        is_other = not _is_same(last, state) if last else check.query is stores_are_reachable
+        if is_other:
+            yield check_evaluation(key, check, state, is_blocking=False)
+
+
+def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
+    """Whether an evaluation says what is so now. One of a run of assets may have only warned of datasets of other runs."""
+    if state.passed or last.passed:
+        return state.passed == last.passed
+    number, table = last.metadata.get(f"{state.noun}s"), last.metadata.get(f"offending_{state.noun}s")
+    if last.severity is not dg.AssetCheckSeverity.ERROR or number is None or number.value != state.datasets:
+        return False
+    names = {row.data[state.noun] for row in table.records} if isinstance(table, dg.TableMetadataValue) else set()
+    return state.datasets > MOST_SHOWN or names == {one.dataset for one in state.shown}

@@ -1,0 +1,149 @@
+"""What a check says of the whole environment: what a run found in its own datasets, and what was found before in others.
+
+Belongs here: which datasets a check of a run has looked at, the look at everything once a day, and joining what was found with
+the violations that stand in the ledger. What was found of a dataset stands until the check finds it mended, or it is gone.
+Does not belong here: what a check queries (check_queries.py), and Dagster's words for it (checks.py).
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from functools import cached_property
+
+import dagster as dg
+
+from retention_assets.dagster.check_queries import MOST_SHOWN, Check, CheckResult, check_result
+from retention_assets.dagster.step import Step
+from retention_assets.datasets import DatasetFilter, store_of
+from retention_assets.errors import Refused
+from retention_assets.evaluation.changes import Listing, list_datasets
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger.violations import StandingViolation
+from retention_assets.pipeline.stage import Source
+from retention_assets.stores.protocol import error_text
+
+# How old a look at everything may be. Runs look at what they read or judged; somebody may have changed anything else.
+_WHOLE_LOOK = timedelta(days=1)
+# What they found is of no interest once the dataset is gone. What was swept, and how, stays on record.
+OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
+
+Query = Callable[[Step, Check], CheckResult]
+
+
+@dataclass(frozen=True)
+class WholeStep(Step):
+    """The same step, looking at all that is published, whoever published it."""
+
+    def sources(self, ledger: Ledger, name: str) -> list[Source]:
+        """The newest rows of every dataset."""
+        try:
+            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), (), self.datasets)
+        except Refused as fault:
+            raise dg.Failure(str(fault)) from None
+
+
+@dataclass(frozen=True)
+class CheckScope:
+    """What the checks of a step look at: the datasets that its run read or judged, or everything."""
+
+    run: Step
+    # None: everything that is published.
+    datasets: frozenset[str] | None
+
+    @classmethod
+    def of(cls, run: Step) -> "CheckScope":
+        """As the run published them; launched alone, a check is about all that is published."""
+        of_asset = run.key.path[-1] in OF_PRESENT_DATASETS
+        asset = run.asset if of_asset else run.sibling("candidate_marks").to_user_string()
+        runs = [one for one in (run.run.run_id, run.run.root_run_id, run.run.parent_run_id) if one]
+        with run.retention.ledger() as ledger:
+            mine = [one.dataset for one in ledger.publications.by(asset, runs)] if of_asset else []
+            if run.datasets.selects_all:
+                is_all = not mine or set(mine) >= set(ledger.publications.datasets(asset))
+                return cls(run, None if is_all else frozenset(mine))
+            return cls(run, frozenset(run.datasets.select(mine or ledger.publications.datasets(asset))))
+
+    @cached_property
+    def present(self) -> Listing:
+        """What the stores list, asked once and only where something is wrong."""
+        return list_datasets(self.run.retention)
+
+    def check_everything(self, check: Check, found: CheckResult, query: Query) -> CheckResult:
+        """The check of the environment: what a run found, and what was found earlier and has not been looked at since.
+
+        `query` is how the check is asked, which it is once a day about everything.
+        """
+        run, about = self.run, None if found.noun == "store" else self.datasets
+        is_of_present = run.key.path[-1] in OF_PRESENT_DATASETS and found.noun == "dataset"
+        with run.retention.ledger() as ledger:
+            last = ledger.violations.whole_look(check.name)
+        is_old = last is None or last <= run.as_of - _WHOLE_LOOK
+        if is_old and about is not None:
+            found, about = self._whole_look(check, found, query)
+        with run.retention.ledger() as ledger:
+            if is_of_present:
+                found = _without(found, self._gone(found.by_dataset))
+            standing = ledger.violations.update(check.name, found.by_dataset, about, run.as_of, run.actor)
+            if is_of_present:
+                gone = self._gone(one.dataset for one in standing if one.dataset not in found.by_dataset)
+                ledger.violations.end(check.name, gone, run.as_of)
+                standing = [one for one in standing if one.dataset not in gone]
+            if is_old and about is None:
+                ledger.violations.note_whole_look(check.name, run.as_of)
+        return _join(found, standing)
+
+    def _whole_look(self, check: Check, found: CheckResult, query: Query) -> tuple[CheckResult, frozenset[str] | None]:
+        """What the check finds in everything. That it could not look is a violation itself; what the run found stands."""
+        run = self.run
+        everything = WholeStep(**{one.name: getattr(run, one.name) for one in fields(run)} | {"datasets": DatasetFilter()})
+        try:
+            return query(everything, check), None
+        except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
+            words = f"what this run was not about could not be checked: {error_text(fault)}"
+            return _with(found, [Violation("", words)]), self.datasets
+
+    def _gone(self, names: Iterable[str]) -> list[str]:
+        mine = [name for name in names if name]
+        return gone_of(mine, self.present) if mine else []
+
+
+def gone_of(names: Iterable[str], present: Listing) -> list[str]:
+    """The datasets that no store has any more. Of those of a store that is away nobody knows."""
+    there = set(present.names)
+    return [name for name in names if name and name not in there and store_of(name) not in present.away]
+
+
+def standing_result(check: Check, standing: Collection[StandingViolation], noun: str = "dataset") -> CheckResult:
+    """What a check says by what stands in the ledger alone."""
+    return _join(replace(check_result(check.description, ()), noun=noun), standing)
+
+
+def _join(found: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
+    others = [Violation(one.dataset, one.what, one.times) for one in standing if one.dataset not in found.by_dataset]
+    return replace(_with(found, others), since={one.dataset: one.since for one in standing})
+
+
+def _with(found: CheckResult, others: Collection[Violation]) -> CheckResult:
+    """What was found, and some more of others."""
+    return replace(
+        found,
+        violations=found.violations + sum(one.times for one in others),
+        datasets=found.datasets + len(others),
+        shown=(*found.shown, *others)[:MOST_SHOWN],
+        by_dataset={**found.by_dataset, **{one.dataset: one for one in others}},
+    )
+
+
+def _without(found: CheckResult, names: Collection[str]) -> CheckResult:
+    """What was found, but for some datasets."""
+    if not names:
+        return found
+    out = set(names)
+    return replace(
+        found,
+        violations=found.violations - sum(found.by_dataset[name].times for name in out),
+        datasets=found.datasets - len(out),
+        shown=tuple(one for one in found.shown if one.dataset not in out),
+        by_dataset={name: one for name, one in found.by_dataset.items() if name not in out},
+    )

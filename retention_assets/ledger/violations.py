@@ -1,0 +1,108 @@
+"""Standing violations: what asset checks found wrong, since when, until the same check finds it mended.
+
+Belongs here: noting what a check found in what it looked at, which violations stand, and when a check last looked at
+everything. They are in the ledger, so that a run which looks at other datasets does not make a check pass, whoever launches it.
+Does not belong here: what keeps a dataset from being swept (objections.py), and the checks (dagster/check_queries.py).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, text, update
+
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger.schema import STANDING, VIOLATIONS, WHOLE_CHECKS
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_update
+
+_KEY = ("check_name", "dataset")
+
+
+@dataclass(frozen=True)
+class StandingViolation:
+    """A violation that stands: of which check and dataset, what is wrong in how many cases, and since when."""
+
+    check: str
+    dataset: str
+    what: str
+    times: int
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Violations:
+    """The violations of a ledger."""
+
+    database: LedgerDatabase
+
+    def standing(self, check: str | None = None) -> list[StandingViolation]:
+        """Those that stand, of a check or of all, by check and dataset."""
+        columns = [VIOLATIONS.c[name] for name in (*_KEY, "what", "times", "since")]
+        query = select(*columns).where(text(STANDING)).order_by(*columns[:2])
+        if check is not None:
+            query = query.where(VIOLATIONS.c.check_name == check)
+        with self.database.reading() as connection:
+            return [StandingViolation(*row) for row in connection.execute(query)]
+
+    def update(
+        self, check: str, found: Mapping[str, Violation], looked_at: Collection[str] | None, at: datetime, actor: str
+    ) -> list[StandingViolation]:
+        """Note what a check found in the datasets that it looked at, None for all that there are; what stands then.
+
+        What it did not look at stays as it was. One that stands keeps the time since when it does. Nothing changed: no write.
+        """
+        known = {one.dataset: one for one in self.standing(check)}
+        new = [one for name, one in found.items() if name not in known]
+        other = [
+            one
+            for name, one in found.items()
+            if name in known and (one.what, one.times) != (known[name].what, known[name].times)
+        ]
+        # What is about no dataset is looked at each time.
+        over = [name for name in known if name not in found and (looked_at is None or not name or name in looked_at)]
+        if not (new or other or over):
+            return list(known.values())
+        rows = {"check_name": check, "since": at, "found_by": actor, "over_at": None}
+
+        def write(tx: WriteTransaction) -> None:
+            _write(tx, [{**rows, **vars(one)} for one in new], ("what", "times", "since", "found_by", "over_at"))
+            _write(tx, [{**rows, **vars(one)} for one in other], ("what", "times", "found_by"))
+            _end(tx, check, over, at)
+
+        self.database.write(write)
+        return self.standing(check)
+
+    def end(self, check: str, datasets: Iterable[str], at: datetime) -> None:
+        """Say that what was found of some datasets is over: they are gone."""
+        mine = sorted(datasets)
+        if mine:
+            self.database.write(lambda tx: _end(tx, check, mine, at))
+
+    def whole_look(self, check: str) -> datetime | None:
+        """When a check last looked at everything, if it ever did."""
+        query = select(WHOLE_CHECKS.c.looked_at).where(WHOLE_CHECKS.c.check_name == check)
+        with self.database.reading() as connection:
+            found: datetime | None = connection.execute(query).scalar_one_or_none()
+            return found
+
+    def note_whole_look(self, check: str, at: datetime) -> None:
+        """Note that a check has looked at everything."""
+
+        def write(tx: WriteTransaction) -> None:
+            statement = insert_or_update(tx.connection, WHOLE_CHECKS, ("check_name",), ("looked_at",))
+            tx.connection.execute(statement, [{"check_name": check, "looked_at": at}])
+
+        self.database.write(write)
+
+
+def _write(tx: WriteTransaction, rows: list[dict[str, object]], changed: Collection[str]) -> None:
+    if rows:
+        tx.connection.execute(insert_or_update(tx.connection, VIOLATIONS, _KEY, tuple(changed)), rows)
+
+
+def _end(tx: WriteTransaction, check: str, datasets: Collection[str], at: datetime) -> None:
+    for some in portions(sorted(datasets)):
+        mine = (VIOLATIONS.c.check_name == check) & VIOLATIONS.c.dataset.in_(some)
+        tx.connection.execute(update(VIOLATIONS).where(mine, text(STANDING)).values(over_at=at))
