@@ -66,11 +66,13 @@ def embedded_defs(
     ]
     of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names), *partition_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
+    looking, timed = sensors(settings, names, of_jobs), schedules(settings, names)
+    watched = {*(one.name for one in looking), *(one.name for one in timed)}
     return dg.Definitions(
         assets=[*stores, *of_assets],
         asset_checks=asset_checks(names),
         jobs=of_jobs,
-        sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
-        schedules=schedules(settings, names),
+        sensors=[*looking, *alerts(notify, settings.automation.alerts, own, watched)],
+        schedules=timed,
         resources=resources(settings, names, **overrides),
     )

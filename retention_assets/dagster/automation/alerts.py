@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from retention_assets.dagster.automation.active_runs import shorten
-from retention_assets.dagster.automation.schedules import schedules
-from retention_assets.dagster.automation.sensors import sensors, status_if
+from retention_assets.dagster.automation.sensors import status_if
 from retention_assets.dagster.automation.troubles import Trouble, Troubles, find_troubles
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.naming import Names
@@ -76,8 +75,8 @@ def log_notice(notice: Notice) -> None:
     _LOG.warning("%s\n%s", notice.title, notice.text)
 
 
-def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinition]:
-    """The sensors, telling by a notifier."""
+def alerts(notify: Notify, is_on: bool, own: OwnRuns, watched: Collection[str]) -> list[dg.SensorDefinition]:
+    """The sensors, telling by a notifier; also of ticks of those sensors and schedules that are `watched`, by their names."""
 
     @dg.run_failure_sensor(name=own.names.of("alert_on_failure"), description=_FAILED, default_status=status_if(is_on))
     def on_failure(context: dg.RunFailureSensorContext) -> None:
@@ -103,14 +102,12 @@ def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinitio
         description=_CHANGED,
         minimum_interval_seconds=_SECONDS,
         default_status=status_if(is_on),
-        required_resource_keys={own.names.resources},
+        required_resource_keys=own.names.resources,
     )
     def on_change(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         context.log.addFilter(show_unseen)
         resources = resources_in(context.resources, own.names)
-        settings = resources.retention.settings
-        others = {one.name for one in [*sensors(settings, own.names), on_failure, on_trouble]}
-        others |= {one.name for one in schedules(settings, own.names)}
+        others = {*watched, on_failure.name, on_trouble.name}
         told: Told = json.loads(context.cursor) if context.cursor else {}
         notices = list(_changes(told, find_troubles(context, resources, others)))
         for number, (notice, known) in enumerate(notices):
