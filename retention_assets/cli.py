@@ -18,6 +18,7 @@ from retention_assets.commands.evaluation import compare, explain, preview, sche
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
+from retention_assets.commands.keep import keep
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.output import ExitCode, echo, say
@@ -30,7 +31,7 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
 COMMANDS: tuple[click.Command, ...] = (
-    demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
+    demo, run, report, validate, schema, preview, compare, explain, marks, unmark, keep, history, hold, release, realm, advance,
     as_of, policies, clock, audit, housekeeping,
 )  # fmt: skip
 

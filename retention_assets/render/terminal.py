@@ -18,7 +18,6 @@ from retention_assets.policy.durations import text_of
 from retention_assets.render.text import share_of, size_of, visible, visible_line
 
 if TYPE_CHECKING:
-    from retention_assets.evaluation.explain import Explanation, PolicyAnswer
     from retention_assets.evaluation.preview import Change, Preview
     from retention_assets.ledger.policy_book import Orphaned
     from retention_assets.ledger.realms import Realm
@@ -30,7 +29,7 @@ Row = Mapping[str, Any]
 # Wider than any line: whoever reads from a pipe folds for himself.
 _WIDEST = 100_000
 
-_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
+VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 # What became of the marks of a report, and how the counters are called.
 _OUTCOMES = {
     "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
@@ -119,7 +118,9 @@ def _verdict_table(result: "Preview") -> Table:
 
     sums = {row["verdict"]: row for row in result.sums_by("verdict")}
     found = [(verdict, sums.get(verdict, {"transactions": 0, "bytes": 0})) for verdict in VERDICTS]
-    rows = [(Text(verdict, _COLOURS[verdict]), f"{row['transactions']:,}", size_of(row["bytes"])) for verdict, row in found]
+    rows = [
+        (Text(verdict, VERDICT_COLOURS[verdict]), f"{row['transactions']:,}", size_of(row["bytes"])) for verdict, row in found
+    ]
     columns = ("verdict", "transactions", "bytes")
     return table(f"Verdicts at {text_of(result.as_of)}", columns, rows, columns[1:])
 
@@ -145,52 +146,6 @@ def compare_tables(changes: "Sequence[Change]") -> list[Table]:
     rows = [(one.dataset, one.policy, one.change, f"{one.transactions:,}", size_of(one.bytes)) for one in changes]
     title = "What would change" if rows else "Nothing would change."
     return [table(title, ("dataset", "policy", "change", "transactions", "bytes"), rows, ("transactions", "bytes"))]
-
-
-def explanation(found: "Explanation") -> Text:
-    """One transaction explained."""
-    closed = f"closed {found.closed_at}" if found.closed_at else "not closed"
-    by_policy = f", by policy {found.policy}" if found.policy else ""
-    lines = [
-        _line((found.transaction, "bold"), " of ", (found.dataset, "bold"), f" at {found.as_of}"),
-        _line(f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}"),
-        _line(),
-        _line("Verdict: ", (found.verdict, f"bold {_COLOURS[found.verdict]}"), by_policy),
-        _line(f"  {found.summary}"),
-        _line(),
-        _line("Reasons"),
-    ]
-    lines += [_line(f"  {reason['code']}: {reason['text'] or ''}") for reason in found.reasons]
-    lines += [_line(f"  Selected as well by: {', '.join(found.also)}")] if found.also else []
-    lines += [_line(), _line("Branches")]
-    lines += [_line(f"  {branch.branch}: {branch.words}") for branch in found.branches] or [_line("  It is on no live branch.")]
-    lines += [_line(f"  … and {found.more_branches:,} more")] if found.more_branches else []
-    lines += [_line(f"  Pinned by tag {tag}") for tag in found.tags]
-    lines += [_line(), _line("Policies")]
-    for answer in found.policies:
-        lines += _answer_lines(answer)
-    lines += [_line("  No policy is about this dataset.")] if not found.policies else []
-    return Text("\n").join(lines)
-
-
-def _line(*parts: str | tuple[str, str]) -> Text:
-    """A line of texts, each with its style if it has one."""
-    found = Text()
-    for part in parts:
-        words, style = part if isinstance(part, tuple) else (part, "")
-        found.append(visible_line(words), style or None)
-    return found
-
-
-def _answer_lines(answer: "PolicyAnswer") -> Iterable[Text]:
-    yield _line(f"  {answer.policy}: ", ("selects it", "bold") if answer.selects else "does not select it")
-    yield _line(f"    {answer.sentence}")
-    for line in answer.lines:
-        where = f" on branches {line.branches}" if line.branches else ""
-        value = f": {line.value}" if line.value else ""
-        why = f". {line.words}" if line.words else ""
-        holds = ("holds        ", "green") if line.holds else ("does not hold", "red")
-        yield _line("    ", holds, f"  {line.key}{where}{value}{why}")
 
 
 # --- what the ledger knows --------------------------------------------------------------------------------------------
@@ -223,7 +178,8 @@ def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Tabl
         (
             row["transaction"] if row["in_log"] else f"{row['transaction']} (in no log)",
             " ".join(part for part in (row["type"], row["status"]) if part),
-            _instant(row["closed_at"]), size_of(row["bytes"]), row["mark"] or "", row["words"],
+            _instant(row["closed_at"]), size_of(row["bytes"]), row["mark"] or "",
+            f"{row['message']} {row['words']}" if row["message"] else row["words"],
         )
         for row in transactions
     ]  # fmt: skip

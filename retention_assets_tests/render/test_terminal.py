@@ -17,11 +17,11 @@ from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.language import load_policies
+from retention_assets.render.explanation import explanation
 from retention_assets.render.terminal import (
     ResultConsole,
     compare_tables,
     console,
-    explanation,
     hold_table,
     preview_tables,
     report_tables,
