@@ -27,7 +27,8 @@ class UpcomingDataset:
 
     dataset: str
     transactions: int = 0
-    bytes: int = 0
+    # None where the store knows of none of them how much it holds.
+    bytes: int | None = None
     first_due: datetime | None = None
     policies: set[str] = field(default_factory=set)
 
@@ -41,7 +42,7 @@ class Upcoming:
     # The largest first.
     datasets: tuple[UpcomingDataset, ...] = ()
     # By the UTC day on which they fall due: how many, and their bytes. What is due already is under none.
-    days: tuple[tuple[date | None, int, int], ...] = ()
+    days: tuple[tuple[date | None, int, int | None], ...] = ()
     # Some of the transactions, in the order in which they fall due.
     first: tuple[dict[str, Any], ...] = ()
     held: dict[str, int] = field(default_factory=dict)
@@ -56,9 +57,10 @@ class Upcoming:
         return sum(one.transactions for one in self.datasets)
 
     @property
-    def bytes(self) -> int:
-        """What they hold, as far as it is known."""
-        return sum(one.bytes for one in self.datasets)
+    def bytes(self) -> int | None:
+        """What they hold, as far as it is known; none where nothing is."""
+        known = [one.bytes for one in self.datasets if one.bytes is not None]
+        return sum(known) if known or not self.datasets else None
 
 
 def upcoming(ledger: Ledger, holds: Sequence[Hold], as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
@@ -91,7 +93,7 @@ class _Sums:
     empty: Upcoming
     most: int
     datasets: dict[str, UpcomingDataset] = field(default_factory=dict)
-    days: dict[date | None, tuple[int, int]] = field(default_factory=dict)
+    days: dict[date | None, tuple[int, int | None]] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
     first: list[dict[str, Any]] = field(default_factory=list)
 
@@ -100,15 +102,15 @@ class _Sums:
         if holder is not None:
             self.held[holder] = self.held.get(holder, 0) + 1
             return
-        due, size = row["due_at"], row["bytes"] or 0
+        due, size = row["due_at"], row["bytes"]
         of_dataset = self.datasets.setdefault(row["dataset"], UpcomingDataset(row["dataset"]))
         of_dataset.transactions += 1
-        of_dataset.bytes += size
+        of_dataset.bytes = _plus(of_dataset.bytes, size)
         of_dataset.first_due = min(due, of_dataset.first_due or due)
         of_dataset.policies.add(row["policy"])
         day = None if row["status"] == "SWEEPING" or due <= self.empty.as_of else due.astimezone(UTC).date()
-        count, total = self.days.get(day, (0, 0))
-        self.days[day] = (count + 1, total + size)
+        count, total = self.days.get(day, (0, None))
+        self.days[day] = (count + 1, _plus(total, size))
         self.first.append(row)
 
     def cut(self) -> None:
@@ -119,12 +121,17 @@ class _Sums:
         """What was added up."""
         return replace(
             self.empty,
-            datasets=tuple(sorted(self.datasets.values(), key=lambda one: (-one.bytes, -one.transactions, one.dataset))),
+            datasets=tuple(sorted(self.datasets.values(), key=lambda one: (-(one.bytes or 0), -one.transactions, one.dataset))),
             days=tuple(self._days()),
             first=tuple(self.first),
             held=dict(sorted(self.held.items())),
         )
 
-    def _days(self) -> Iterator[tuple[date | None, int, int]]:
+    def _days(self) -> Iterator[tuple[date | None, int, int | None]]:
         for day in sorted(self.days, key=lambda one: one or date.min):
             yield (day, *self.days[day])
+
+
+def _plus(total: int | None, size: int | None) -> int | None:
+    """A sum of what is known."""
+    return total if size is None else (total or 0) + size

@@ -16,16 +16,17 @@ from retention_assets.render.text import size_of
 
 # Rows of a table in Markdown: more are in the table after it.
 _MOST = 20
-_VERDICTS = {
-    "mark": "a policy selects them and nothing protects them: they go",
+# In the order in which they are told.
+_STATES = {
+    "MARKED": "scheduled for deletion", "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
+    "open": "still being written", "SWEPT": "deleted", "UNMARKED": "taken back", "SPARED": "spared by a sweep",
+    "": "never marked",
+}  # fmt: skip
+_MEANINGS = {
+    "mark": "a policy selects them and nothing protects them, so the next evaluation marks them",
     "spare": "a policy selects them, but something protects them",
     "keep": "no policy selects them",
-    "open": "they are still being written",
 }
-_STATUSES = {
-    "MARKED": "scheduled for deletion", "SWEEPING": "being deleted", "SWEPT": "deleted", "UNMARKED": "taken back",
-    "SPARED": "spared by a sweep",
-}  # fmt: skip
 _KEEP = "To keep something of it for good, launch `keep` with its dataset and, if not all of it is meant, its transactions."
 
 
@@ -46,8 +47,11 @@ def upcoming_answer(found: Upcoming) -> Answer:
         return Answer(f"Nothing goes {when}.", (bullets(held),))
     many = _counted(found.transactions, "transaction")
     datasets = _counted(len(found.datasets), "dataset")
+    size = "" if found.bytes is None else f" ({size_of(found.bytes)})"
     goes = "goes" if found.transactions == 1 else "go"
-    days = ((day.isoformat() if day else "due already", f"{count:,}", size_of(size)) for day, count, size in found.days[:_MOST])
+    days = (
+        (day.isoformat() if day else "due already", f"{count:,}", size_of(total)) for day, count, total in found.days[:_MOST]
+    )
     rows = [
         (
             code(one.dataset), f"{one.transactions:,}", size_of(one.bytes), _minute(one.first_due),
@@ -56,13 +60,14 @@ def upcoming_answer(found: Upcoming) -> Answer:
         for one in found.datasets[:_MOST]
     ]  # fmt: skip
     return Answer(
-        f"{many} ({size_of(found.bytes)}) of {datasets} {goes} {when}.",
+        f"{many}{size} of {datasets} {goes} {when}.",
         (
             markdown_table(("dataset", "transactions", "size", "first due", "policies"), rows),
             _more(len(found.datasets) - _MOST, "dataset"),
             markdown_table(("due", "transactions", "size"), days),
             bullets(held),
-            f"Each is looked at once more before it is deleted, and spared if it is needed again by then. {_KEEP}",
+            "That is what is marked now; what is marked from now on waits out a grace of its own. Each is looked at once more"
+            f" before it is deleted, and spared if it is needed again by then. {_KEEP}",
         ),
     )
 
@@ -81,7 +86,9 @@ def transaction_answer(found: ExplainedTransaction) -> Answer:
         headline, details = f"{name}: {explained.summary}", ""
     else:
         return Answer(f"{name} is in no log any more.", (ledger,))
-    return Answer(headline, (details, ledger, *(_explained(explained, found.life) if explained else ())))
+    # Of what is deleted nobody asks any more which branch would have protected it.
+    is_over = life.said is not None and life.said.message == DELETED
+    return Answer(headline, (details, ledger, *(_explained(explained, life) if explained and not is_over else ())))
 
 
 def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
@@ -106,26 +113,24 @@ def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
 
 def dataset_answer(found: DatasetSummary) -> Answer:
     """Why what of a dataset is kept or marked, in a summary."""
-    marks = [f"{count:,} {_STATUSES[status]} ({size_of(size)})" for status, (count, size) in found.marks.items()]
-    ledger = f"In the ledger: {', '.join(marks)}." if marks else "Nothing of it was ever marked."
     due = [
         (code(row["transaction"]), size_of(row["bytes"]), _minute(row["due_at"]), code(row["policy"])) for row in found.next_due
     ]
     next_due = (
-        f"{SCHEDULED} So is said of these, which fall due next:" if due else "",
+        f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
         markdown_table(("transaction", "size", "due", "policy"), due),
     )
     if not found.in_log:
-        return Answer(f"{found.dataset} is in no store any more.", (ledger, *next_due))
+        return Answer(f"{found.dataset} is in no store any more: {_states(found.states)}.", next_due)
     many = _counted(found.transactions, "transaction")
     return Answer(
-        f"{found.dataset} has {many} ({size_of(found.bytes)}): {_verdicts(found.verdicts)}.",
+        f"{found.dataset} has {many} ({size_of(found.bytes)}): {_states(found.states)}.",
         (
-            f"Judged at {_minute(found.as_of)}. {ledger}",
-            bullets(f"**{name}**: {words}" for name, words in _VERDICTS.items() if name in found.verdicts),
+            f"As of {_minute(found.as_of)}.",
+            bullets(f"**{_STATES[name]}**: {words}." for name, words in _MEANINGS.items() if name in found.states),
             *next_due,
             *_titled("The newest", found.newest),
-            *_titled("The oldest", found.oldest if found.transactions > len(found.newest) else ()),
+            *_titled("The oldest that are there", found.oldest),
             bullets(f"Policy {code(name)}: {plain(words)}" for name, words in found.policies[:_MOST])
             or "No policy is about this dataset: nothing of it is marked.",
             bullets(f"Held by {code(name)}." for name in found.holds[:_MOST]),
@@ -134,17 +139,17 @@ def dataset_answer(found: DatasetSummary) -> Answer:
     )
 
 
-def _verdicts(verdicts: Counts) -> str:
-    parts = (f"{verdicts[name][0]:,} {name} ({size_of(verdicts[name][1])})" for name in _VERDICTS if name in verdicts)
-    return ", ".join(parts)
+def _states(states: Counts) -> str:
+    parts = (f"{states[name][0]:,} {words} ({size_of(states[name][1])})" for name, words in _STATES.items() if name in states)
+    return ", ".join(parts) or "nothing is known of it"
 
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
     cells = (
-        (code(row.transaction), row.type, _minute(row.closed_at), size_of(row.bytes), row.verdict, plain(row.why))
+        (code(row.transaction), row.type, _minute(row.closed_at), size_of(row.bytes), _STATES[row.state], plain(row.why))
         for row in rows
     )
-    table = markdown_table(("transaction", "type", "closed", "size", "verdict", "why"), cells)
+    table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
     return (f"{title}:", table) if table else ()
 
 
@@ -156,9 +161,8 @@ def history_answer(
 ) -> Answer:
     """What happened to the transactions of a dataset: the first of `lives`; `counts` are of all, by status."""
     total = sum(counts.values())
-    known = [f"{count:,} {_STATUSES[status]}" for status, count in counts.items() if status]
-    never = [f"{counts['']:,} never marked"] if counts.get("") else []
-    headline = f"{dataset}: {', '.join([*known, *never])}." if total else f"{dataset}: nothing is known of it."
+    known = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
+    headline = f"{dataset}: {', '.join(known)}." if total else f"{dataset}: nothing is known of it."
     rows = ((code(one.transaction), size_of(one.bytes), _life(one)) for one in lives[:_MOST])
     said = {one.said.message for one in lives[:_MOST] if one.said}
     return Answer(

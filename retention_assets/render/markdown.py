@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from retention_assets.render.text import visible_line
 
 # What would begin something in Markdown, or in HTML that stands in it.
-_SIGNS = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
+_SIGNS = re.compile(r"([\\`*_\[\]<>#|~$&])")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _DATASETS = "Globs over store/name: what is held, such as ['lake/raw.*']."
 class KeepForm(ReasonForm):
     """What is kept."""
 
-    dataset: str = Field(description=_DATASET)
+    dataset: str = Field(default="", description=_DATASET)
     transactions: list[str] = Field(
         default=[], description="Ids, such as ['T1', 'T2']: just these of the dataset. All of it when left out."
     )
@@ -96,8 +96,8 @@ def unmark(context: OperationContext, form: UnmarkForm) -> Metadata:
 class HoldForm(ReasonForm):
     """What is held, under which name."""
 
-    name: str = Field(description="What it is called, such as audit-2026; by this it is released.")
-    datasets: list[str] = Field(description=_DATASETS)
+    name: str = Field(default="", description="What it is called, such as audit-2026; by this it is released.")
+    datasets: list[str] = Field(default=[], description=_DATASETS)
     transactions: list[str] = Field(
         default=[], description="Globs over ids, such as ['T1*']: only these transactions. All when left out."
     )
@@ -137,7 +137,7 @@ def hold(context: OperationContext, form: HoldForm) -> Metadata:
 class ReleaseForm(ReasonForm):
     """Which hold is over."""
 
-    name: str = Field(description="The name of the hold, such as audit-2026. `retention hold --list` lists them.")
+    name: str = Field(default="", description="The name of the hold, such as audit-2026. `retention hold --list` lists them.")
 
 
 @operation_job(ReleaseForm, JobKind.ACT)

@@ -42,7 +42,8 @@ class OperationForm(dg.Config):
 class ReasonForm(OperationForm):
     """What an operation asks for that changes something."""
 
-    reason: str = Field(description="Why it is done: the record keeps it. Such as: the audit of 2026 needs it.")
+    # Not required by Dagster, which shows only what has a default in an empty form. One that is left empty is refused.
+    reason: str = Field(default="", description="Why it is done: the record keeps it. Such as: the audit of 2026 needs it.")
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,13 @@ def metadata_table(columns: dict[str, str], rows: Sequence[Sequence[Any]]) -> dg
     """A table as Dagster shows it: the type of each column by its name."""
     records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(*column) for column in columns.items()]))
+
+
+def typed_name(text: str) -> str:
+    """The name of a dataset. A form begins with an empty one."""
+    if not text.strip():
+        raise BadInput(Problem("is empty", key="dataset", expected="a dataset, as store/name"))
+    return text.strip()
 
 
 def typed_duration(text: str, key: str) -> Duration:

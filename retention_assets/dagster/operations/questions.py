@@ -19,8 +19,10 @@ from retention_assets.dagster.operations.operation_job import (
     metadata_table,
     operation_job,
     typed_instant_if_any,
+    typed_name,
 )
 from retention_assets.dagster.step import Metadata
+from retention_assets.evaluation.dataset_log import UnsoundLog
 from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.operations.questions import (
     UpcomingRequest,
@@ -31,6 +33,7 @@ from retention_assets.operations.questions import (
 )
 from retention_assets.policy.durations import text_of
 from retention_assets.render.answers import dataset_answer, history_answer, transaction_answer, upcoming_answer
+from retention_assets.render.markdown import Answer
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _DATASET = "A dataset, as store/name, such as lake/raw.events. A name that is not there is answered with those that are near."
@@ -62,7 +65,7 @@ def upcoming(context: OperationContext, form: UpcomingForm) -> Metadata:
             "until": text_of(found.until),
             "datasets": len(found.datasets),
             "transactions": found.transactions,
-            "bytes": found.bytes,
+            "bytes": found.bytes or 0,
             "held": sum(found.held.values()),
             "first": metadata_table(columns, rows),
         },
@@ -72,7 +75,7 @@ def upcoming(context: OperationContext, form: UpcomingForm) -> Metadata:
 class ExplainForm(dg.Config):
     """What is asked about."""
 
-    dataset: str = Field(description=_DATASET)
+    dataset: str = Field(default="", description=_DATASET)
     transaction: str = Field(default="", description="An id, such as T1. The dataset in a summary when left out.")
     as_of: str = Field(default="", description=_AS_OF)
 
@@ -80,13 +83,21 @@ class ExplainForm(dg.Config):
 @operation_job(ExplainForm, JobKind.LOOK)
 def explain(context: OperationContext, form: ExplainForm) -> Metadata:
     """Why is it kept or marked? One transaction with each branch and each policy; or a dataset in a summary."""
-    dataset, transaction, at = form.dataset.strip(), form.transaction.strip(), typed_instant_if_any(form.as_of)
+    dataset, transaction, at = typed_name(form.dataset), form.transaction.strip(), typed_instant_if_any(form.as_of)
+    try:
+        return _explained(context, dataset, transaction, at)
+    except UnsoundLog as fault:
+        # That is why nothing of it goes.
+        return context.answer(
+            Answer(str(fault), ("Until then nothing of it is judged, marked or swept.",)), {"dataset": dataset}
+        )
+
+
+def _explained(context: OperationContext, dataset: str, transaction: str, at: datetime | None) -> Metadata:
     if not transaction:
         summary = explain_dataset(context.environment, dataset, at)
-        counts = {name: count for name, (count, _) in summary.verdicts.items()}
-        return context.answer(
-            dataset_answer(summary), {"dataset": dataset, "as_of": text_of(summary.as_of), "verdicts": counts}
-        )
+        counts = {name: count for name, (count, _) in summary.states.items()}
+        return context.answer(dataset_answer(summary), {"dataset": dataset, "as_of": text_of(summary.as_of), "states": counts})
     found = explain_transaction(context.environment, dataset, transaction, at)
     fields = found.as_dict()
     shown = {name: fields[name] for name in ("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark")}
@@ -96,7 +107,7 @@ def explain(context: OperationContext, form: ExplainForm) -> Metadata:
 class HistoryForm(dg.Config):
     """Whose history is told."""
 
-    dataset: str = Field(description=_DATASET)
+    dataset: str = Field(default="", description=_DATASET)
     transactions: list[str] = Field(default=[], description="Ids, such as ['T1']: only these. All when left out.")
     as_of: str = Field(default="", description=_AS_OF)
 
@@ -104,7 +115,7 @@ class HistoryForm(dg.Config):
 @operation_job(HistoryForm, JobKind.LOOK)
 def history(context: OperationContext, form: HistoryForm) -> Metadata:
     """What happened? Each transaction of a dataset, or some: marked and due, taken back, spared, deleted, held."""
-    dataset, names = form.dataset.strip(), [one.strip() for one in form.transactions]
+    dataset, names = typed_name(form.dataset), [one.strip() for one in form.transactions]
     counts: Counter[str] = Counter()
     with open_history(context.environment, dataset, typed_instant_if_any(form.as_of)) as opened:
         found = opened.lives

@@ -96,7 +96,7 @@ def change_realm(context: OperationContext, form: RealmForm) -> Metadata:
 class EntryForm(ReasonForm):
     """Which entry of the policy book."""
 
-    name: str = Field(description="The name of the policy, such as raw-30-days.")
+    name: str = Field(default="", description="The name of the policy, such as raw-30-days.")
 
 
 @operation_job(EntryForm, JobKind.ACT)
