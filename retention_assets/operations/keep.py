@@ -93,12 +93,13 @@ class KeepResult:
     def words(self) -> tuple[str, ...]:
         """What was done for it, what is too late, and how it ends."""
         kept = self.kept
-        taken = f"{_counted(kept.unmarked, 'mark')} taken back." if kept.unmarked else "None of it was marked."
+        were = "was" if kept.unmarked == 1 else "were"
+        taken = f"{_counted(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
         placed = "was placed" if kept.placed else "was in force already"
         lines = [taken, f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."]
         if kept.sweeping or kept.swept:
             lines.append(f"Too late for {kept.sweeping:,} that are being swept and {kept.swept:,} that were swept.")
-        return (*lines, f"To end it: {self.release}, or the job `release`. From then on policies alone decide.")
+        return (*lines, f"To end it: `{self.release}`, or the job `release`. From then on policies alone decide.")
 
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""

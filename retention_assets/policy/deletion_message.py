@@ -39,17 +39,27 @@ def deletion_message(
 ) -> DeletionMessage | None:
     """What is said of a transaction by its newest mark: the status, and the policy as `name@version`.
 
-    None where it is not marked any more, and where a sweep only `hidden` it: what deletes nothing is not called deleted.
+    None where `message_of` says nothing.
     """
+    message = message_of(status, hidden=hidden)
+    if message is None:
+        return None
     if status == "MARKED":
         due = f"It is due since {text_of(due_at)}" if due_at <= as_of else f"It is due at {text_of(due_at)}"
         name = " ".join(shlex.quote(one) for one in (dataset, transaction))
         keep = f"To keep it: the job `keep`, or `retention keep {name} --reason …`."
-        return DeletionMessage(SCHEDULED, f"{due}, by policy {policy}. {keep}")
+        return DeletionMessage(message, f"{due}, by policy {policy}. {keep}")
     if status == "SWEEPING":
         since = f" since {text_of(changed_at)}" if changed_at else ""
-        return DeletionMessage(SCHEDULED, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
-    if status == "SWEPT" and not hidden:
-        at = f" at {text_of(changed_at)}" if changed_at else ""
-        return DeletionMessage(DELETED, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
-    return None
+        return DeletionMessage(message, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
+    at = f" at {text_of(changed_at)}" if changed_at else ""
+    return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
+
+
+def message_of(status: str, *, hidden: bool = False) -> str | None:
+    """The sentence alone. None where a transaction is not marked any more, and where a sweep only hid it: what deletes nothing
+    is not called deleted.
+    """
+    if status == "SWEPT":
+        return None if hidden else DELETED
+    return SCHEDULED if status in ("MARKED", "SWEEPING") else None

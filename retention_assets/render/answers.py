@@ -11,7 +11,7 @@ from retention_assets.evaluation.explain import ExplainedTransaction, Explanatio
 from retention_assets.evaluation.upcoming import Upcoming
 from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.policy.deletion_message import DELETED, SCHEDULED
-from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain
+from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
 from retention_assets.render.text import size_of
 
 # Rows of a table in Markdown: more are in the table after it.
@@ -49,12 +49,10 @@ def upcoming_answer(found: Upcoming) -> Answer:
     datasets = _counted(len(found.datasets), "dataset")
     size = "" if found.bytes is None else f" ({size_of(found.bytes)})"
     goes = "goes" if found.transactions == 1 else "go"
-    days = (
-        (day.isoformat() if day else "due already", f"{count:,}", size_of(total)) for day, count, total in found.days[:_MOST]
-    )
+    days = ((day.isoformat() if day else "due already", f"{count:,}", _size(total)) for day, count, total in found.days[:_MOST])
     rows = [
         (
-            code(one.dataset), f"{one.transactions:,}", size_of(one.bytes), _minute(one.first_due),
+            code(one.dataset), f"{one.transactions:,}", _size(one.bytes), _minute(one.first_due),
             ", ".join(map(code, sorted(one.policies))),
         )
         for one in found.datasets[:_MOST]
@@ -81,7 +79,7 @@ def transaction_answer(found: ExplainedTransaction) -> Answer:
     name = f"{life.transaction} of {found.dataset}"
     ledger = f"In the ledger: {plain(life.words)}." if life.marks else ""
     if life.said is not None:
-        headline, details = f"{name}: {life.said.message}", _shown(life.said.details)
+        headline, details = f"{name}: {life.said.message}", with_code(life.said.details)
     elif explained is not None:
         headline, details = f"{name}: {explained.summary}", ""
     else:
@@ -114,7 +112,7 @@ def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
 def dataset_answer(found: DatasetSummary) -> Answer:
     """Why what of a dataset is kept or marked, in a summary."""
     due = [
-        (code(row["transaction"]), size_of(row["bytes"]), _minute(row["due_at"]), code(row["policy"])) for row in found.next_due
+        (code(row["transaction"]), _size(row["bytes"]), _minute(row["due_at"]), code(row["policy"])) for row in found.next_due
     ]
     next_due = (
         f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
@@ -146,7 +144,7 @@ def _states(states: Counts) -> str:
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
     cells = (
-        (code(row.transaction), row.type, _minute(row.closed_at), size_of(row.bytes), _STATES[row.state], plain(row.why))
+        (code(row.transaction), row.type, _minute(row.closed_at), _size(row.bytes), _STATES[row.state], plain(row.why))
         for row in rows
     )
     table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
@@ -163,7 +161,7 @@ def history_answer(
     total = sum(counts.values())
     known = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
     headline = f"{dataset}: {', '.join(known)}." if total else f"{dataset}: nothing is known of it."
-    rows = ((code(one.transaction), size_of(one.bytes), _life(one)) for one in lives[:_MOST])
+    rows = ((code(one.transaction), _size(one.bytes), _life(one)) for one in lives[:_MOST])
     said = {one.said.message for one in lives[:_MOST] if one.said}
     return Answer(
         headline,
@@ -183,10 +181,9 @@ def _life(life: TransactionLife) -> str:
     return message + plain(life.words) + ("" if life.in_log else "; it is in no log any more")
 
 
-def _shown(details: str) -> str:
-    """Details of a message: the only Markdown in them are commands between backticks."""
-    parts = details.split("`")
-    return "".join(code(part) if number % 2 else plain(part) for number, part in enumerate(parts))
+def _size(count: int | None) -> str:
+    """Bytes in one piece: a cell is broken at its spaces."""
+    return size_of(count).replace(" ", "\u00a0")
 
 
 def _minute(at: datetime | None) -> str:

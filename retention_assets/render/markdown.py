@@ -39,6 +39,11 @@ def code(text: str) -> str:
     return plain(text) if "`" in shown or "|" in shown or not shown.strip() else f"`{shown}`"
 
 
+def with_code(text: str) -> str:
+    """A sentence of our own, in which names of commands and jobs stand between backticks; all else of it as it is."""
+    return "".join(code(part) if number % 2 else plain(part) for number, part in enumerate(text.split("`")))
+
+
 def bullets(lines: Iterable[str]) -> str:
     """A list, each line of it Markdown."""
     return "\n".join(f"* {line}" for line in lines)

@@ -92,11 +92,11 @@ def test_what_goes_is_told_by_name_and_size_the_largest_first(lake: Lake, instan
         "**4 transactions (9.0 KiB) of 2 datasets go until 2026-04-07 12:00 UTC.**\n\n"
         "| dataset | transactions | size | first due | policies |\n"
         "| --- | --- | --- | --- | --- |\n"
-        "| `lake/b` | 2 | 6.0 KiB | 2026-04-07 12:00 UTC | `old` |\n"
-        "| `lake/a` | 2 | 3.0 KiB | 2026-04-07 12:00 UTC | `old` |\n\n"
+        "| `lake/b` | 2 | 6.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n"
+        "| `lake/a` | 2 | 3.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n\n"
         "| due | transactions | size |\n"
         "| --- | --- | --- |\n"
-        "| 2026-04-07 | 4 | 9.0 KiB |\n\n"
+        "| 2026-04-07 | 4 | 9.0\u00a0KiB |\n\n"
     )
     rows = [(row.data["dataset"], row.data["transaction"], row.data["bytes"]) for row in found["first"].records]
     assert rows == [("lake/a", "S1", 1024), ("lake/a", "S2", 2048), ("lake/b", "S1", 4096), ("lake/b", "S2", 2048)]
@@ -202,7 +202,7 @@ def test_a_dataset_is_told_in_a_summary(lake: Lake, instance: dg.DagsterInstance
         "**lake/a has 3 transactions (3.0 KiB): 1 spared (2.0 KiB), 1 kept (10 B), 1 deleted (1.0 KiB).**"
     )
     assert found["states"] == {"SWEPT": 1, "keep": 1, "spare": 1}
-    assert f"| `S1` | SNAPSHOT | 2025-12-31 12:00 UTC | 1.0 KiB | deleted | {DELETED} |" in found["answer"]
+    assert f"| `S1` | SNAPSHOT | 2025-12-31 12:00 UTC | 1.0\u00a0KiB | deleted | {DELETED} |" in found["answer"]
     assert "* Held by `audit`." in found["answer"]
 
 
@@ -210,7 +210,7 @@ def test_what_falls_due_next_stands_in_the_summary(lake: Lake, instance: dg.Dags
     lake.marks()
     said = answer(lake, instance, "explain", dataset="lake/a")
     assert f"{SCHEDULED} That is said of these, which fall due next:" in said
-    assert "| `S1` | 1.0 KiB | 2026-04-07 12:00 UTC | `old` |" in said
+    assert "| `S1` | 1.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |" in said
 
 
 def test_a_new_transaction_under_an_old_id_is_not_told_as_deleted(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -82,7 +82,7 @@ def launch(page: Page, site: Served, job: str, said: Mapping[str, object] | None
 def test_what_goes_next_is_answered_by_one_click(page: Page, site: Served) -> None:
     launch(page, site, "upcoming")
     page.see("4 transactions (15.1 MiB) of 2 datasets go until 2026-04-07 12:00 UTC.")
-    page.see("lake/raw.events", "14.3 MiB", "lake/raw.clicks", "781.2 KiB", "launch keep with its dataset")
+    page.see("lake/raw.events", "14.3\u00a0MiB", "lake/raw.clicks", "781.2\u00a0KiB", "launch keep with its dataset")
     pictured(page, "question-upcoming", 720, 1280)
 
 
@@ -118,7 +118,7 @@ def test_a_mistyped_name_is_answered_with_those_that_are_near(page: Page, site: 
 def test_what_is_kept_for_good_is_told_with_what_comes_next(page: Page, site: Served) -> None:
     said = {"dataset": "lake/raw.events", "transactions": ["T3"], "reason": "still needed", "actor": "ann"}
     launch(page, site, "keep", said)
-    page.see("1 transaction of lake/raw.events is kept until the hold is released.", "1 mark taken back.")
+    page.see("1 transaction of lake/raw.events is kept until the hold is released.", "1 mark was taken back.")
     page.see("The hold keep-lake/raw.events-T3 was placed", "retention release keep-lake/raw.events-T3 --reason …")
     pictured(page, "question-keep", 620, 1280)
     assert site.lake.marks() == 0
@@ -130,7 +130,6 @@ def test_what_happened_is_answered_after_it(page: Page, site: Served) -> None:
     launch(page, site, "history", {"dataset": "lake/raw.events"})
     page.see("lake/raw.events: 2 deleted, 1 taken back, 1 never marked.", "Transaction data has been deleted.")
     page.see("by ann: still needed; held by keep-lake/raw.events-T3")
-    pictured(page, "question-history", 720, 1280)
 
 
 def test_the_hold_is_placed_by_the_form(page: Page, site: Served) -> None:
@@ -144,4 +143,3 @@ def test_the_hold_is_placed_by_the_form(page: Page, site: Served) -> None:
 def test_runs_are_told_apart_by_what_they_do(page: Page, site: Served) -> None:
     page.goto(f"{site.url}/runs")
     page.see("upcoming", "retention/kind: look", "retention/kind: act")
-    pictured(page, "question-runs", 720, 1280)

@@ -21,7 +21,7 @@ from retention_assets.operations.keep import KeepRequest
 from retention_assets.operations.keep import keep as keep_marks
 from retention_assets.operations.request import NamedRequest
 from retention_assets.policy.sentences import hold_sentence
-from retention_assets.render.markdown import Answer, code, plain
+from retention_assets.render.markdown import Answer, code, plain, with_code
 
 _DATASET = "A dataset, as store/name, such as lake/raw.events."
 _UNTIL = "When it ends by itself, such as 2026-12-31T00:00:00Z; never when left out."
@@ -57,10 +57,10 @@ def keep(context: OperationContext, form: KeepForm) -> Metadata:
     done = keep_marks(request, context.environment)
     for warning in done.warnings:
         context.log.warning(warning)
-    kept, *others = (plain(words) for words in done.words())
     fields = {name: value for name, value in done.as_dict().items() if name not in ("warnings", "transactions", "until")}
     shown = {name: value for name, value in fields.items() if value is not None}
-    return context.answer(Answer(done.headline, (kept, *others)), {**shown, "transactions": list(done.transactions)})
+    answer = Answer(done.headline, tuple(map(with_code, done.words())))
+    return context.answer(answer, {**shown, "transactions": list(done.transactions)})
 
 
 class UnmarkForm(ReasonForm):

@@ -81,6 +81,15 @@ class MarkHistories:
                     found[mark.transaction] = (*found.get(mark.transaction, ()), mark)
         return found
 
+    def hidden(self, marks: Iterable[int]) -> set[int]:
+        """Which of some marks a sweep settled without deleting anything: it only hid what they mark."""
+        found: set[int] = set()
+        with self.database.reading() as connection:
+            for some in portions(sorted(marks)):
+                query = select(STEPS.c.mark).where(STEPS.c.mark.in_(some), STEPS.c.outcome == "HIDDEN")
+                found |= set(connection.execute(query).scalars())
+        return found
+
     def transactions(self, dataset: str) -> pa.Array:
         """The names of all transactions of a dataset that ever had a mark, in the order of their first one."""
         with self.database.reading() as connection:
