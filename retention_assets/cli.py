@@ -22,6 +22,7 @@ from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
 from retention_assets.commands.init import init
+from retention_assets.commands.keep import keep
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
 from retention_assets.commands.options import config_option
@@ -61,6 +62,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
         readable,
     ),
     "Decide": (
+        keep,
         unmark,
         hold,
         release,

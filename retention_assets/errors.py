@@ -82,3 +82,15 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
     """The known key that a typo most likely meant, or none."""
     found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def did_you_mean(name: str, known: Sequence[str], most: int = 3) -> str | None:
+    """What somebody may have meant who named something that is not there, as a question: names that contain what was typed,
+    the shortest first, else those that are written alike. None where nothing is near.
+    """
+    word = name.strip().casefold()
+    containing = sorted((one for one in known if word and word in one.casefold()), key=len)
+    found = (containing or difflib.get_close_matches(name, known, n=most, cutoff=0.5))[:most]
+    if not found:
+        return None
+    return f"Did you mean {' or '.join([', '.join(found[:-1]), found[-1]] if found[1:] else found)}?"

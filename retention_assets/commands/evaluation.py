@@ -1,6 +1,7 @@
 """The commands that judge: what policies say, and what they would decide about a log. They write and delete nothing.
 
-Belongs here: `validate`, `schema`, `preview`, `compare` and `explain`. None of them needs a ledger or Dagster.
+Belongs here: `validate`, `schema`, `preview`, `compare` and `explain`. None of them needs a ledger or Dagster; `explain` looks
+into a ledger that is there.
 """
 
 from datetime import datetime
@@ -180,17 +181,25 @@ def compare(
 def explain(
     dataset: str, transaction: str, log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str
 ) -> None:
-    """Explain the verdict of one TRANSACTION of DATASET, line by line."""
-    from retention_assets.evaluation.explain import explain
+    """Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion.
+
+    It is judged by the rules that the next run goes by, with the holds of the ledger; or by --policies alone.
+    """
+    from retention_assets.evaluation.explain import explain_with_ledger
+    from retention_assets.operations.questions import explain_transaction
 
     environment = find_environment(needed=not (log_path and policy_paths))
-    policies = policies_of(policy_paths, environment.settings)
-    log = read_one(log_path, environment, dataset)
-    found = explain(log, rules_of(policies, log, environment.settings), dataset, transaction, instant(as_of))
+    if policy_paths:
+        log = read_one(log_path, environment, dataset)
+        rules = rules_of(policies_of(policy_paths, environment.settings), log, environment.settings)
+        found = explain_with_ledger(log, rules, None, dataset, transaction, instant(as_of))
+    else:
+        with progress(f"reading {dataset}"):
+            found = explain_transaction(environment, dataset, transaction, as_of, log_path)
     if format_ == "json":
         print_json(found.as_dict())
     else:
+        from retention_assets.render.explanation import explained_transaction
         from retention_assets.render.terminal import console
-        from retention_assets.render.verdict_tables import explanation
 
-        console().print(explanation(found))
+        console().print(explained_transaction(found))

@@ -55,7 +55,7 @@ def marks(
     with ledger_to_read(environment) as ledger:
         found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
         if format_ == "json":
-            print_rows(row for table in found for row in table.to_pylist())
+            print_rows(row for table in found for row in _with_messages(ledger, table))
             return
         from retention_assets.render.ledger_tables import mark_tables
 
@@ -64,6 +64,18 @@ def marks(
             _add(sums, table)
             first += table.slice(0, most - len(first)).to_pylist()
     print_tables(mark_tables(sums, first, None if environment.settings.clock.simulated else instant(None)))
+
+
+def _with_messages(ledger: "Ledger | None", table: "pa.Table") -> "Iterator[dict[str, Any]]":
+    """Marks as they are printed, each with what is said of its transaction."""
+    from retention_assets.policy.deletion_message import message_of
+
+    rows = table.to_pylist()
+    swept = [row["id"] for row in rows if row["status"] == "SWEPT"]
+    hidden = ledger.histories.hidden(swept) if ledger and swept else ()
+    for row in rows:
+        said = message_of(row["status"], hidden=row.pop("id") in hidden)
+        yield {**row, "message": said}
 
 
 def _add(sums: dict[str, tuple[int, int]], table: "pa.Table") -> None:
@@ -87,7 +99,7 @@ def _chosen(
 
     exact = bool(globs) and all(is_literal(glob) for glob in globs)
     for batch in ledger.marks.read(globs if exact else None, statuses or None, due_by):
-        table = pa.Table.from_batches([batch]).select(_SHOWN)
+        table = pa.Table.from_batches([batch]).select(("id", *_SHOWN))
         if globs and not exact:
             names = table["dataset"].combine_chunks().dictionary_encode()
             fits = pa.array(matching(names.dictionary.to_pylist(), globs), pa.bool_())

@@ -19,7 +19,6 @@ from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.checks import asset_checks
-from retention_assets.dagster.forecast_job import forecast
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operation_jobs import operation_jobs
@@ -64,7 +63,7 @@ def embedded_defs(
     of_assets = [
         one.asset(names, settings.dagster, sources if one is transaction_log else (), fresh.get(one.name)) for one in ASSETS
     ]
-    of_jobs = [*jobs(names), *operation_jobs(names), forecast.job(names), *partition_jobs(names)]
+    of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
     looking, timed = sensors(settings, names, of_jobs), schedules(settings, names)
     watched = {*(one.name for one in looking), *(one.name for one in timed)}

@@ -19,6 +19,7 @@ from retention_assets.dagster.assets.retention_policies import retention_policie
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks import evaluate_checks
+from retention_assets.dagster.job_kinds import JobKind
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
@@ -40,15 +41,19 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
             "evaluate",
             _JUDGING,
             names,
-            "Load the policies, read the logs, compute views, judge every transaction, and mark what may go. Deletes nothing.",
+            JobKind.ACT,
+            "Load the policies, read the logs, compute views, judge every transaction, and mark what may go.",
         ),
         _job(
             "sweep",
             _SWEEPING,
             names,
+            JobKind.DELETE,
             "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
         ),
-        _job("cycle", (*_JUDGING, *_SWEEPING), names, "All of it: read, judge, mark, sweep what is due, report."),
+        _job(
+            "cycle", (*_JUDGING, *_SWEEPING), names, JobKind.DELETE, "All of it: read, judge, mark, sweep what is due, report."
+        ),
         _report(names),
     ]
 
@@ -61,9 +66,9 @@ def _report(names: Names) -> dg.JobDefinition:
         step = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
         yield from _materialize(step, purge_report)
 
-    @dg.graph(
-        name=names.of("report"), description="Put the report of a day together: what was to go, and what became of it so far."
-    )
+    what = "Put the report of a day together: what was to go, and what became of it so far."
+
+    @dg.graph(name=names.of("report"), description=JobKind.ACT.describe(what))
     def graph() -> None:
         op()
 
@@ -71,13 +76,13 @@ def _report(names: Names) -> dg.JobDefinition:
     def of_day(config: AsOfConfig) -> dg.RunConfig:
         return dg.RunConfig({op.name: config})
 
-    return graph.to_job(config=of_day, executor_def=dg.in_process_executor)
+    return graph.to_job(config=of_day, executor_def=dg.in_process_executor, tags=JobKind.ACT.tags)
 
 
-def _job(name: str, assets: Sequence[RetentionAsset], names: Names, description: str) -> dg.JobDefinition:
+def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: JobKind, description: str) -> dg.JobDefinition:
     ops = [_op(names, name, asset, is_first=not number) for number, asset in enumerate(assets)]
 
-    @dg.graph(name=names.of(name), description=description)
+    @dg.graph(name=names.of(name), description=kind.describe(description))
     def graph() -> None:
         before = None
         for op in ops:
@@ -89,7 +94,7 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, description:
         console = {"console": {"config": {"log_level": config.log_level}}}
         return dg.RunConfig({op.name: step for op in ops}, loggers=console)
 
-    return graph.to_job(config=everywhere, executor_def=dg.in_process_executor)
+    return graph.to_job(config=everywhere, executor_def=dg.in_process_executor, tags=kind.tags)
 
 
 def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpDefinition:

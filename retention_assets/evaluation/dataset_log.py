@@ -5,6 +5,7 @@ dataset reads it here; reading many at once is the pipeline's and the sweep's.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,13 +13,17 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, nearest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import Store, call_store
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
+
+
+class UnsoundLog(Refused):
+    """A log that contradicts itself: nothing of its dataset is judged, marked or swept until it is mended."""
 
 
 def read_dataset(environment: Environment, dataset: str, path: Path | None = None) -> Log:
@@ -28,20 +33,21 @@ def read_dataset(environment: Environment, dataset: str, path: Path | None = Non
         from retention_assets.exchange import read_log
 
         return only_dataset(read_log(path), dataset)
-    name, store = store_of(dataset), open_store_of(environment, dataset)
-    if store is None:
-        guess = nearest(name, [one.name for one in environment.settings.stores])
-        remedy = f"Did you mean {guess}?" if guess else "Name a log with --log FILE."
-        raise BadInput(Problem(f"the settings have no store named {name}", key="dataset", value=f"'{dataset}'", remedy=remedy))
+    log = read_if_any(environment, dataset)
+    if log is None:
+        raise no_dataset(environment, dataset)
+    return log
+
+
+def read_if_any(environment: Environment, dataset: str) -> Log | None:
+    """The log of a dataset from its store; none where no store of the settings has it (any more)."""
+    store = open_store_of(environment, dataset)
     try:
-        log = read_from(store, dataset)
-        if log is None:
-            raise _not_there(dataset, f"store {name}", call_store(store, store.datasets))
+        return read_from(store, dataset) if store else None
     finally:
         # Whoever asks again and again would be left with as many connections.
         if close := getattr(store, "close", None):
             close()
-    return log
 
 
 def open_store_of(environment: Environment, dataset: str) -> Store | None:
@@ -63,11 +69,33 @@ def only_dataset(log: Log, dataset: str) -> Log:
         raise _not_there(dataset, "the log", log.datasets["dataset"].to_pylist()[:_MOST_COMPARED])
     row = described.to_pylist()[0]
     if row["fault"]:
-        raise Refused(f"{dataset} is refused: {row['fault']} (transaction {row['fault_transaction']}). Mend its log first.")
+        where = f"transaction {row['fault_transaction']}"
+        raise UnsoundLog(f"{dataset} is refused: {row['fault']} ({where}). Mend its log first.")
     mine = pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)
     return Log(log.transactions.filter(mine).combine_chunks(), described)
 
 
+def no_dataset(environment: Environment, dataset: str) -> BadInput:
+    """What to say of a dataset that no store of the settings has. Who left the store out may mean a dataset of any store."""
+    name = store_of(dataset)
+    store = open_store_of(environment, dataset)
+    if store is not None:
+        return _not_there(dataset, f"store {name}", call_store(store, store.datasets)[:_MOST_COMPARED])
+    guess = nearest(name, [one.name for one in environment.settings.stores])
+    remedy = f"Did you mean {guess}?" if guess else did_you_mean(dataset, _all_datasets(environment))
+    what = f"the settings have no store named {name}"
+    return BadInput(Problem(what, key="dataset", value=f"'{dataset}'", remedy=remedy or "Name a log with --log FILE."))
+
+
+def _all_datasets(environment: Environment) -> list[str]:
+    """The datasets of all stores that can be asked."""
+    found: list[str] = []
+    for settings in environment.settings.stores:
+        with suppress(Refused, BadInput):
+            (store,) = environment.stores([settings.name]).values()
+            found += call_store(store, store.datasets)
+    return found[:_MOST_COMPARED]
+
+
 def _not_there(dataset: str, where: str, known: Sequence[str]) -> BadInput:
-    guess = nearest(dataset, known)
-    return BadInput(Problem(f"dataset '{dataset}' is not in {where}", remedy=f"Did you mean {guess}?" if guess else None))
+    return BadInput(Problem(f"dataset '{dataset}' is not in {where}", remedy=did_you_mean(dataset, known)))

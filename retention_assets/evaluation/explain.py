@@ -5,17 +5,20 @@ anew here; if this page and a verdict disagree, one of them is wrong, and a test
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import only_dataset
+from retention_assets.evaluation.dataset_summary import already_marked
 from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 from retention_assets.frames.arrays import NEVER, Ints
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
@@ -26,6 +29,8 @@ from retention_assets.frames.views.forest import preorder
 from retention_assets.frames.views.history import History
 from retention_assets.frames.views.protection import protection
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
@@ -92,19 +97,24 @@ class Explanation:
         return asdict(self)
 
 
-def explain(log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime) -> Explanation:
-    """Explain a transaction, or say why that cannot be done."""
+def explain(
+    log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime, known: pa.Table | None = None
+) -> Explanation:
+    """Explain a transaction, or say why that cannot be done. `known` is what of the dataset is marked or swept already, which
+    does not count towards limits.
+    """
     one = only_dataset(log, dataset)
     rows, described = one.transactions, dict(one.datasets["attributes"][0].as_py() or ())
     own = table_windows(described)
     at = pc.index(rows["transaction"], transaction).as_py()
     if at < 0:
         known = rows["transaction"].to_pylist()[:100_000]
-        guess = nearest(transaction, known)
-        remedy = f"Did you mean {guess}?" if guess else None
-        raise BadInput(Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=remedy))
+        raise BadInput(
+            Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, known))
+        )
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
-    mark = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of).slice(at, 1).to_pylist()[0]
+    verdicts = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of, known)
+    mark = verdicts.slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
     scopes = ScopeTable(history)
     position = at if history.order is None else int(history.positions[at])
@@ -121,6 +131,37 @@ def explain(log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of
         tags=tuple(_tags(scopes, position)),
         policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExplainedTransaction:
+    """A transaction as it is judged now, and its life by the ledger. Without an explanation it is in no log any more."""
+
+    dataset: str
+    as_of: datetime
+    explanation: Explanation | None
+    life: TransactionLife
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--format json`: the explanation, what is said of it, and where its mark is."""
+        nothing = dict.fromkeys(one.name for one in fields(Explanation))
+        known = {"dataset": self.dataset, "transaction": self.life.transaction, "as_of": text_of(self.as_of)}
+        life = self.life.as_dict()
+        found = self.explanation.as_dict() if self.explanation else {**nothing, **known}
+        return {**found, **{name: life[name] for name in ("message", "details", "mark", "due_at", "words")}}
+
+
+def explain_with_ledger(
+    log: Log | None, rules: RulesInForce, ledger: Ledger | None, dataset: str, transaction: str, as_of: datetime
+) -> ExplainedTransaction:
+    """Explain a transaction, and say what the ledger knows of it; one that is in no log any more may still be known there."""
+    holds, _ = holds_about(dataset, log, rules.holds, as_of)
+    known = ledger is not None and bool(ledger.histories.of(dataset, [transaction]))
+    explanation = None
+    if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
+        explanation = explain(log, rules, dataset, transaction, as_of, already_marked(ledger, dataset))
+    (life,) = TransactionLives(dataset, log, ledger, holds, as_of).named([transaction])
+    return ExplainedTransaction(dataset, as_of, explanation, life)
 
 
 def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:

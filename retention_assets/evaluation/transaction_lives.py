@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.reader_view import held_rows, visible_rows
 from retention_assets.frames.arrays import Bools, flags
 from retention_assets.frames.grouping import selects_dataset
@@ -123,10 +123,8 @@ class TransactionLives:
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
             for row in some:
                 marks = histories.get(row["transaction"], ())
-                yield life_of(TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
+                yield life_of(self.dataset, TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
 
     def _unknown(self, name: str, known: Sequence[str]) -> Problem:
-        guess = nearest(name, known)
         where = f"the log of {self.dataset}" if self.log else "any log that was named"
-        remedy = f"Did you mean {guess}?" if guess else None
-        return Problem(f"transaction '{name}' was never marked, and is not in {where}", remedy=remedy)
+        return Problem(f"transaction '{name}' was never marked, and is not in {where}", remedy=did_you_mean(name, known))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
@@ -36,7 +36,7 @@ class Holds:
                 "A hold is placed under a name, by which it is released, and with a reason. Say both: --name and --reason."
             )
         try:
-            self.database.write(lambda tx: _place(tx, hold, actor))
+            self.database.write(lambda tx: place_in(tx, hold, actor))
         except IntegrityError:
             raise Refused(f"A hold named {hold.name} is in force. Release it first, or take another name.") from None
 
@@ -59,14 +59,18 @@ class Holds:
 
     def in_force(self, as_of: datetime) -> list[Hold]:
         """The holds that are in force at a time, by name."""
-        query = select(HOLDS.c.content).where(
-            HOLDS.c.released_at.is_(None), or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
-        )
         with self.database.reading() as connection:
-            return [Hold.model_validate_json(content) for content in connection.execute(query.order_by(HOLDS.c.name)).scalars()]
+            return [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
 
 
-def _place(tx: WriteTransaction, hold: Hold, actor: str) -> None:
+def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:
+    """The contents of the holds that are in force at a time, by their names."""
+    later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
+    return select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+
+
+def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
+    """Place a hold as part of a transaction."""
     act = Act(ActType.HOLD, actor, hold.reason, detail=_detail_of(hold, "ledger"))
     # A hold that ended by itself frees its name, and its row says that it is over.
     ended = (HOLDS.c.name == hold.name) & HOLDS.c.released_at.is_(None) & (HOLDS.c.until <= DatabaseTime())

@@ -25,6 +25,7 @@ from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.leases import Leases
 from retention_assets.ledger.marks.history import MarkHistories
+from retention_assets.ledger.marks.keeping import Keeping
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.unmarking import Unmarking
@@ -68,6 +69,7 @@ class Ledger:
         self.evaluations = Evaluations(database)
         self.policy_book = PolicyBook(database)
         self.holds = Holds(database)
+        self.keep = Keeping(database)
         self.realms = Realms(database)
         self.visibility = Visibility(database)
         self.clock = ClockGuard(database)

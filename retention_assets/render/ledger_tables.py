@@ -65,7 +65,8 @@ def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Tabl
         (
             row["transaction"] if row["in_log"] else f"{row['transaction']} (in no log)",
             row["type"] or "", "" if row["status"] == "COMMITTED" else row["status"] or "",
-            minute_of(row["closed_at"]), size_of(row["bytes"]), row["mark"] or "", row["words"],
+            minute_of(row["closed_at"]), size_of(row["bytes"]), row["mark"] or "",
+            f"{row['message']} {row['words']}" if row["message"] else row["words"],
         )
         for row in transactions
     ]  # fmt: skip

@@ -1,25 +1,22 @@
-"""Tables of what policies decide: a preview, a comparison, and one transaction explained.
+"""Tables of what policies decide: a preview and a comparison.
 
 Belongs here: which columns there are, and the words for values; rows come with the names that they have in JSON. Each function
 imports what only it needs, so that no command loads what another one prints.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.policy.durations import parse_instant
-from retention_assets.render.terminal import Indented, table
-from retention_assets.render.text import minute_of, size_of, visible_line
+from retention_assets.render.terminal import table
+from retention_assets.render.text import minute_of, size_of
 
 if TYPE_CHECKING:
-    from retention_assets.evaluation.explain import Explanation, PolicyAnswer
     from retention_assets.evaluation.preview import Change, Preview
 
-_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
+VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 
 
 def preview_tables(result: "Preview", most: int) -> list[Table]:
@@ -46,7 +43,9 @@ def _verdict_table(result: "Preview") -> Table:
 
     sums = {row["verdict"]: row for row in result.sums_by("verdict")}
     found = [(verdict, sums.get(verdict, {"transactions": 0, "bytes": 0})) for verdict in VERDICTS]
-    rows = [(Text(verdict, _COLOURS[verdict]), f"{row['transactions']:,}", size_of(row["bytes"])) for verdict, row in found]
+    rows = [
+        (Text(verdict, VERDICT_COLOURS[verdict]), f"{row['transactions']:,}", size_of(row["bytes"])) for verdict, row in found
+    ]
     columns = ("verdict", "transactions", "bytes")
     return table(f"Verdicts at {minute_of(result.as_of)} UTC", columns, rows, columns[1:])
 
@@ -73,57 +72,3 @@ def compare_tables(changes: "Sequence[Change]") -> list[Table]:
     title = "What would change" if rows else "Nothing would change."
     columns = ("dataset", "policy", "change", "transactions", "bytes")
     return [table(title, columns, rows, columns[3:], grouped=True)]
-
-
-def explanation(found: "Explanation") -> RenderableType:
-    """One transaction explained. A line that is folded goes on where it began."""
-    return Indented(_lines(found))
-
-
-def _lines(found: "Explanation") -> list[Text]:
-    closed = f"closed {_minute(found.closed_at)}" if found.closed_at else "not closed"
-    by_policy = f", by policy {found.policy}" if found.policy else ""
-    lines = [
-        _line((found.transaction, "bold"), " of ", (found.dataset, "bold"), f" at {_minute(found.as_of)}"),
-        _line(f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}"),
-        _line(),
-        _line("Verdict: ", (found.verdict, f"bold {_COLOURS[found.verdict]}"), by_policy),
-        _line(f"  {found.summary}"),
-        _line(),
-        _line("Reasons"),
-    ]
-    lines += [_line(f"  {reason['code']}: {reason['text'] or ''}") for reason in found.reasons]
-    lines += [_line(f"  Selected as well by: {', '.join(found.also)}")] if found.also else []
-    lines += [_line(), _line("Branches")]
-    lines += [_line(f"  {branch.branch}: {branch.words}") for branch in found.branches] or [_line("  It is on no live branch.")]
-    lines += [_line(f"  … and {found.more_branches:,} more")] if found.more_branches else []
-    lines += [_line(f"  Pinned by tag {tag}") for tag in found.tags]
-    lines += [_line(), _line("Policies")]
-    for answer in found.policies:
-        lines += _answer_lines(answer)
-    lines += [_line("  No policy is about this dataset.")] if not found.policies else []
-    return lines
-
-
-def _minute(instant: str) -> str:
-    return f"{minute_of(parse_instant(instant))} UTC"
-
-
-def _line(*parts: str | tuple[str, str]) -> Text:
-    """A line of texts, each with its style if it has one."""
-    found = Text()
-    for part in parts:
-        words, style = part if isinstance(part, tuple) else (part, "")
-        found.append(visible_line(words), style or None)
-    return found
-
-
-def _answer_lines(answer: "PolicyAnswer") -> Iterable[Text]:
-    yield _line(f"  {answer.policy}: ", ("selects it", "bold") if answer.selects else "does not select it")
-    yield _line(f"    {answer.sentence}")
-    for line in answer.lines:
-        where = f" on branches {line.branches}" if line.branches else ""
-        value = f": {line.value}" if line.value else ""
-        why = f". {line.words}" if line.words else ""
-        holds = ("holds        ", "green") if line.holds else ("does not hold", "red")
-        yield _line("    ", holds, f"  {line.key}{where}{value}{why}")

@@ -81,6 +81,12 @@ LIVES: dict[str, tuple[Callable[[Ledger], object], tuple[str, str], str, str]] =
     "held": (held, AFTER, "MARKED", f"due since 2026-01-08T00:00:00Z, {MARK}; held by lawsuit, so it is not swept"),
 }  # fmt: skip
 
+MESSAGES = {
+    "MARKED": "This transaction has been scheduled for deletion.",
+    "SWEEPING": "This transaction has been scheduled for deletion.",
+    "SWEPT": "Transaction data has been deleted.",
+}
+
 
 @pytest.mark.parametrize(("happens", "as_of", "state", "words"), LIVES.values(), ids=LIVES)
 @pytest.mark.parametrize("listed", [True, False], ids=["in a log", "without a log"])
@@ -93,6 +99,7 @@ def test_a_life_is_told_in_words(
     said = found("history", "lake/d", "T", *as_of, *(LOG if listed else ()))
     [life] = said["transactions"]
     assert (life["mark"], life["policy"], life["in_log"], life["bytes"]) == (state, "p@1", listed, 10 if listed else None)
+    assert life["message"] == MESSAGES.get(state)
     changed = life["marks"][-1]["changed_at"]
     assert life["words"].replace(f"at {changed}", "at …").replace(f"since {changed}", "since …") == words
     assert life["due_at"] == ("2026-01-08T00:00:00Z" if state in ("MARKED", "SWEEPING") else None)

@@ -38,7 +38,10 @@ def test_marks_prints_every_field_of_a_mark(marked: Ledger, found: Json) -> None
         "dataset": "ice/l", "transaction": "L1", "policy": "long", "policy_version": 1, "reason": "SELECTED",
         "marked_at": "2026-01-01T00:00:00Z", "due_at": "2026-01-31T00:00:00Z", "status": "MARKED", "bytes": 7, "attempts": 0,
         "last_error": None, "opened_at": None, "closed_at": None,
+        "message": "This transaction has been scheduled for deletion.",
     }  # fmt: skip
+    said = {row["transaction"]: row["message"] for row in found("marks")}
+    assert (said["T1"], said["S1"]) == (None, "Transaction data has been deleted.")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The small jobs: what each does to the ledger, what the run shows of it, and the sentence with which it refuses."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,27 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def done(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -> dict[str, Any]:
-    """What the run of an act shows."""
+    """What the run of an act shows besides its answer."""
+    shown = {name: value.value for name, value in output(lake, instance, job, config).items()}
+    assert next(iter(shown)) == "answer"
+    del shown["answer"]
+    return shown
+
+
+def answer(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -> str:
+    """The answer of a run, which stands first, as Markdown."""
+    name, value = next(iter(output(lake, instance, job, config).items()))
+    assert (name, type(value)) == ("answer", dg.MarkdownMetadataValue)
+    return str(value.value)
+
+
+def output(lake: Lake, instance: dg.DagsterInstance, job: str, config: Mapping[str, Any]) -> Mapping[str, dg.MetadataValue]:
+    """What the run of a job shows."""
     ran = run(lake.settings, instance, job, config)
     assert ran.success
     (event,) = [event for event in ran.all_events if event.is_successful_output]
     shown: Mapping[str, dg.MetadataValue] = event.step_output_data.metadata
-    return {name: value.value for name, value in shown.items()}
+    return shown
 
 
 def refusal(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -> str:
@@ -172,7 +188,8 @@ def test_a_hold_that_cannot_be_is_refused(lake: Lake, instance: dg.DagsterInstan
 def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake, instance: dg.DagsterInstance) -> None:
     ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
     assert ran.success
-    said = [entry.user_message for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
+    logs = [entry for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
+    said = [entry.user_message for entry in logs if entry.level == logging.WARNING]
     assert said == [
         "store 'laek' of 'laek/a' is not in the settings. Did you mean lake?",
         "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.",
@@ -211,7 +228,10 @@ def test_visibility_is_raised_and_never_lowered(lake: Lake, instance: dg.Dagster
         ({"dataset": "lake/a", "retention": "a month"}, "retention: is not a duration (found 'a month')"),
         ({"dataset": "lake/a", "retention": "30d", "as_of": "now"}, "as_of: is not an instant"),
         ({"dataset": "laek/a", "retention": "30d"}, "the settings have no store named laek"),
-        ({"dataset": "lake/z", "retention": "30d"}, "dataset 'lake/z' is not in store lake. Did you mean lake/b?"),
+        (
+            {"dataset": "lake/z", "retention": "30d"},
+            "dataset 'lake/z' is not in store lake. Did you mean lake/b, lake/a or lake/odd?",
+        ),
         ({"dataset": "lake/odd", "retention": "30d"}, "lake/odd is refused: unknown parent"),
     ],
 )

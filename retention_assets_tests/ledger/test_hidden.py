@@ -65,8 +65,10 @@ def test_what_is_hidden_frees_nothing_and_is_counted_for_itself(hidden: Ledger) 
 
 def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
     marks = hidden.histories.of("lake/d", ["T2"])["T2"]
-    words = life_of(TransactionLife("T2", True, marks=marks), (), LATER).words
-    assert words.startswith("hidden: its place keeps versions of it, and nothing became free, at ")
+    life = life_of("lake/d", TransactionLife("T2", True, marks=marks), (), LATER)
+    assert life.said is None
+    assert hidden.histories.hidden([1, marks[-1].id, 2**40]) == {marks[-1].id}
+    assert life.words.startswith("hidden: its place keeps versions of it, and nothing became free, at ")
     assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
 
 

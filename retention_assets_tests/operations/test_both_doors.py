@@ -189,6 +189,15 @@ def a_branch_keeps_one(place: Place) -> None:
     place.lake.branches("keep", "S1", "lake/a")
 
 
+def kept_before(place: Place) -> None:
+    place.lake.marks()
+    said = {"name": "mine", "datasets": {"include": ["lake/a"]}, "transactions": ["S1"], "reason": "r", "owner": "test"}
+    with place.lake.opened() as ledger:
+        ledger.unmark.transactions("lake/a", ["S1"], "test", "r")
+        ledger.holds.place(Hold.model_validate(said), "test")
+
+
+KEPT = pick("dataset", "transactions", "hold", "placed", "unmarked", "sweeping", "swept", "release")
 UNMARKED = pick("unmarked", "sweeping", "swept", "note")
 VERSION = ("name", "version", "written_by", "revoked")
 POSTPONED = ("POSTPONE", "ann", "They are unfinished, not archived, or held.")
@@ -200,6 +209,28 @@ DONE: dict[str, Case] = {
     "unmark a policy in a dataset": Case(
         ("unmark", "--policy", "old", "--dataset", "lake/b", *WHY),
         "unmark", {"policy": "old", "dataset": "lake/b", **SAID}, UNMARKED, (("UNMARK", "ann", "a test"),),
+    ),
+    "keep some": Case(
+        ("keep", "lake/a", "S2", "S1", "S3", *WHY),
+        "keep", {"dataset": "lake/a", "transactions": ["S2", "S1", "S3"], **SAID}, KEPT,
+        (("UNMARK", "ann", "a test"), ("HOLD", "ann", "a test")),
+    ),
+    "keep a dataset until a day": Case(
+        ("keep", "lake/b", "--until", "2999-01-01", "--name", "all of b", *WHY),
+        "keep", {"dataset": "lake/b", "until": "2999-01-01", "name": "all of b", **SAID}, KEPT,
+        (("UNMARK", "ann", "a test"), ("HOLD", "ann", "a test")),
+    ),
+    "keep what is kept": Case(
+        ("keep", "lake/a", "S1", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1"], **SAID}, KEPT, (), kept_before,
+    ),
+    "explain what is marked": Case(
+        ("explain", "lake/a", "S1", *DAY),
+        "explain", {"dataset": "lake/a", "transaction": "S1", "as_of": text_of(DUE)},
+        pick("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark"),
+    ),
+    "history": Case(
+        ("history", "lake/a", *DAY), "history", {"dataset": "lake/a", "as_of": text_of(DUE)},
+        lambda printed: {**pick("dataset", "as_of")(printed), "transactions": len(printed["transactions"])},
     ),
     "hold": Case(
         ("hold", "--name", "h", "--dataset", "lake/*", "--transaction", "S*", "--until", "2999-01-01", *WHY),
@@ -330,6 +361,10 @@ def leased(place: Place) -> None:
         ledger.leases.take(place.units.dataset, "a sweep", 3600)
 
 
+def swept(place: Place) -> None:
+    place.lake.sweeps(DUE)
+
+
 def no_ledger(place: Place) -> None:
     (place.lake.folder / "ledger.db").unlink()
 
@@ -341,6 +376,30 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("unmark", "lake/a", "S1", "S3", *WHY), "unmark", {"dataset": "lake/a", "transactions": ["S1", "S3"], **SAID},
         "S3 of lake/a is not marked and never was. `retention marks --dataset lake/a` lists what is.\nNothing was taken back.",
         nothing,
+    ),
+    "keeping what was swept": (
+        ("keep", "lake/a", "S1", "S3", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1", "S3"], **SAID},
+        "its bytes are gone, and no mark can bring them back.\nNothing was changed.", swept,
+    ),
+    "keeping what is nowhere": (
+        ("keep", "lake/a", "S1", "S9", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1", "S9"], **SAID},
+        "transaction 'S9' was never marked, and is not in the log of lake/a. Did you mean S3, S2 or S1?", nothing,
+    ),
+    "keeping no dataset": (
+        ("keep", "a", *WHY), "keep", {"dataset": "a", **SAID},
+        "dataset: the settings have no store named a (found 'a'). Did you mean lake/a, lake/b or lake/odd?", nothing,
+    ),
+    "keeping under the name of another hold": (
+        ("keep", "lake/a", "--name", "held", *WHY), "keep", {"dataset": "lake/a", "name": "held", **SAID},
+        "A hold named held is in force, and is about something else.", nothing,
+    ),
+    "keeping until yesterday": (
+        ("keep", "lake/a", "--until", "2001-01-01", *WHY), "keep", {"dataset": "lake/a", "until": "2001-01-01", **SAID},
+        "until: is past (found 2001-01-01T00:00:00Z); expected an instant to come", nothing,
+    ),
+    "explaining a name that is near": (
+        ("explain", "lake/a", "S4"), "explain", {"dataset": "lake/a", "transaction": "S4"},
+        "transaction 'S4' is not in the log of lake/a. Did you mean S3, S2 or S1?", nothing,
     ),
     "no such policy": (
         ("unmark", "--policy", "other", *WHY), "unmark", {"policy": "other", **SAID},

@@ -19,6 +19,7 @@ from retention_assets.ledger.realms import Realm
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.durations import Duration
 from retention_assets.render import ledger_tables, report_tables, verdict_tables
+from retention_assets.render.explanation import explanation
 from retention_assets.render.terminal import ResultConsole, console, fit, table
 from retention_assets.report import DayReport, ReportLine
 
@@ -132,7 +133,7 @@ def test_an_explanation_fits_and_goes_on_where_a_line_began(width: int) -> None:
         reasons=({"code": "HOLD", "witness": HOLD, "text": HOLD},), tags=(), branches=(BranchView(BRANCH, 0, 0, None, "is here"),),
         policies=(PolicyAnswer(POLICY, sentence, False, (ExplainedLine("select.older_than", False, "30d", "", "too young"),)),),
     )  # fmt: skip
-    lines = printed([verdict_tables.explanation(found)], width)
+    lines = printed([explanation(found)], width)
     assert [line for line in lines if cell_len(line) > width or line != line.rstrip()] == []
     assert [name for name in (DATASET, TRANSACTION, POLICY, HOLD, BRANCH) if not whole(lines, name)] == []
     first = next(number for number, line in enumerate(lines) if "Marks transactions" in line)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Select, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold
@@ -80,6 +81,15 @@ class MarkHistories:
                     found[mark.transaction] = (*found.get(mark.transaction, ()), mark)
         return found
 
+    def hidden(self, marks: Iterable[int]) -> set[int]:
+        """Which of some marks a sweep settled without deleting anything: it only hid what they mark."""
+        found: set[int] = set()
+        with self.database.reading() as connection:
+            for some in portions(sorted(marks)):
+                query = select(STEPS.c.mark).where(STEPS.c.mark.in_(some), STEPS.c.outcome == "HIDDEN")
+                found |= set(connection.execute(query).scalars())
+        return found
+
     def transactions(self, dataset: str) -> pa.Array:
         """The names of all transactions of a dataset that ever had a mark, in the order of their first one."""
         with self.database.reading() as connection:
@@ -134,6 +144,8 @@ class TransactionLife:
     marks: tuple[MarkHistory, ...] = ()
     holds: tuple[str, ...] = ()
     words: str = ""
+    # What is said of it while it is marked, and once it is swept.
+    said: DeletionMessage | None = None
 
     @property
     def mark(self) -> MarkHistory | None:
@@ -160,7 +172,9 @@ class TransactionLife:
         """The same as fields, for `--format json`."""
         mark = self.mark
         return {
-            **{name: value for name, value in vars(self).items() if name not in ("marks", "words")},
+            **{name: value for name, value in vars(self).items() if name not in ("marks", "words", "said")},
+            "message": self.said.message if self.said else None,
+            "details": self.said.details if self.said else None,
             "mark": mark.status if mark else None,
             "policy": f"{mark.policy}@{mark.policy_version}" if mark else None,
             "due_at": mark.due_at if mark and mark.status in _STILL_OPEN else None,
@@ -169,12 +183,27 @@ class TransactionLife:
         }
 
 
-def life_of(life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
+def life_of(dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
     """The life of a transaction with the holds that keep it, and in words."""
     names = tuple(hold.name or "" for hold in holds if _covers(hold, life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
     known = replace(life, holds=() if over else names)
-    return replace(known, words=_sentence(known, as_of))
+    return replace(known, words=_sentence(known, as_of), said=_message(dataset, known.mark, as_of))
+
+
+def _message(dataset: str, mark: MarkHistory | None, as_of: datetime) -> DeletionMessage | None:
+    if mark is None:
+        return None
+    return deletion_message(
+        mark.status,
+        dataset=dataset,
+        transaction=mark.transaction,
+        policy=f"{mark.policy}@{mark.policy_version}",
+        due_at=mark.due_at,
+        changed_at=mark.changed_at,
+        as_of=as_of,
+        hidden=_last_outcome(mark) == "HIDDEN",
+    )
 
 
 def _covers(hold: Hold, transaction: str) -> bool:
@@ -211,10 +240,14 @@ def _state(mark: MarkHistory, as_of: datetime) -> str:
     return f"{_deleted(mark)} at {since}; {policy} marked it"
 
 
+def _last_outcome(mark: MarkHistory) -> str | None:
+    return mark.events[-1].outcome if mark.events else None
+
+
 def _deleted(mark: MarkHistory) -> str:
     last = mark.events[-1] if mark.events else None
-    if last is not None and last.outcome == "ALREADY_GONE":
+    if _last_outcome(mark) == "ALREADY_GONE":
         return "found to be gone already"
-    if last is not None and last.outcome == "HIDDEN":
+    if _last_outcome(mark) == "HIDDEN":
         return "hidden: its place keeps versions of it, and nothing became free,"
     return f"deleted ({last.bytes:,} bytes)" if last is not None and last.bytes is not None else "deleted"

@@ -4,7 +4,7 @@ Belongs here: whose marks are taken back, and the sentences for those that can't
 Does not belong here: the next evaluation. What a policy still selects is marked again, and its grace begins anew.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
@@ -74,9 +74,14 @@ def _unmark_transactions(tx: WriteTransaction, act: Act, dataset: str, transacti
     newest = newest_of(tx.connection, dataset, transactions, locked=True)
     late = [name for name in transactions if name not in newest or newest[name].status != "MARKED"]
     if late:
-        more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
-        raise Refused("\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, _NOTHING]))
+        raise Refused(too_late_words(dataset, late, newest, _NOTHING))
     return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
+
+
+def too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
+    """Why the marks of some transactions can't be taken back, a line for each of the first."""
+    more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
+    return "\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, ending])
 
 
 def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | None) -> str:
@@ -98,7 +103,7 @@ def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str
         true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
     )
     unmarked = take_back(tx, act, [here])
-    sweeping, swept = (_count(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
+    sweeping, swept = (count_marks(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
     if not unmarked:
         whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
         gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
@@ -106,7 +111,7 @@ def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str
     return UnmarkResult(unmarked, sweeping, swept)
 
 
-def _count(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
+def count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
     """How many marks are in a state, by the index that they are in."""
     query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
     return int(tx.connection.execute(query).scalar_one())

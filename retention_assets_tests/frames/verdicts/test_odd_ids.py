@@ -47,7 +47,7 @@ def test_a_hold_on_an_id_that_looks_like_a_glob_holds_it(id_: str, tmp_path: Pat
     assert verdicts(log, ANYWHERE)[id_] == "mark"
     assert verdicts(log, ANYWHERE, hold)[id_] == "spare"
     assert _hold_of([hold], "lake/d", {}, id_, AS_OF) == "h"
-    assert life_of(TransactionLife(id_, in_log=True), [hold], AS_OF).holds == ("h",)
+    assert life_of("lake/d", TransactionLife(id_, in_log=True), [hold], AS_OF).holds == ("h",)
     # When the hold ends is when its dataset is judged again.
     _, looks = verdicts_and_reevaluation(log.transactions, log.datasets, [ANYWHERE], [hold], AS_OF)
     assert looks["next_look"].to_pylist() == [hold.until]

@@ -9,7 +9,8 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.operation_jobs import OperationContext, operation_job
+from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.operation_job import OperationContext, operation_job
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata
 from retention_assets.evaluation.forecast import Forecast
@@ -35,9 +36,9 @@ class ForecastForm(JudgingConfig):
     arrivals: bool = Field(default=True, description="False: what becomes of what is there, if nothing new arrives?")
 
 
-@operation_job(ForecastForm)
+@operation_job(ForecastForm, JobKind.LOOK)
 def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
-    """Foresee, day by day, what will be stored, marked and deleted, and what it costs. Marks nothing, deletes nothing.
+    """Foresee, day by day, what will be stored, marked and deleted, and what it costs.
 
     Each dataset goes on as in its recent weeks, and each day has one run.
     """

@@ -1,0 +1,32 @@
+"""What kind of job a job is: one that looks, one that changes the record, or one that deletes data.
+
+Belongs here: the tag by which jobs and their runs are found, and the words with which their descriptions begin.
+"""
+
+from enum import Enum
+
+KIND_TAG = "retention/kind"
+
+
+class JobKind(Enum):
+    """What a person has to know of a job before launching it."""
+
+    LOOK = "look"
+    ACT = "act"
+    DELETE = "delete"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of the job, which its runs have as well."""
+        return {KIND_TAG: self.value}
+
+    def describe(self, text: str) -> str:
+        """The description of a job of this kind."""
+        return f"{_BEGINNINGS[self]} {text}"
+
+
+_BEGINNINGS = {
+    JobKind.LOOK: "Looks, and changes nothing.",
+    JobKind.ACT: "Changes the record, and deletes nothing.",
+    JobKind.DELETE: "DELETES DATA.",
+}

@@ -1,0 +1,97 @@
+"""What people say of the record and of the clock: verify it, vouch for it, set it right.
+
+Belongs here: the forms of these jobs, and what their runs say. What each does is in operations/.
+"""
+
+from pydantic import Field
+
+from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.operation_job import (
+    MOST_SHOWN,
+    OperationContext,
+    OperationForm,
+    ReasonForm,
+    operation_job,
+    typed_instant_if_any,
+)
+from retention_assets.dagster.step import Metadata
+from retention_assets.errors import Refused
+from retention_assets.ledger.clock_guard import LedgerTimes
+from retention_assets.operations import audit, clock
+from retention_assets.operations.request import ReasonedRequest
+from retention_assets.policy.durations import text_of
+from retention_assets.render.markdown import Answer
+
+
+class VerifyForm(OperationForm):
+    """How much is verified."""
+
+    only_new: bool = Field(default=False, description="Only what came after the last verification that found no fault.")
+
+
+@operation_job(VerifyForm, JobKind.ACT)
+def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
+    """Compute the whole record again, and name every change that the ledger did not make. Without a fault, that is recorded."""
+    request = audit.VerifyRequest(actor=context.actor, only_new=form.only_new)
+    found = audit.verify_audit(request, context.environment)
+    for fault in found.faults[:MOST_SHOWN]:
+        context.log.error(fault)
+    if found.faults:
+        raise Refused(found.summary)
+    fields = {"rows": found.rows, "members": found.members, "head": f"{found.head.position} {found.head.hash}"}
+    headline = f"The record is as it was written: {found.rows:,} acts, about {found.members:,} marks and steps."
+    return context.answer(Answer(headline), fields)
+
+
+@operation_job(ReasonForm, JobKind.ACT)
+def audit_accept(context: OperationContext, form: ReasonForm) -> Metadata:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
+
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    found = audit.accept_ledger(ReasonedRequest(actor=context.actor, reason=form.reason), context.environment)
+    for fault in found.faults[:MOST_SHOWN]:
+        context.log.warning(f"accepted: {fault}")
+    fields = {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}
+    headline = f"The ledger is accepted as it is, with {len(found.faults):,} rows that were changed past it."
+    return context.answer(Answer(headline, ("No mark was touched. Sweeps go on from the next run.",)), fields)
+
+
+_SIMULATED = "The present, where the settings have a simulated clock."
+
+
+class AcceptForm(OperationForm):
+    """Who vouches for the present."""
+
+    reason: str = Field(default="", description="Why: the record keeps it. May be left out.")
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+class ResetForm(ReasonForm):
+    """Who says that an earlier clock was fast."""
+
+    as_of: str = Field(default="", description=_SIMULATED)
+
+
+@operation_job(AcceptForm, JobKind.ACT)
+def clock_accept(context: OperationContext, form: AcceptForm) -> Metadata:
+    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps."""
+    request = clock.ClockRequest(actor=context.actor, reason=form.reason, as_of=typed_instant_if_any(form.as_of))
+    times = _times(clock.accept_clock(request, context.environment))
+    return context.answer(Answer("The present is accepted.", ("No mark was touched. The next run sweeps.",)), times)
+
+
+@operation_job(ResetForm, JobKind.ACT)
+def clock_reset(context: OperationContext, form: ResetForm) -> Metadata:
+    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept."""
+    request = clock.ClockResetRequest(actor=context.actor, reason=form.reason, as_of=typed_instant_if_any(form.as_of))
+    done = clock.reset_clock(request, context.environment)
+    counts = {"unmarked": done.reset.unmarked, "sweeping": done.reset.sweeping}
+    fields = {"reset_to": text_of(done.reset.at), **counts, **_times(done.times)}
+    late = f"Too late for {done.reset.sweeping:,} that are being swept." if done.reset.sweeping else ""
+    headline = f"{done.reset.unmarked:,} marks of a fast clock were taken back."
+    return context.answer(Answer(headline, (late, "The next evaluation marks again what policies select.")), fields)
+
+
+def _times(times: LedgerTimes) -> Metadata:
+    return {name: text_of(time) for name, time in times.as_dict().items() if time}

@@ -1,0 +1,134 @@
+"""A dataset in a summary: what is judged of it now, what is scheduled, and its oldest and newest transactions.
+
+Belongs here: the short answer about one dataset, from its log and the ledger. The complete answer about one of its
+transactions is explain.py's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.lives import is_in_log
+from retention_assets.frames.log import SUMMED, Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.policy.deletion_message import DELETED, SCHEDULED
+from retention_assets.policy.sentences import sentence
+
+_FEW = 5
+_ROW = ("transaction", "type", "closed_at", "bytes")
+_LIVING = ("MARKED", "SWEEPING", "SWEPT")
+# How many transactions are in a state, and their bytes.
+Counts = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One of the transactions that a summary names, with the reasons of its verdict."""
+
+    transaction: str
+    type: str
+    closed_at: datetime | None
+    bytes: int | None
+    state: str
+    why: str
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """What there is to say of a dataset in a minute. The state of a transaction is where its mark is, if it is marked or swept,
+    else its verdict.
+    """
+
+    dataset: str
+    as_of: datetime
+    # How many its log has, and their bytes; none without a log.
+    transactions: int = 0
+    bytes: int = 0
+    in_log: bool = False
+    states: Counts = field(default_factory=dict)
+    # The oldest are of those that are not deleted.
+    oldest: tuple[SummaryRow, ...] = ()
+    newest: tuple[SummaryRow, ...] = ()
+    # Rows of the marks that fall due next.
+    next_due: tuple[dict[str, Any], ...] = ()
+    policies: tuple[tuple[str, str], ...] = ()
+    holds: tuple[str, ...] = ()
+
+
+def summarize_dataset(
+    dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, as_of: datetime
+) -> DatasetSummary:
+    """The summary of a dataset: as its log is judged now, and as the ledger knows it."""
+    marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
+    if log is None:
+        return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks))
+    attributes = dict(log.datasets["attributes"][0].as_py() or ())
+    policies = [one for one in rules.policies if selects_dataset(one.datasets, dataset, attributes)]
+    live = [one for one in rules.holds if one.until is None or as_of < one.until]
+    verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
+    states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
+    judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
+    there = judged.filter(pc.not_equal(judged["state"], "SWEPT"))
+    return DatasetSummary(
+        dataset=dataset,
+        as_of=as_of,
+        transactions=len(judged),
+        bytes=int(pc.sum(judged["bytes"].cast(SUMMED)).as_py() or 0),
+        in_log=True,
+        states=_count(judged, "state"),
+        oldest=_rows(there.slice(0, _FEW)) if len(there) > _FEW else (),
+        newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
+        next_due=_next_due(marks),
+        policies=tuple((one.name, sentence(one)) for one in policies),
+        holds=tuple(one.name or "" for one in live if selects_dataset(one.datasets, dataset, attributes)),
+    )
+
+
+def already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
+    """What of a dataset is marked or swept: it does not count towards limits again."""
+    if ledger is None:
+        return None
+    return ledger.marks.table([dataset], _LIVING).select(["dataset", "transaction", "opened_at", "closed_at"])
+
+
+def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Where the mark of each transaction is, if it is marked or swept, and else its verdict. What has the id of something swept
+    and is another one counts by its verdict.
+    """
+    living = marks.filter(pc.is_in(marks["status"], pa.array(_LIVING)))
+    mine = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
+    # Of two marks that name no times the newer counts.
+    newest = mine.take(pa.array(range(len(mine) - 1, -1, -1), pa.int64()))
+    at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
+    return pc.coalesce(newest["status"].combine_chunks().take(at.combine_chunks()), verdicts.combine_chunks())
+
+
+def _count(rows: pa.Table, by: str) -> dict[str, tuple[int, int]]:
+    sized = rows.select([by]).append_column("bytes", rows["bytes"].cast(SUMMED))
+    sums = sized.group_by(by).aggregate([([], "count_all"), ("bytes", "sum")]).sort_by(by).to_pylist()
+    return {row[by]: (row["count_all"], int(row["bytes_sum"] or 0)) for row in sums}
+
+
+def _next_due(marks: pa.Table) -> tuple[dict[str, Any], ...]:
+    waiting = marks.filter(pc.is_in(marks["status"], pa.array(["MARKED", "SWEEPING"])))
+    return tuple(waiting.sort_by([("due_at", "ascending"), ("id", "ascending")]).slice(0, _FEW).to_pylist())
+
+
+def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
+    return tuple(SummaryRow(**{name: row[name] for name in (*_ROW, "state")}, why=_why(row)) for row in judged.to_pylist())
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    if row["state"] == "SWEPT":
+        return DELETED
+    words = " ".join(Reason[one["code"]].text(one["witness"]) or "" for one in row["reasons"]).strip()
+    return f"{SCHEDULED} {words}" if row["state"] in ("MARKED", "SWEEPING") else words

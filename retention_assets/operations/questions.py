@@ -1,0 +1,125 @@
+"""Questions that people come with: what goes next, why something is kept or marked, and what happened.
+
+Belongs here: what each question works on. All of them only read: where there is no ledger they make none, and say so.
+Does not belong here: the answers themselves (evaluation), and how they look (render).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from retention_assets.datasets import DatasetFilter
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem
+from retention_assets.evaluation.dataset_log import no_dataset, read_dataset, read_if_any
+from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
+from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
+from retention_assets.evaluation.rules_in_force import (
+    RulesInForce,
+    files_of,
+    foreseen_rulebook,
+    read_policies,
+    rules_for,
+)
+from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+from retention_assets.evaluation.upcoming import Upcoming, upcoming
+from retention_assets.frames.log import Log
+from retention_assets.ledger import Ledger
+from retention_assets.policy.model import Hold
+
+_LONGEST_DAYS = 3650
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpcomingRequest:
+    """How many days are looked ahead from an instant, or else from now, and at which datasets: globs over store/name."""
+
+    days: int = 7
+    datasets: tuple[str, ...] = ("*",)
+    as_of: datetime | None = None
+    # How many transactions are listed.
+    most: int = 1_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.days <= _LONGEST_DAYS:
+            raise BadInput(Problem("is out of range", key="days", value=str(self.days), expected=f"0 to {_LONGEST_DAYS}"))
+
+
+def show_upcoming(request: UpcomingRequest, environment: Environment) -> Upcoming:
+    """What goes in the days to come, and what a hold keeps of it."""
+    with environment.ledger_if_any() as ledger:
+        as_of = request.as_of or _present(environment, ledger)
+        if ledger is None:
+            return Upcoming(as_of, as_of, note=environment.no_ledger)
+        holds = _holds(environment, ledger, as_of)
+        return upcoming(ledger, holds, as_of, request.days, DatasetFilter(request.datasets), request.most)
+
+
+def explain_transaction(
+    environment: Environment, dataset: str, transaction: str, as_of: datetime | None = None, log: Path | None = None
+) -> ExplainedTransaction:
+    """Why a transaction is kept or marked, by the rules that the next run goes by, and what the ledger knows of it."""
+    with _opened(environment, dataset, as_of, log) as (lines, ledger, at):
+        return explain_with_ledger(lines, _rules(environment, ledger, dataset, at), ledger, dataset, transaction, at)
+
+
+def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
+    """The same of a dataset, in a summary."""
+    with _opened(environment, dataset, as_of) as (lines, ledger, at):
+        return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, at)
+
+
+@dataclass(frozen=True)
+class OpenedHistory:
+    """The lives of a dataset's transactions while its ledger is open, and from when on they are visible."""
+
+    lives: TransactionLives
+    visible_from: datetime | None
+    note: str | None
+
+
+@contextmanager
+def open_history(environment: Environment, dataset: str, as_of: datetime | None = None) -> Iterator[OpenedHistory]:
+    """What happened to a dataset's transactions, by its store's log and the ledger."""
+    with _opened(environment, dataset, as_of) as (lines, ledger, at):
+        visible_from = ledger.visibility.of(dataset) if ledger else None
+        holds, _ = holds_about(dataset, lines, _holds(environment, ledger, at), at)
+        note = None if ledger else environment.no_ledger
+        yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at), visible_from, note)
+
+
+@contextmanager
+def _opened(
+    environment: Environment, dataset: str, as_of: datetime | None, path: Path | None = None
+) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
+    """The log of a dataset, the ledger, and the instant; refused where neither log nor ledger has the dataset."""
+    lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset)
+    with environment.ledger_if_any() as ledger:
+        if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
+            raise no_dataset(environment, dataset)
+        yield lines, ledger, as_of or _present(environment, ledger)
+
+
+def _present(environment: Environment, ledger: Ledger | None) -> datetime:
+    """Now; where the clock is simulated, the newest day that was lived through."""
+    if environment.settings.clock.simulated and ledger is not None:
+        times = ledger.clock.times()
+        seen = [at for at in (times.newest_seen_at, times.newest_mark_at) if at]
+        if seen:
+            return max(seen)
+    return environment.present()
+
+
+def _holds(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
+    of_files = read_policies(environment.settings).holds if files_of(environment.settings) else ()
+    return (*of_files, *(ledger.holds.in_force(as_of) if ledger else ()))
+
+
+def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:
+    """What the next run goes by: the files as they will be in the book, and every hold."""
+    settings = environment.settings
+    if ledger is None:
+        return rules_for(read_policies(settings), [dataset], settings)
+    return foreseen_rulebook(ledger, settings, as_of).rules([dataset], as_of)

@@ -1,0 +1,65 @@
+"""What is said of a transaction that is marked or swept, in the same words wherever it is shown.
+
+Belongs here: the two sentences, which never change, so that people and programs can look for them; and what there is to know
+besides: when, by which policy, and how to take it back.
+Does not belong here: transactions that were taken back or spared. Of them there is nothing to say but their history.
+"""
+
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+
+from retention_assets.policy.durations import text_of
+
+SCHEDULED = "This transaction has been scheduled for deletion."
+DELETED = "Transaction data has been deleted."
+
+
+@dataclass(frozen=True)
+class DeletionMessage:
+    """The sentence about a transaction, and its details."""
+
+    message: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.details}"
+
+
+def deletion_message(
+    status: str,
+    *,
+    dataset: str,
+    transaction: str,
+    policy: str,
+    due_at: datetime,
+    changed_at: datetime | None,
+    as_of: datetime,
+    hidden: bool = False,
+) -> DeletionMessage | None:
+    """What is said of a transaction by its newest mark: the status, and the policy as `name@version`.
+
+    None where `message_of` says nothing.
+    """
+    message = message_of(status, hidden=hidden)
+    if message is None:
+        return None
+    if status == "MARKED":
+        due = f"It is due since {text_of(due_at)}" if due_at <= as_of else f"It is due at {text_of(due_at)}"
+        name = " ".join(shlex.quote(one) for one in (dataset, transaction))
+        keep = f"To keep it: the job `keep`, or `retention keep {name} --reason …`."
+        return DeletionMessage(message, f"{due}, by policy {policy}. {keep}")
+    if status == "SWEEPING":
+        since = f" since {text_of(changed_at)}" if changed_at else ""
+        return DeletionMessage(message, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
+    at = f" at {text_of(changed_at)}" if changed_at else ""
+    return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
+
+
+def message_of(status: str, *, hidden: bool = False) -> str | None:
+    """The sentence alone. None where a transaction is not marked any more, and where a sweep only hid it: what deletes nothing
+    is not called deleted.
+    """
+    if status == "SWEPT":
+        return None if hidden else DELETED
+    return SCHEDULED if status in ("MARKED", "SWEEPING") else None

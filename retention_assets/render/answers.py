@@ -1,0 +1,198 @@
+"""The answers to the questions that people come with, as Markdown: what goes next, why it is kept or marked, what happened.
+
+Belongs here: which sentence an answer begins with, and what stands below it. Nothing is counted or decided here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from retention_assets.evaluation.dataset_summary import Counts, DatasetSummary, SummaryRow
+from retention_assets.evaluation.explain import ExplainedTransaction, Explanation
+from retention_assets.evaluation.upcoming import Upcoming
+from retention_assets.ledger.marks.history import TransactionLife
+from retention_assets.policy.deletion_message import DELETED, SCHEDULED
+from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
+from retention_assets.render.text import size_of
+
+# Rows of a table in Markdown: more are in the table after it.
+_MOST = 20
+# In the order in which they are told.
+_STATES = {
+    "MARKED": "scheduled for deletion", "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
+    "open": "still being written", "SWEPT": "deleted", "UNMARKED": "taken back", "SPARED": "spared by a sweep",
+    "": "never marked",
+}  # fmt: skip
+_MEANINGS = {
+    "mark": "a policy selects them and nothing protects them, so the next evaluation marks them",
+    "spare": "a policy selects them, but something protects them",
+    "keep": "no policy selects them",
+}
+_KEEP = "To keep something of it for good, launch `keep` with its dataset and, if not all of it is meant, its transactions."
+
+
+# --- what goes next ---------------------------------------------------------------------------------------------------
+
+
+def upcoming_answer(found: Upcoming) -> Answer:
+    """What goes in the days to come, by name and size."""
+    if found.note:
+        return Answer(f"Nothing goes: {found.note}.")
+    when = f"until {_minute(found.until)}"
+    held = [f"{count:,} that fall due as well are kept by the hold {code(name)}." for name, count in found.held.items()]
+    held += [
+        f"The hold {code(name)} asks for attributes of datasets: what it keeps is counted here, and the sweep spares it."
+        for name in found.unclear
+    ]
+    if not found.transactions:
+        return Answer(f"Nothing goes {when}.", (bullets(held),))
+    many = _counted(found.transactions, "transaction")
+    datasets = _counted(len(found.datasets), "dataset")
+    size = "" if found.bytes is None else f" ({size_of(found.bytes)})"
+    goes = "goes" if found.transactions == 1 else "go"
+    days = ((day.isoformat() if day else "due already", f"{count:,}", _size(total)) for day, count, total in found.days[:_MOST])
+    rows = [
+        (
+            code(one.dataset), f"{one.transactions:,}", _size(one.bytes), _minute(one.first_due),
+            ", ".join(map(code, sorted(one.policies))),
+        )
+        for one in found.datasets[:_MOST]
+    ]  # fmt: skip
+    return Answer(
+        f"{many}{size} of {datasets} {goes} {when}.",
+        (
+            markdown_table(("dataset", "transactions", "size", "first due", "policies"), rows),
+            _more(len(found.datasets) - _MOST, "dataset"),
+            markdown_table(("due", "transactions", "size"), days),
+            bullets(held),
+            "That is what is marked now; what is marked from now on waits out a grace of its own. Each is looked at once more"
+            f" before it is deleted, and spared if it is needed again by then. {_KEEP}",
+        ),
+    )
+
+
+# --- why it is kept or marked -----------------------------------------------------------------------------------------
+
+
+def transaction_answer(found: ExplainedTransaction) -> Answer:
+    """Why a transaction is kept or marked."""
+    life, explained = found.life, found.explanation
+    name = f"{life.transaction} of {found.dataset}"
+    ledger = f"In the ledger: {plain(life.words)}." if life.marks else ""
+    if life.said is not None:
+        headline, details = f"{name}: {life.said.message}", with_code(life.said.details)
+    elif explained is not None:
+        headline, details = f"{name}: {explained.summary}", ""
+    else:
+        return Answer(f"{name} is in no log any more.", (ledger,))
+    # Of what is deleted nobody asks any more which branch would have protected it.
+    is_over = life.said is not None and life.said.message == DELETED
+    return Answer(headline, (details, ledger, *(_explained(explained, life) if explained and not is_over else ())))
+
+
+def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
+    closed = f"closed {found.closed_at}" if found.closed_at else "not closed"
+    by = f" by policy {code(found.policy)}" if found.policy else ""
+    judged = f"Judged at {found.as_of}: **{found.verdict}**{by}. "
+    if life.said is not None and life.said.message == SCHEDULED and found.verdict == "mark":
+        yield f"{judged}The policy still selects it, and nothing protects it."
+    elif life.said is not None and life.said.message == SCHEDULED:
+        yield f"{judged}{plain(found.summary)} The sweep looks once more, and spares it if that is still so."
+    elif life.said is None:
+        yield judged + (plain(found.summary) if life.marks else "")
+    yield bullets(plain(one["text"]) for one in found.reasons if one["text"])
+    yield f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}."
+    branches = [f"Branch {code(one.branch)}: {plain(one.words)}." for one in found.branches[:_MOST]]
+    yield bullets([*branches, *(f"Pinned by the tag {code(tag)}." for tag in found.tags)])
+    yield bullets(
+        f"Policy {code(one.policy)} {'selects it' if one.selects else 'does not select it'}: {plain(one.sentence)}"
+        for one in found.policies[:_MOST]
+    )
+
+
+def dataset_answer(found: DatasetSummary) -> Answer:
+    """Why what of a dataset is kept or marked, in a summary."""
+    due = [
+        (code(row["transaction"]), _size(row["bytes"]), _minute(row["due_at"]), code(row["policy"])) for row in found.next_due
+    ]
+    next_due = (
+        f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
+        markdown_table(("transaction", "size", "due", "policy"), due),
+    )
+    if not found.in_log:
+        return Answer(f"{found.dataset} is in no store any more: {_states(found.states)}.", next_due)
+    many = _counted(found.transactions, "transaction")
+    return Answer(
+        f"{found.dataset} has {many} ({size_of(found.bytes)}): {_states(found.states)}.",
+        (
+            f"As of {_minute(found.as_of)}.",
+            bullets(f"**{_STATES[name]}**: {words}." for name, words in _MEANINGS.items() if name in found.states),
+            *next_due,
+            *_titled("The newest", found.newest),
+            *_titled("The oldest that are there", found.oldest),
+            bullets(f"Policy {code(name)}: {plain(words)}" for name, words in found.policies[:_MOST])
+            or "No policy is about this dataset: nothing of it is marked.",
+            bullets(f"Held by {code(name)}." for name in found.holds[:_MOST]),
+            "For the complete answer about one transaction, launch this job again with its id.",
+        ),
+    )
+
+
+def _states(states: Counts) -> str:
+    parts = (f"{states[name][0]:,} {words} ({size_of(states[name][1])})" for name, words in _STATES.items() if name in states)
+    return ", ".join(parts) or "nothing is known of it"
+
+
+def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
+    cells = (
+        (code(row.transaction), row.type, _minute(row.closed_at), _size(row.bytes), _STATES[row.state], plain(row.why))
+        for row in rows
+    )
+    table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
+    return (f"{title}:", table) if table else ()
+
+
+# --- what happened ----------------------------------------------------------------------------------------------------
+
+
+def history_answer(
+    dataset: str, lives: Sequence[TransactionLife], counts: Mapping[str, int], hidden: int, note: str | None
+) -> Answer:
+    """What happened to the transactions of a dataset: the first of `lives`; `counts` are of all, by status."""
+    total = sum(counts.values())
+    known = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
+    headline = f"{dataset}: {', '.join(known)}." if total else f"{dataset}: nothing is known of it."
+    rows = ((code(one.transaction), _size(one.bytes), _life(one)) for one in lives[:_MOST])
+    said = {one.said.message for one in lives[:_MOST] if one.said}
+    return Answer(
+        headline,
+        (
+            f"Nothing was ever marked: {plain(note)}." if note else "",
+            "What changed last stands first." if total > 1 else "",
+            markdown_table(("transaction", "size", "what happened"), rows),
+            _more(total - _MOST, "transaction"),
+            f"{hidden:,} more are older than the visibility mark: name them to see them." if hidden else "",
+            _KEEP if SCHEDULED in said else "What is deleted can't be recovered." if DELETED in said else "",
+        ),
+    )
+
+
+def _life(life: TransactionLife) -> str:
+    message = f"**{life.said.message}** " if life.said else ""
+    return message + plain(life.words) + ("" if life.in_log else "; it is in no log any more")
+
+
+def _size(count: int | None) -> str:
+    """Bytes in one piece: a cell is broken at its spaces."""
+    return size_of(count).replace(" ", "\u00a0")
+
+
+def _minute(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _more(number: int, word: str) -> str:
+    return f"… and {_counted(number, f'more {word}')}." if number > 0 else ""
