@@ -56,11 +56,11 @@ def _environment_lines(settings: Settings) -> list[str]:
 
 
 def _spark_lines(settings: Settings) -> list[str]:
-    # Of the configuration only the keys are shown. What follows the address of a Spark Connect server may be its token.
+    # Of the configuration only the keys are shown.
     return [
         "The Spark session of a run, started when a step first asks for it.",
         "",
-        f"* master: {settings.spark.master.partition(';')[0]}",
+        f"* master: {settings.spark.master}",
         *(f"* configured: {key}" for key in sorted(settings.spark.conf)),
     ]
 

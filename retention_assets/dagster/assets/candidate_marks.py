@@ -77,7 +77,8 @@ def _close_purged_realms(
     purged = {policy.name for policy in policies}
     purging = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
     realms = [name for name in purging if purge_named(name) in purged]
-    if not realms or not _is_everything(run, datasets):
+    # The partitions of a run may be all that there are; globs were chosen.
+    if not realms or "*" not in run.datasets.globs or not _is_everything(run, datasets):
         return
     attributes = {
         row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()
