@@ -138,9 +138,12 @@ def test_nothing_is_done_without_a_reason_or_under_a_name_of_the_system(
     assert deeds(lake) == []
 
 
-def test_a_launch_without_a_reason_is_not_even_accepted(lake: Lake) -> None:
-    with pytest.raises(dg.DagsterInvalidConfigError, match="reason"):
-        dg.validate_run_config(build_defs(lake.settings).resolve_job_def("unmark"), {"dataset": "lake/a"})
+@pytest.mark.parametrize("job", ["unmark", "keep"])
+def test_a_launch_without_a_reason_is_refused(lake: Lake, instance: dg.DagsterInstance, job: str) -> None:
+    """The form begins with an empty one, so that everybody sees that there is one."""
+    lake.marks()
+    assert refusal(lake, instance, job, dataset="lake/a").startswith("reason: is empty; expected some words.")
+    assert deeds(lake) == []
 
 
 # --- holds ---
