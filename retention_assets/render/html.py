@@ -16,6 +16,7 @@ from xml.etree.ElementTree import tostring
 from jinja2 import Environment, StrictUndefined, Template
 
 from retention_assets.policy.durations import text_of
+from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import NARROW, Plot, draw
 from retention_assets.render.text import duration_of, share_of, size_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
@@ -42,6 +43,7 @@ def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
     total = report.total
     return _template().render(
         report=report,
+        looks=looks_words(report),
         total=total,
         style=_read("report.css"),
         classes=CLASSES,
