@@ -22,6 +22,7 @@ from retention_assets.dagster.naming import Names
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
+from retention_assets.render.dagster import RUN, STATE
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
 
@@ -99,7 +100,15 @@ def _instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in metadata.items()}
+    """Numbers and tables without the groups in which a page shows them. What both groups have is the run's; the state's keeps
+    its whole name.
+    """
+    mine = {name.removeprefix(RUN): _value(value) for name, value in metadata.items() if not name.startswith(STATE)}
+    for name, value in metadata.items():
+        if name.startswith(STATE):
+            bare = name.removeprefix(STATE)
+            mine[name if bare in mine else bare] = _value(value)
+    return mine
 
 
 def _value(value: dg.MetadataValue) -> Any:

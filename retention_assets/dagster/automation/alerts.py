@@ -23,8 +23,8 @@ _LEFT_SOMETHING = "Tells that a run succeeded with checks that failed, or with s
 _MOST = 20
 # What a sweep leaves behind, by the name of the number in its metadata.
 _LEFT = {
-    "refused": "datasets were refused",
-    "failed": "transactions could not be deleted, which the next sweep tries again",
+    "run/refused": "datasets were refused",
+    "run/failed": "transactions could not be deleted, which the next sweep tries again",
 }
 
 

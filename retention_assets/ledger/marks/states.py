@@ -25,13 +25,16 @@ _DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
 
 @dataclass(frozen=True)
 class Waiting:
-    """Open marks: all of them, those whose grace is over or on which a sweep has begun, and when the next one falls due."""
+    """Open marks: all of them, those whose grace is over or on which a sweep has begun, when the next one falls due, and how many
+    do on that day, where somebody has counted them.
+    """
 
     marks: int = 0
     bytes: int = 0
     due: int = 0
     due_bytes: int = 0
     next_due: datetime | None = None
+    next_marks: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,16 @@ class Totals:
     refused: Mapping[str, str]
     uncounted: int
 
+    @property
+    def transactions(self) -> int:
+        """How many transactions there are in all logs."""
+        return sum(one.transactions for one in self.counts)
+
+    @property
+    def bytes(self) -> int:
+        """The same in bytes."""
+        return sum(one.bytes for one in self.counts)
+
 
 @dataclass(frozen=True)
 class States:
@@ -104,6 +117,13 @@ class States:
                     size[one.verdict, one.policy] += one.bytes
         counts = [VerdictCount(*key, transactions[key], size[key]) for key in sorted(transactions)]
         return Totals(len(judged), max(judged, default=None), counts, refused, uncounted)
+
+    def faults(self, datasets: Collection[str]) -> dict[str, str]:
+        """Why some datasets were refused when they were last judged, by their names; those that were not are not there."""
+        query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.fault).where(EVALUATIONS.c.fault.is_not(None))
+        with self.database.reading() as connection:
+            found = connection.execute(query.order_by(EVALUATIONS.c.dataset))
+            return {row.dataset: row.fault for row in found if row.dataset in datasets}
 
     def last_sweep(self) -> LastSweep | None:
         """The last day on which a sweep had something to do, all datasets together."""
