@@ -22,7 +22,8 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key, partitions_of
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
-from retention_assets.render.summaries import count, named, paragraph, plain
+from retention_assets.render.markdown import count, paragraph, plain
+from retention_assets.render.summaries import named
 
 Event = dg.AssetMaterialization | dg.AssetObservation
 
@@ -183,6 +184,9 @@ def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
     run = step.instance.add_run(
         dg.DagsterRun(job_name=_names(step).of(_REFUSED_JOB), status=dg.DagsterRunStatus.STARTED, tags=tags)
     )
+    # Without a start Dagster says that it failed to start.
+    start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
+    step.instance.report_dagster_event(start, run.run_id)
     words = [f"{page.dataset} was refused: {(page.refused or '')[:_MOST_WORDS]}" for page in pages[:20]]
     more = [f"… and {len(pages) - 20:,} more."] if len(pages) > 20 else []
     step.instance.report_run_failed(run, "\n".join([*words, *more]))

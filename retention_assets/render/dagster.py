@@ -28,6 +28,7 @@ from retention_assets.policy.datahub import sentence as entry_sentence
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
+from retention_assets.render.markdown import readable
 from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.svg import Plot, data_uri, strip
 from retention_assets.render.text import size_of, visible_line
@@ -73,15 +74,32 @@ MEANINGS: Mapping[str, str] = {
 
 # The groups of a page. Dagster keeps the order of what it is given, and plots numbers by their whole names: a name with its
 # group is one plot for ever. `dagster/…` are names that Dagster itself knows.
-STATE, RUN = "state/", "run/"
+STATE, RUN, DATA = "state/", "run/", "data/"
 
 
 def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step shows: first what a person reads, then how everything stands now, then what this run did."""
-    shown = {"summary": dg.MetadataValue.md(summary)}
+    """What a step shows: what a person reads, of how everything stands and of what this run did; then numbers for plots; then
+    all tables as data for programs.
+
+    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So a table is a
+    list that wraps, or a table of its own on a click.
+    """
+    words: dict[str, Any] = {"summary": dg.MetadataValue.md(summary)}
+    numbers: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for group, entries in ((STATE, state), (RUN, run)):
-        shown |= {name if name.startswith("dagster/") else f"{group}{name}": value for name, value in entries.items()}
-    return shown
+        for name, value in entries.items():
+            whole = name if name.startswith("dagster/") else f"{group}{name}"
+            if isinstance(value, dg.TableMetadataValue):
+                rows = [dict(one.data) for one in value.records]
+                data[f"{DATA}{name}"] = dg.MetadataValue.json(rows)
+                if rows:
+                    words[whole] = dg.MetadataValue.md(readable(rows))
+            elif isinstance(value, dg.MarkdownMetadataValue | dg.PathMetadataValue | dg.UrlMetadataValue):
+                words[whole] = value
+            else:
+                numbers[whole] = value
+    return words | numbers | data
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

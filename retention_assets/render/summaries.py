@@ -1,7 +1,7 @@
 """Sentences about how things stand, in Markdown or plain: what a person reads before any number.
 
-Belongs here: from values of the ledger and of a run to one or two sentences. Names of others are written so that Markdown shows
-them as they are. No import of Dagster: the command line says some of it as well.
+Belongs here: from values of the ledger and of a run to a few lines. The command line says some of it as well.
+Does not belong here: how a text is written so that Markdown shows it unchanged (markdown.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,36 +13,17 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
 from retention_assets.ledger.reports import DayLook
-from retention_assets.render.text import size_of, visible_line
+from retention_assets.render.markdown import MOST_INLINE, code, count, paragraph, plain
+from retention_assets.render.text import size_of
 from retention_assets.report import DayReport
 
 # So many names stand in a sentence.
 _NAMED = 3
-# Dagster shows Markdown without a click up to a thousand characters.
-_MOST_INLINE = 800
 _OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
 # The classes of a log, in the words of a page.
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # What is noted later than this after the moment that it is about was not seen at that moment.
 _LATE = timedelta(hours=1)
-
-
-def count(number: int, noun: str, several: str = "") -> str:
-    """An amount with its noun: `1 mark`, `2,000 marks`."""
-    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
-
-
-def code(text: str) -> str:
-    """A name of somebody else's, as Markdown shows it unchanged."""
-    name = visible_line(text)
-    # More ticks than there are in the name: no run of its own ends it.
-    fence, pad = "`" * (name.count("`") + 1), " " if "`" in name else ""
-    return f"{fence}{pad}{name}{pad}{fence}"
-
-
-def plain(text: str) -> str:
-    """A sentence with words of others in it, none of which Markdown takes for an order."""
-    return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|!~&$" else letter for letter in visible_line(text))
 
 
 def named(names: Sequence[str]) -> str:
@@ -95,11 +76,6 @@ def refused_words(refused: Mapping[str, str]) -> str:
     names = sorted(refused)
     words = f"**{count(len(names), 'dataset')} refused**: {named(names)}"
     return f"{words} ({plain(refused[names[0]])})" if len(names) == 1 else words
-
-
-def paragraph(parts: Iterable[str]) -> str:
-    """Parts of a sentence as one line each: the page shows a list."""
-    return "\n".join(f"- {part[:1].upper()}{part[1:]}" for part in parts if part)
 
 
 def waiting_of(groups: Sequence[PendingGroup], as_of: datetime) -> Waiting:
@@ -188,13 +164,13 @@ def report_summary(report: DayReport) -> str:
     state = "finished" if total.finished_at else f"{report.unfinished:,} of {count(len(report.lines), 'dataset')} not finished"
     amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
     lines = [f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.**", ""]
-    lines += ["| dataset | to delete | deleted | spared | failed | freed |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
     rows = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
     for number, line in enumerate(rows):
-        cells = [f"{line.counters[name]:,}" for name in ("to_delete", "deleted", "spared", "failed")]
-        row = f"| {plain(line.dataset)} | {' | '.join(cells)} | {size_of(line.counters['bytes_freed'])} |"
-        if len("\n".join([*lines, row])) > _MOST_INLINE:
-            lines.append(f"| … and {len(rows) - number:,} more | | | | | |")
+        others = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
+        amount = f"{line.counters['deleted']:,} of {line.counters['to_delete']:,} deleted"
+        row = f"- {plain(line.dataset)}: {', '.join([amount, *others, size_of(line.counters['bytes_freed'])])}"
+        if len("\n".join([*lines, row])) > MOST_INLINE - 300:
+            lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
             break
         lines.append(row)
     return "\n".join([*lines, "", *looks_words(report)])

@@ -76,6 +76,6 @@ def branch_views(run: Step) -> Metadata:
             "branches": branch_metadata(ends),
             "as_of": run.as_of.isoformat(),
             "dagster/column_schema": VIEW_COLUMNS,
-            FOLDER: run.folder,
+            FOLDER: run.warehouse.below(run.folder),
         },
     )

@@ -191,6 +191,6 @@ def candidate_marks(run: Step) -> Metadata:
             "as_of": run.as_of.isoformat(),
             "dagster/column_schema": VERDICT_COLUMNS,
             "folders_removed": removed,
-            FOLDER: run.folder,
+            FOLDER: run.warehouse.below(run.folder),
         },
     )

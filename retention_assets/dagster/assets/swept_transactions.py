@@ -74,8 +74,7 @@ def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
 
 def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
     """What was swept of each dataset, or why it was not; and once, of those on which there was nothing to sweep, that."""
-    table = metadata["run/by_dataset"]
-    rows = {str(row.data["dataset"]): row.data for row in table.records}
+    rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
     yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
     with run.retention.ledger() as ledger:

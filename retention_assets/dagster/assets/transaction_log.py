@@ -92,7 +92,7 @@ def transaction_log(run: Step) -> Metadata:
             **shown,
             "parts": parts,
             "dagster/column_schema": LOG_COLUMNS,
-            FOLDER: run.folder,
+            FOLDER: run.warehouse.below(run.folder),
         },
     )
 

@@ -25,8 +25,9 @@ _DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
 
 @dataclass(frozen=True)
 class Waiting:
-    """Open marks: all of them, those whose grace is over or on which a sweep has begun, when the next one falls due, and how many
-    do on that day, where somebody has counted them.
+    """Open marks: all of them, those that are due (a sweep may have begun on them), and when the next one falls due.
+
+    How many fall due on that day is known where somebody has counted them.
     """
 
     marks: int = 0

@@ -15,15 +15,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster import jobs as module
 from retention_assets.dagster.asset_factory import RetentionAsset
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
-from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult, check_result
 from retention_assets.dagster.checks import query
-from retention_assets.dagster.jobs import partitions_worked_on
-from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
@@ -407,32 +405,20 @@ def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.Monk
     assert "lake/e" in terminal.getvalue()
 
 
-# --- partitions that get an event ---
+# --- partitions that get a page ---
 
 
-def table(*names: str, **numbers: int) -> Any:
-    empty = {outcome.value.lower(): 0 for outcome in Outcome}
-    return {
-        "by_dataset": dg.MetadataValue.table([dg.TableRecord({"dataset": name, **empty, **numbers}) for name in names]),
-    }
+def pages(run: Step, name: str, refused: str = "", /, **numbers: int) -> list[DatasetPage]:
+    """The pages of a sweep that had one dataset to do."""
+    row = {**dict.fromkeys([*(outcome.value.lower() for outcome in Outcome), *_NUMBERS], 0), "errors": ""}
+    assert swept_transactions.pages
+    table = dg.MetadataValue.json([{"dataset": name, **row, **numbers, "refused": refused}])
+    return list(swept_transactions.pages(run, {"data/by_dataset": table}))
 
 
 @pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
-def test_a_dataset_to_which_a_sweep_did_something_gets_an_event(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
+def test_a_dataset_to_which_a_sweep_did_something_gets_a_page(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
     run, _ = running(lake, kept)
-    # A name with three dots is a range to Dagster, and can't be a partition.
-    assert partitions_worked_on(run, table("lake/d", "lake/a...b", "lake/e", **{outcome: 1})) == ["lake/d", "lake/e"]
-    assert partitions_worked_on(run, table("lake/d", bytes_freed=1)) == []
-
-
-def test_events_are_for_stores_where_partitions_are_and_none_where_there_are_too_many(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, _ = running(lake, kept)
-    swept = table("lake/d", "ods/e", "lake/e", deleted=1)
-    by_store = replace(run, retention=Environment(lake.settings.model_copy(update={"partition_by": BY_STORE})))
-    assert partitions_worked_on(by_store, swept) == ["lake", "ods"]
-    monkeypatch.setattr(module, "_MOST_PARTITIONS", 3)
-    assert partitions_worked_on(run, swept) == ["lake/d", "ods/e", "lake/e"]
-    monkeypatch.setattr(module, "_MOST_PARTITIONS", 2)
-    assert partitions_worked_on(run, swept) == []
+    assert [page.dataset for page in pages(run, "lake/d", **{outcome: 1})] == ["lake/d"]
+    assert pages(run, "lake/d", bytes_freed=1) == []
+    assert [page.refused for page in pages(run, "lake/d", "its store is away")] == ["its store is away"]
