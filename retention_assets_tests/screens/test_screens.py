@@ -138,7 +138,7 @@ def pictured(page: Page, name: str, height: int = HEIGHT, width: int = WIDTH, to
 
 def test_the_report_shows_its_numbers_at_once_and_its_plots_by_a_click(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/purge_report")
-    page.see("2026-06-17", "16 of 16 deleted", "run/bytes_freed", "run/freed_by_day_and_policy", "run/marks_by_age")
+    page.see("2026-06-17", "16 of 16 deleted", "bytes_freed", "freed_by_day_and_policy", "marks_by_age")
     page.see("lake/raw.clicks: 4 of 4 deleted")
     strip = "[...document.images].find(one => one.alt.includes('freed in 9 days') && one.naturalWidth > 300)"
     assert page.until(f"!!({strip})")

@@ -5,9 +5,8 @@ import dagster as dg
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.ledger.reports import COUNTERS
 from retention_assets.pipeline.stage import write_text
-from retention_assets.render.dagster import grouped, plot_metadata, strip_metadata
+from retention_assets.render.dagster import DATA, plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
 from retention_assets.render.plots import plots_of
 from retention_assets.render.summaries import report_summary
@@ -31,24 +30,21 @@ def purge_report(run: Step) -> Metadata:
     total = report.total
     page = f"{run.folder}/{day.isoformat()}.html"
     write_text(page_of(report, (plots.freed, plots.ages)), page)
-    columns = [dg.TableColumn("dataset"), *(dg.TableColumn(name, "int") for name in COUNTERS), dg.TableColumn("finished")]
-    records = [
-        dg.TableRecord({"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"})
+    rows = [
+        {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
         for line in report.lines[:_MOST_SHOWN]
     ]
-    return grouped(
-        report_summary(report),
-        {},
-        {
-            "freed": strip_metadata(plots.days),
-            # Only what a browser may open from a page is a link; of a file on a disk the path is shown, to be copied.
-            "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else dg.MetadataValue.path(page),
-            "execution_date": day.isoformat(),
-            "finished": total.finished_at is not None or not report.lines,
-            "datasets": len(report.lines),
-            **total.counters,
-            "freed_by_day_and_policy": plot_metadata(plots.freed),
-            "marks_by_age": plot_metadata(plots.ages),
-            "by_dataset": dg.MetadataValue.table(records, dg.TableSchema(columns)),
-        },
-    )
+    # All of it is about one day, so there are no groups: whoever builds on the report finds its numbers under their own names.
+    return {
+        "summary": dg.MetadataValue.md(report_summary(report)),
+        "freed": strip_metadata(plots.days),
+        "freed_by_day_and_policy": plot_metadata(plots.freed),
+        "marks_by_age": plot_metadata(plots.ages),
+        # Only what a browser may open from a page is a link; of a file on a disk the path is shown, to be copied.
+        "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else dg.MetadataValue.path(page),
+        "execution_date": day.isoformat(),
+        "finished": total.finished_at is not None or not report.lines,
+        "datasets": len(report.lines),
+        **total.counters,
+        f"{DATA}by_dataset": dg.MetadataValue.json(rows),
+    }

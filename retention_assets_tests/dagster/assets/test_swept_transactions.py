@@ -86,7 +86,7 @@ def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Seque
 
 
 def rows(metadata: Any) -> list[dict[str, Any]]:
-    return [dict(record.data) for record in metadata["by_dataset"].records]
+    return list(metadata["data/by_dataset"].value)
 
 
 def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, kept: dg.DagsterInstance) -> None:
@@ -97,7 +97,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     run, said = running(lake, kept, "lake/d", "lake/e", "lake/zz")
     metadata = swept_transactions.work(run)
     numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
-    assert [metadata[name] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
+    assert [metadata[f"run/{name}"] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
     assert (lake.there(), lake.there("lake/e"), lake.there("lake/g"), lake.there("lake/zz")) == (ALL, {"S3"}, ALL, ALL)
     found = rows(metadata)
     assert [(row["dataset"], row["deleted"], row["spared"]) for row in found] == [
@@ -105,13 +105,13 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     ]  # fmt: skip
     assert "its log is not sound" in found[0]["refused"]
     assert [row["refused"] for row in found[1:]] == ["", ""]
-    assert metadata["bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
+    assert metadata["run/bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
     assert said.warnings == [f"lake/zz: {found[0]['refused']}"]
     assert said.infos[-1].startswith("lake/zz: 0 deleted, 0 already gone")
     assert "lake/d: 0 deleted, 0 already gone, 0 failed, 2 spared" in " ".join(said.infos)
-    assert metadata["as_of"] == DUE.isoformat()
+    assert metadata["run/as_of"] == DUE.isoformat()
     # By whom, so that the record names the run.
-    assert [(row.data["dataset"], row.data["marks"]) for row in metadata["spared_at_the_door"].records] == [("lake/d", 1)] * 2
+    assert [(row["dataset"], row["marks"]) for row in metadata["data/spared_at_the_door"].value] == [("lake/d", 1)] * 2
     with lake.opened() as ledger:
         changed = {row["changed_by"] for row in ledger.marks.table(statuses=["SWEPT", "SPARED"]).to_pylist()}
     assert changed == {run.actor}
@@ -135,7 +135,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
         ("lake/e", 2, "S2 is odd"), ("lake/d", 0, ""),
     ]  # fmt: skip
-    assert (metadata["failed"], metadata["deleted"], metadata["refused"]) == (2, 2, 0)
+    assert (metadata["run/failed"], metadata["run/deleted"], metadata["run/refused"]) == (2, 2, 0)
 
 
 def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
@@ -152,7 +152,7 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
     metadata = swept_transactions.work(running(lake, kept)[0])
-    assert (metadata["stopped"], metadata["datasets"], metadata["deleted"]) == (True, 1, 2)
+    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
 
 
@@ -195,7 +195,7 @@ def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_other
     with dg.DagsterInstance.ephemeral() as other:
         run, said = running(lake, other)
         done = swept_transactions.work(run)
-    assert (done["deleted"], done["refused"], done["datasets"]) == (2, 1, 2)
+    assert (done["run/deleted"], done["run/refused"], done["run/datasets"]) == (2, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert refused.startswith(f"nothing of lake/d is swept: {CHECK} failed in run 0b7c1c5e")
@@ -211,7 +211,7 @@ def test_a_check_that_names_no_dataset_objects_to_all_that_were_judged(
 ) -> None:
     judged(lake, "lake/d", "lake/e")
     evaluate(lake, kept, monkeypatch, Violation("", "the clock is odd"))
-    assert swept_transactions.work(running(lake, kept)[0])["refused"] == 2
+    assert swept_transactions.work(running(lake, kept)[0])["run/refused"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
 
 
@@ -224,7 +224,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
     with pytest.raises(ZeroDivisionError):
         query(running(lake, kept)[0], check)
     done = swept_transactions.work(running(lake, kept)[0])
-    assert (done["refused"], done["deleted"]) == (1, 2)
+    assert (done["run/refused"], done["run/deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
 
@@ -243,7 +243,7 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     assert standing(lake) == ["lake/d"]
     evaluate(lake, kept, monkeypatch)
     assert standing(lake) == []
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
     # It may object again.
     evaluate(lake, kept, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
@@ -270,7 +270,7 @@ def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
 def test_a_check_that_was_to_be_evaluated_and_never_was_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
     """The run that was to evaluate it died, or has not come to it: the sweep's own independent check looks."""
     judged(lake, "lake/d", "lake/e")
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
 
 
 # --- a ledger that is not what was recorded, or not the newest ---
@@ -318,7 +318,7 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
     accept_ledger(ReasonedRequest(actor="ann", reason="restored"), Environment(lake.settings))
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
 
 
 @pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
@@ -336,7 +336,7 @@ def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_othe
         swept_transactions.work(running(lake, kept)[0])
     assert failure.value.allow_retries is False
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["deleted"] == 2
+    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
