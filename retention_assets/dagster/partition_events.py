@@ -6,7 +6,6 @@ An event costs about 10 ms, so there are at most `_MOST_PARTITIONS` of a step; t
 Does not belong here: what a page says (assets), and the materialization as a whole (asset_factory.py, jobs.py).
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ _MOST_PARTITIONS = 1_000
 _NAMED = 5
 _REFUSED_JOB = "refused_datasets"
 _REFUSED_IN = "retention/refused_in"
-_DATA_VERSION = "dagster/data_version"
+_NUMBER = re.compile(r"\d+")
 # More than this of a fault is not read, and every event carries it.
 _MOST_WORDS = 1_000
 
@@ -104,14 +103,12 @@ def _of_others(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
     if not valid or step.retention.settings.partition_by == BY_STORE:
         return
     asset = step.sibling(str(valid[0].of))
-    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
-    names = [page.dataset for page in valid]
-    before = step.instance.event_log_storage.get_latest_tags_by_partition(asset, kind, [_DATA_VERSION], names)
     for page in valid:
-        version = _version(page)
-        if before.get(page.dataset, {}).get(_DATA_VERSION) != version:
-            tags = {_DATA_VERSION: version}
-            yield dg.AssetMaterialization(asset, partition=page.dataset, metadata=page.metadata, tags=tags)
+        where = dg.AssetRecordsFilter(asset, asset_partitions=[page.dataset])
+        records = step.instance.fetch_materializations(where, limit=1).records
+        before = records[0].asset_materialization if records else None
+        if before is None or before.metadata.get("summary") != page.metadata["summary"]:
+            yield dg.AssetMaterialization(asset, partition=page.dataset, metadata=page.metadata)
 
 
 def _stores(pages: Sequence[DatasetPage]) -> Iterable[tuple[str, Sequence[str]]]:
@@ -132,11 +129,6 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
     return DatasetPage(store, paragraph(words), numbers, why)
 
 
-def _version(page: DatasetPage) -> str:
-    words = repr([page.summary, sorted((name, str(value)) for name, value in page.numbers.items())])
-    return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
 # --- what was refused -------------------------------------------------------------------------------------------------
 
 
@@ -155,25 +147,25 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
         planned = AssetMaterializationPlannedData(step.key, partition=page.dataset)
         event = dg.DagsterEvent.build_asset_materialization_planned_event(run.job_name, step.asset, planned)
         step.instance.report_dagster_event(event, run.run_id)
-        said = plain((page.refused or "")[:_MOST_WORDS])
-        metadata = {"refused": dg.MetadataValue.md(said), "refused_in": dg.MetadataValue.dagster_run(run.run_id)}
-        yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata, tags={_DATA_VERSION: _reason(page)})
+        metadata = {"refused": dg.MetadataValue.md(_reason(page)), "refused_in": dg.MetadataValue.dagster_run(run.run_id)}
+        yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata)
 
 
 def _known(step: Step, pages: Sequence[DatasetPage]) -> set[str]:
     """The partitions that are shown as failed for the same reason already."""
     names = [page.dataset for page in pages]
-    if not names:
-        return set()
-    shown = step.instance.get_status_by_partition(step.key, names, partitions_of(_names(step))) or {}
-    kind = dg.DagsterEventType.ASSET_OBSERVATION
-    said = step.instance.event_log_storage.get_latest_tags_by_partition(step.key, kind, [_DATA_VERSION], names)
-    return {
-        page.dataset
-        for page in pages
-        if shown.get(page.dataset) is AssetPartitionStatus.FAILED
-        and said.get(page.dataset, {}).get(_DATA_VERSION) == _reason(page)
-    }
+    shown = step.instance.get_status_by_partition(step.key, names, partitions_of(_names(step))) if names else None
+    failed = [page for page in pages if shown and shown.get(page.dataset) is AssetPartitionStatus.FAILED]
+    return {page.dataset for page in failed if _is_said(step, page)}
+
+
+def _is_said(step: Step, page: DatasetPage) -> bool:
+    """Whether the same was said last. Numbers in a reason (of a port, of the seconds that somebody waited) make it no other."""
+    where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
+    records = step.instance.fetch_observations(where, limit=1).records
+    said = records[0].asset_observation if records else None
+    before = said.metadata.get("refused") if said else None
+    return before is not None and _NUMBER.sub("0", str(before.value)) == _NUMBER.sub("0", _reason(page))
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
@@ -194,9 +186,7 @@ def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
 
 
 def _reason(page: DatasetPage) -> str:
-    """The reason as a digest. Numbers in it (of a port, of the seconds that somebody waited) make it no other one."""
-    words = re.sub(r"\d+", "0", page.refused or "")
-    return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:16]
+    return plain((page.refused or "")[:_MOST_WORDS])
 
 
 def _names(step: Step) -> Names:
