@@ -19,7 +19,7 @@ from typing import Any
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.deleted_young import deleted_young
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.settings.prices import Prices
@@ -120,6 +120,8 @@ class DayReport:
     execution_date: date
     lines: tuple[ReportLine, ...]
     last: date | None = None
+    # By day that somebody looked: on a day without any line nothing was due then, and without a look nobody came.
+    looks: Mapping[date, DayLook] = field(default_factory=dict)
 
     @property
     def when(self) -> str:
@@ -138,22 +140,32 @@ class DayReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        return as_json(self.when, self.lines)
+        return as_json(self.when, self.lines, self.looks)
 
 
-def as_json(when: str | None, lines: Iterable[ReportLine]) -> dict[str, Any]:
+def as_json(when: str | None, lines: Iterable[ReportLine], looks: Mapping[date, DayLook] | None = None) -> dict[str, Any]:
     """Lines and their sum as JSON has them; the fields are the same where there is no report at all."""
     parts = tuple(lines)
     total = sum_lines("all", parts).as_dict()
     del total["dataset"]
-    return {"execution_date": when, **total, "datasets": [part.as_dict() for part in parts]}
+    looked = [{"date": day.isoformat(), **_look(look)} for day, look in sorted((looks or {}).items())]
+    return {"execution_date": when, **total, "looked": looked, "datasets": [part.as_dict() for part in parts]}
+
+
+def _look(look: DayLook) -> dict[str, Any]:
+    return {name: text_of(value) if isinstance(value, datetime) else value for name, value in look._asdict().items()}
 
 
 def day_report(
     ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
 ) -> DayReport:
     """What the ledger says of a day."""
-    return DayReport(execution_date, tuple(_lines(ledger, execution_date, datasets, prices)))
+    lines = tuple(_lines(ledger, execution_date, datasets, prices))
+    return DayReport(execution_date, lines, looks=_looks(ledger, [execution_date]))
+
+
+def _looks(ledger: Ledger, days: Iterable[date]) -> dict[date, DayLook]:
+    return {day: look for day in days if (look := ledger.reports.look(day)) is not None}
 
 
 def days_report(
@@ -166,11 +178,12 @@ def days_report(
 ) -> DayReport:
     """What the ledger says of all these days, each dataset added up over them."""
     by_dataset: dict[str, ReportLine] = {}
-    for day in sorted(days):
+    days = sorted(days)
+    for day in days:
         for line in _lines(ledger, day, datasets, prices):
             before = by_dataset.get(line.dataset)
             by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
-    return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last)
+    return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last, _looks(ledger, days))
 
 
 def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | None) -> Iterable[ReportLine]:

@@ -127,7 +127,7 @@ def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
         "policies", "periods", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
     }  # fmt: skip
     told = DayReport(BEGAN.date(), (line(deleted=2), line("lake/e", deleted=3))).as_dict()
-    assert told.keys() == {"execution_date", *fields, "datasets"}
+    assert told.keys() == {"execution_date", *fields, "looked", "datasets"}
     assert [one.keys() for one in told["datasets"]] == [{"dataset", *fields}] * 2
     assert (told["execution_date"], told["deleted"], told["started_at"]) == ("2023-05-17", 5, "2023-05-17T00:00:02.170000Z")
     assert as_json(None, ()).keys() == told.keys()

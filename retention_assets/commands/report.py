@@ -12,7 +12,7 @@ import click
 
 from retention_assets.clock import now
 from retention_assets.commands.options import FORMAT, examples
-from retention_assets.commands.output import print_json, print_tables, progress, say
+from retention_assets.commands.output import echo, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
@@ -159,7 +159,7 @@ def _report(
         found = days_report(ledger, [one for one in days if first <= one <= last], first, last, datasets, prices)
     else:
         found = day_report(ledger, day or days[0], datasets, prices)
-    if not found.lines:
+    if not found.lines and (globs or not found.looks):
         raise Refused(f"No dataset in the report of {found.when} fits {', '.join(datasets)}.")
     return found
 
@@ -171,5 +171,9 @@ def _show(found: "DayReport | None", format_: str, most: int) -> None:
         print_json(found.as_dict() if found else as_json(None, ()))
     elif found:
         from retention_assets.render.report_tables import report_tables
+        from retention_assets.render.summaries import looks_words
 
-        print_tables(report_tables(found, most))
+        if found.lines:
+            print_tables(report_tables(found, most))
+        else:
+            echo("\n".join([f"Report of {found.when}", *looks_words(found)]))

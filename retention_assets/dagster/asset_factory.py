@@ -15,6 +15,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partition_events import Pages, all_refused, partition_events
 from retention_assets.dagster.partitions import partitions_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step, resources_in
@@ -38,6 +39,7 @@ class RetentionAsset:
     deps: tuple[str, ...]
     partitioned: bool
     sweeps: bool
+    pages: Pages | None = None
 
     @property
     def name(self) -> str:
@@ -96,13 +98,19 @@ class RetentionAsset:
         )
         def asset(context: dg.AssetExecutionContext) -> Iterator[Any]:
             config = form(**context.op_execution_context.op_config) if form else None
-            metadata = self.do(resources_in(context.resources, names).of_asset(context, config))
-            if not _is_of_many(context):
+            step = resources_in(context.resources, names).of_asset(context, config)
+            metadata = self.do(step)
+            if self.pages is None or not _is_of_partitions(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return
-            # Dagster writes the metadata of a result once for each partition, and what it says is about all of them together:
-            # it has an event of its own, the last one.
-            yield dg.MaterializeResult()
+            pages = list(self.pages(step, metadata))
+            if why := all_refused(pages):
+                raise dg.Failure(why, allow_retries=False)
+            # Dagster writes the metadata of a result once for each partition. What is about one dataset has an event of its
+            # own, and so has, as the last one, what is about all of them.
+            mine = None if _is_of_many(context) else next((page for page in pages if page.of is None), None)
+            yield dg.MaterializeResult(metadata=mine.metadata if mine else None)
+            yield from partition_events(step, [page for page in pages if page is not mine])
             yield dg.AssetMaterialization(asset_key=context.asset_key, metadata=metadata)
 
         return asset
@@ -115,9 +123,16 @@ def retention_asset(
     deps: Sequence[str] = (),
     partitioned: bool = True,
     sweeps: bool = False,
+    pages: Pages | None = None,
 ) -> Callable[[Work], RetentionAsset]:
-    """Declare a function as the work of an asset: what a launch asks for, what the asset builds on, what it is."""
-    return lambda work: RetentionAsset(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps)
+    """Declare a function as the work of an asset: what a launch asks for, what the asset builds on, what it is, and what it
+    says of single datasets.
+    """
+    return lambda work: RetentionAsset(work, form, frozenset(kinds), tuple(deps), partitioned, sweeps, pages)
+
+
+def _is_of_partitions(context: dg.AssetExecutionContext) -> bool:
+    return context.has_partition_key or context.op_execution_context.has_partition_key_range
 
 
 def _is_of_many(context: dg.AssetExecutionContext) -> bool:

@@ -24,6 +24,7 @@ from retention_assets.dagster.spark import STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
+from retention_assets.render.dagster import DATA, RUN, STATE
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.confirmed import TAG
@@ -114,7 +115,20 @@ def _instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in metadata.items()}
+    """Numbers and tables without the groups in which a page shows them. What both groups have is the run's; the state's keeps
+    its whole name. A table is its rows, not the words that a page has for them.
+    """
+    mine: dict[str, Any] = {}
+    for group in (DATA, RUN, STATE, ""):
+        for name, value in metadata.items():
+            bare = name.removeprefix(group) if group else name
+            if not name.startswith(group) or (not group and name.startswith((DATA, RUN, STATE))):
+                continue
+            if bare not in mine:
+                mine[bare] = _value(value)
+            elif f"{DATA}{bare}" not in metadata:
+                mine[name] = _value(value)
+    return mine
 
 
 def _value(value: dg.MetadataValue) -> Any:

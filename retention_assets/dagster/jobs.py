@@ -21,17 +21,12 @@ from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks import evaluate_checks
 from retention_assets.dagster.job_kinds import JobKind
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import BY_STORE, is_valid_key
+from retention_assets.dagster.partition_events import partition_events
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
-from retention_assets.dagster.step import Metadata, Step, resources_in
-from retention_assets.datasets import by_store
-from retention_assets.outcomes import Outcome
+from retention_assets.dagster.step import Step, resources_in
 
 _JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
 _SWEEPING = (swept_transactions, purge_report)
-# With more partitions, the events would take longer than the work; the tables of the materialization have them all.
-_MOST_PARTITIONS = 1_000
-_OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 
 
 def jobs(names: Names) -> list[dg.JobDefinition]:
@@ -111,32 +106,12 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpD
     return op
 
 
-def _materialize(step: Step, asset: RetentionAsset) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """What a step made, and its checks. A line for each partition that it worked on stands first, so that the partition's page
-    is right; the materialization as a whole stands last, with all metadata.
+def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
+    """What a step made, and its checks. An event for each partition that it worked on stands first, so that its page is right;
+    the materialization as a whole stands last, with all metadata.
     """
     metadata = asset.do(step)
-    for key in partitions_worked_on(step, metadata):
-        yield dg.AssetMaterialization(asset_key=step.key, partition=key)
+    if asset.pages is not None:
+        yield from partition_events(step, asset.pages(step, metadata))
     yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
     yield from evaluate_checks(step)
-
-
-def partitions_worked_on(step: Step, metadata: Metadata) -> list[str]:
-    """The partition keys of the datasets that a step published, or swept something of; none where there are too many.
-
-    An event costs about 10 ms, so only what something happened to has one.
-    """
-    if step.key == step.sibling("swept_transactions"):
-        datasets = _swept_datasets(metadata["by_dataset"])
-    else:
-        with step.retention.ledger() as ledger:
-            datasets = [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
-    if step.retention.settings.partition_by == BY_STORE:
-        datasets = sorted(by_store(datasets))
-    keys = [name for name in datasets if is_valid_key(name)]
-    return keys if len(keys) <= _MOST_PARTITIONS else []
-
-
-def _swept_datasets(table: dg.TableMetadataValue) -> list[str]:
-    return [str(row.data["dataset"]) for row in table.records if any(row.data.get(name) for name in _OUTCOMES)]

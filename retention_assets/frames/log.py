@@ -8,6 +8,7 @@ happens in exchange and in the stores.
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -79,3 +80,12 @@ class Log:
 
     transactions: pa.Table
     datasets: pa.Table
+
+
+def faults_of(datasets: pa.Table) -> dict[str, str]:
+    """Why some of the datasets were refused, each with the transaction that is to blame, by name."""
+    refused = datasets.filter(pc.is_valid(datasets["fault"])).select(["dataset", "fault", "fault_transaction"])
+    return {
+        row["dataset"]: row["fault"] + (f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else "")
+        for row in refused.to_pylist()
+    }

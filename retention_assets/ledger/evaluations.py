@@ -2,13 +2,16 @@
 
 Belongs here: the newest evaluation of each dataset: the token of its log, the rules that could reach it, and when time alone
 changes a verdict. It is written in the transaction that marks, so that there is none without its marks; the one that takes a
-mark away requests another evaluation.
+mark away requests another evaluation. And what was found then, for those who ask how things stand: the verdicts, added up by
+policy, or why the dataset was refused.
 Does not belong here: whether a dataset has to be evaluated (evaluation/changes.py). An evaluation decides nothing about a
 transaction, so the audit does not know it: one that is lost costs another.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import select, update
@@ -31,6 +34,23 @@ EVALUATION_ROWS = pa.schema(
         pa.field("next_look", _INSTANT),
     ]
 )
+# The same with what was found: `counts` as `counts_text` has them, and the fault of a log that was refused.
+FOUND_ROWS = pa.schema([*EVALUATION_ROWS, pa.field("counts", pa.string()), pa.field("fault", pa.string())])
+# What of a log is deleted already, though it is still in it and policies still select it.
+SWEPT_BEFORE = "swept"
+
+
+class VerdictCount(NamedTuple):
+    """How many transactions have one verdict by one policy, which is empty where none has the credit, and their bytes."""
+
+    verdict: str
+    policy: str
+    transactions: int
+    bytes: int
+
+
+# By dataset and policy, what an evaluation selects and a sweep has deleted before: transactions and bytes.
+SweptBefore = Mapping[tuple[str, str], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -46,11 +66,40 @@ class Evaluations:
             return pa.Table.from_batches(stream(connection, query, EVALUATION_ROWS), EVALUATION_ROWS)
 
 
-def record_evaluations(tx: WriteTransaction, evaluations: pa.Table) -> None:
-    """Write evaluations as part of a transaction; earlier ones of the same datasets are forgotten."""
-    rows = evaluations.cast(EVALUATION_ROWS).to_pylist()
+def counts_text(counts: Iterable[VerdictCount]) -> str:
+    """The verdicts of a dataset as its row has them."""
+    return json.dumps([list(one) for one in counts], separators=(",", ":"))
+
+
+def counts_of(text: str | None) -> list[VerdictCount]:
+    """The verdicts of a dataset; none where an earlier release judged it last."""
+    return [VerdictCount(*one) for one in json.loads(text)] if text else []
+
+
+def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: SweptBefore) -> None:
+    """Write evaluations as part of a transaction; earlier ones of the same datasets are forgotten.
+
+    What was swept before is no mark any more, whatever its verdict: it is counted apart.
+    """
+    missing = [name for name in FOUND_ROWS.names[len(EVALUATION_ROWS) :] if name not in evaluations.column_names]
+    for name in missing:
+        evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))
+    rows = evaluations.cast(FOUND_ROWS).to_pylist()
+    with_swept = {dataset for dataset, _ in swept}
+    for row in rows:
+        if row["dataset"] in with_swept and row["counts"]:
+            row["counts"] = counts_text(_apart(row["dataset"], counts_of(row["counts"]), swept))
     if rows:
-        tx.connection.execute(insert_or_update(tx.connection, EVALUATIONS, ("dataset",), EVALUATION_ROWS.names[1:]), rows)
+        tx.connection.execute(insert_or_update(tx.connection, EVALUATIONS, ("dataset",), FOUND_ROWS.names[1:]), rows)
+
+
+def _apart(dataset: str, counts: Iterable[VerdictCount], swept: SweptBefore) -> Iterable[VerdictCount]:
+    for one in counts:
+        gone, size = swept.get((dataset, one.policy), (0, 0)) if one.verdict == "mark" else (0, 0)
+        if one.transactions > gone:
+            yield one._replace(transactions=one.transactions - gone, bytes=one.bytes - size)
+        if gone:
+            yield VerdictCount(SWEPT_BEFORE, one.policy, gone, size)
 
 
 def request_evaluations(tx: WriteTransaction, datasets: Iterable[str]) -> None:

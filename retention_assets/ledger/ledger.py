@@ -28,6 +28,7 @@ from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.keeping import Keeping
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
+from retention_assets.ledger.marks.states import States
 from retention_assets.ledger.marks.unmarking import Unmarking
 from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.policy_book import PolicyBook
@@ -75,6 +76,7 @@ class Ledger:
         self.clock = ClockGuard(database)
         self.histories = MarkHistories(database)
         self.pending = PendingMarks(database)
+        self.states = States(database)
 
     def verify(self, known: ChainHead | None = None) -> AuditResult:
         """Whether the record still says what was written; `known` is a head that was noted earlier."""

@@ -1,6 +1,7 @@
 """Reports: what a day's execution was to delete of a dataset, and what became of it so far.
 
-Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing.
+Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing;
+and that somebody looked on a day, also where nothing was due.
 Does not belong here: showing a report (render).
 
 The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
@@ -11,18 +12,18 @@ day. What becomes due later is swept all the same, and counts in the report of t
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text, true, update
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text, true, union, update
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, REPORTS
+from retention_assets.ledger.schema import CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, REPORTS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.sums import ByteSum, plus
-from retention_assets.sql.upserts import insert_or_skip
+from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",
@@ -71,6 +72,18 @@ class ReportCounts(NamedTuple):
     left: int = 0
 
 
+class DayLook(NamedTuple):
+    """That somebody looked on a day: as of when, when that was, how many datasets had ever been judged, as of when the last one
+    was, and how many marks were due.
+    """
+
+    as_of: datetime
+    looked_at: datetime
+    judged_at: datetime | None
+    datasets: int
+    due: int
+
+
 @dataclass(frozen=True)
 class Reports:
     """The reports of a ledger."""
@@ -98,11 +111,30 @@ class Reports:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
             return [_report_of(dict(row)) for row in found]
 
-    def days(self) -> list[date]:
-        """The days that have a report, newest first."""
-        query = select(REPORTS.c.execution_date).where(_is_shown()).distinct().order_by(REPORTS.c.execution_date.desc())
+    def note_look(self, as_of: datetime, actor: str) -> None:
+        """Note that somebody looked, unless somebody did as of later on the same day."""
+        self.database.write(lambda tx: _note_look(tx, as_of, actor))
+
+    def look(self, execution_date: date) -> DayLook | None:
+        """The last look on a day; none if nobody looked."""
+        columns = [DAYS.c[name] for name in DayLook._fields]
         with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+            row = connection.execute(select(*columns).where(DAYS.c.execution_date == execution_date)).one_or_none()
+        return DayLook(*row) if row else None
+
+    def days(self) -> list[date]:
+        """The days that have a report, or on which somebody looked and nothing was due, newest first."""
+        reported = select(REPORTS.c.execution_date).where(_is_shown())
+        with self.database.reading() as connection:
+            found = connection.execute(union(reported, select(DAYS.c.execution_date))).scalars()
+            return sorted(found, reverse=True)
+
+    def newest(self) -> date | None:
+        """The last day on which a sweep had something to do."""
+        query = select(func.max(REPORTS.c.execution_date)).where(_is_shown())
+        with self.database.reading() as connection:
+            day: date | None = connection.execute(query).scalar_one()
+        return day
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
@@ -110,6 +142,21 @@ class Reports:
         query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
+
+
+def _note_look(tx: WriteTransaction, as_of: datetime, actor: str) -> None:
+    day = as_of.astimezone(UTC).date()
+    this = DAYS.c.execution_date == day
+    if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
+        return
+    act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
+    tx.seal(act, DAYS, this)
+    judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
+    due = tx.connection.execute(select(func.count()).where(text(OPEN), MARKS.c.due_at <= as_of)).scalar_one()
+    row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
+    write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
+    tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))
+    tx.record(act)
 
 
 _JSON = ("policies", "bounds", "archived_types", "classes")

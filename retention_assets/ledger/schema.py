@@ -293,6 +293,21 @@ REPORTS = Table(
     Column("marks_before", BigInteger),
 )
 
+# One row per day on which somebody looked, so that a day without anything due is not a day on which nobody came.
+DAYS = Table(
+    "days",
+    METADATA,
+    Column("execution_date", Date, primary_key=True),
+    # As of when, and when that was by the database's clock.
+    Column("as_of", InstantColumn, nullable=False),
+    Column("looked_at", InstantColumn, nullable=False),
+    # What was known then: how many datasets were ever judged, as of when the last one was, and the marks that were due.
+    Column("judged_at", InstantColumn),
+    Column("datasets", BigInteger, nullable=False),
+    Column("due", BigInteger, nullable=False),
+    Column("act", ACT, nullable=False),
+)
+
 PUBLISHED = Table(
     "published",
     METADATA,
@@ -313,6 +328,9 @@ EVALUATIONS = Table(
     Column("rules", Text, nullable=False),
     Column("looked_at", InstantColumn, nullable=False),
     Column("next_look", InstantColumn),
+    # What was found, for those who ask how things stand: verdicts as JSON (evaluations.py), or why it was refused.
+    Column("counts", Text),
+    Column("fault", Text),
 )
 
 # One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
+from retention_assets.frames.log import faults_of
+from retention_assets.ledger.evaluations import EVALUATION_ROWS, VerdictCount, counts_text
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
 
@@ -49,6 +50,18 @@ def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
             rows = read_output(source.folder, TOKENS, None if source.datasets is None else sorted(source.datasets))
             tokens.update(zip(rows["dataset"].to_pylist(), rows["token"].to_pylist(), strict=True))
     return tokens
+
+
+def with_findings(evaluations: pa.Table, datasets: pa.Table, counts: pa.Table) -> pa.Table:
+    """Evaluations with what was found of each dataset, in the order of `datasets`: its verdicts, or why it was refused."""
+    found: dict[str, list[VerdictCount]] = {}
+    for row in counts.select(["dataset", "verdict", "policy", "transactions", "bytes"]).to_pylist():
+        one = VerdictCount(row["verdict"], row["policy"] or "", row["transactions"], int(row["bytes"] or 0))
+        found.setdefault(row["dataset"], []).append(one)
+    texts = [counts_text(found.get(name, ())) for name in datasets["dataset"].to_pylist()]
+    faults = faults_of(datasets)
+    why = pa.array([faults.get(name) for name in datasets["dataset"].to_pylist()], pa.string())
+    return evaluations.append_column("counts", pa.array(texts, pa.string())).append_column("fault", why)
 
 
 def evaluations_of(

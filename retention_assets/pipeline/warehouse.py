@@ -37,6 +37,10 @@ class Warehouse:
         """Where a run writes an asset."""
         return f"{self.root}/{asset}/{run_id}"
 
+    def below(self, folder: str) -> str:
+        """A folder as seen from the root: a page is as wide as its longest word."""
+        return folder.removeprefix(f"{self.root}/")
+
     def publications(self, asset: str, run_id: str, datasets: Iterable[str]) -> list[Publication]:
         """That a run's folder holds an asset's rows of some datasets; whoever writes this down publishes them."""
         folder = self.folder(asset, run_id)

@@ -4,6 +4,7 @@ Belongs here: one function per step that turns what it found into metadata, the 
 Does not belong here: anything that counts or decides, and what a step's numbers are (dagster/assets/).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -19,9 +20,12 @@ from retention_assets.frames.verdicts.reason_counts import merge_reason_counts
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
+from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
 from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
+from retention_assets.ledger.marks.states import Totals
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
+from retention_assets.render.markdown import readable
 from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.svg import Plot, data_uri, strip
 from retention_assets.render.text import size_of, visible_line
@@ -63,6 +67,36 @@ MEANINGS: Mapping[str, str] = {
     "also": "other policies that select it as well",
     "reasons": "why: codes with the branch, tag, hold or policy that each is about",
 }
+
+
+# The groups of a page. Dagster keeps the order of what it is given, and plots numbers by their whole names: a name with its
+# group is one plot for ever. `dagster/…` are names that Dagster itself knows.
+STATE, RUN, DATA = "state/", "run/", "data/"
+
+
+def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step shows: what a person reads, of how everything stands and of what this run did; then numbers for plots; then
+    all tables as data for programs.
+
+    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So a table is a
+    list that wraps, or a table of its own on a click.
+    """
+    words: dict[str, Any] = {"summary": dg.MetadataValue.md(summary)}
+    numbers: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    for group, entries in ((STATE, state), (RUN, run)):
+        for name, value in entries.items():
+            whole = name if name.startswith("dagster/") else f"{group}{name}"
+            if isinstance(value, dg.TableMetadataValue):
+                rows = [dict(one.data) for one in value.records]
+                data[f"{DATA}{name}"] = dg.MetadataValue.json(rows)
+                if rows:
+                    words[whole] = dg.MetadataValue.md(readable(rows))
+            elif isinstance(value, dg.MarkdownMetadataValue | dg.PathMetadataValue | dg.UrlMetadataValue):
+                words[whole] = value
+            else:
+                numbers[whole] = value
+    return words | numbers | data
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -223,26 +257,46 @@ def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_metadata(sums: pa.Table) -> dict[str, Any]:
-    """The verdicts of a run, added up over its parts: numbers, and a table by policy."""
+def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
+    """The verdicts of a run, added up over its parts: numbers, and a table by policy. What was swept before is no mark."""
     total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
-    rows = [
-        {
-            "verdict": row["verdict"],
-            "policy": row["policy"] or "",
-            "transactions": row["count_all_sum"],
-            "bytes": int(row["bytes_sum_sum"] or 0),
-            "size": size(int(row["bytes_sum_sum"] or 0)),
-        }
-        for row in total.sort_by([("verdict", "ascending"), ("count_all_sum", "descending")]).to_pylist()
-    ]
-    numbers: dict[str, Any] = {"dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
+    gone = Counter[str]()
+    gone_bytes = Counter[str]()
+    for (_, policy), (amount, freed) in swept.items():
+        gone[policy] += amount
+        gone_bytes[policy] += freed
+    counts = [VerdictCount(SWEPT_BEFORE, policy, gone[policy], gone_bytes[policy]) for policy in sorted(gone)]
+    for row in total.to_pylist():
+        verdict, policy = row["verdict"], row["policy"] or ""
+        less, freed = (gone[policy], gone_bytes[policy]) if verdict == "mark" else (0, 0)
+        if row["count_all_sum"] > less:
+            counts.append(VerdictCount(verdict, policy, row["count_all_sum"] - less, int(row["bytes_sum_sum"] or 0) - freed))
+    numbers: dict[str, Any] = {"by_policy": _by_policy(counts)}
     for verdict in VERDICTS:
-        same = [row for row in rows if row["verdict"] == verdict]
-        numbers[verdict] = sum(row["transactions"] for row in same)
-        numbers[f"{verdict}_bytes"] = sum(row["bytes"] for row in same)
+        numbers[verdict] = sum(one.transactions for one in counts if one.verdict == verdict)
+        numbers[f"{verdict}_bytes"] = sum(one.bytes for one in counts if one.verdict == verdict)
+    return {**numbers, "dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
+
+
+def totals_metadata(totals: Totals) -> dict[str, Any]:
+    """What all datasets were judged to hold: numbers, and a table by policy."""
+    numbers: dict[str, Any] = {"by_verdict": _by_policy(totals.counts)}
+    for name, verdict in {"spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}.items():
+        numbers[name] = sum(one.transactions for one in totals.counts if one.verdict == verdict)
+    shown = {"datasets": totals.datasets, "refused": len(totals.refused), "uncounted": totals.uncounted}
+    return {**numbers, "transactions": totals.transactions, "bytes": totals.bytes, **shown}
+
+
+def _by_policy(counts: Iterable[VerdictCount]) -> dg.MetadataValue:
+    """Marks first, by policy; what was swept before, which is only still in the log, last."""
+    order = [*VERDICTS, SWEPT_BEFORE]
+    rows = sorted(counts, key=lambda one: (order.index(one.verdict), -one.transactions, one.policy))
     columns = {"verdict": "string", "policy": "string", "transactions": "int", "bytes": "int", "size": "string"}
-    return {**numbers, "by_policy": table(columns, rows[:MOST_SHOWN])}
+    return table(
+        columns,
+        ({**one._asdict(), "size": size(one.bytes)} for one in rows[:MOST_SHOWN]),
+        {"verdict": "mark, spare, keep or open; swept: selected and deleted before, and still in the log"},
+    )
 
 
 def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
@@ -288,13 +342,13 @@ def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[s
     rows = {"now": due} if due else {}
     rows |= {day.isoformat(): days[day] for day in sorted(days)}
     return {
+        "due_by_day": _due_by_day(rows),
         "marked": sum(one.marks for one in waiting),
         "marked_bytes": sum(one.bytes for one in waiting),
         "due": sum(one.marks for one in due),
         "due_bytes": sum(one.bytes for one in due),
         "waiting": sum(one.marks for one in in_grace),
         "waiting_bytes": sum(one.bytes for one in in_grace),
-        "due_by_day": _due_by_day(rows),
     }
 
 

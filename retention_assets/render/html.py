@@ -19,6 +19,7 @@ from retention_assets.evaluation.forecast import Forecast
 from retention_assets.policy.durations import text_of
 from retention_assets.render.forecast import assumption, forecast_plot, periods_of, policies_words, summary
 from retention_assets.render.money import money_rows
+from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import NARROW, Plot, draw
 from retention_assets.render.text import duration_of, share_of, size_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
@@ -47,6 +48,7 @@ def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | 
     total = report.total
     return _template().render(
         report=report,
+        looks=looks_words(report),
         total=total,
         style=_read("report.css"),
         classes=CLASSES,

@@ -1,17 +1,25 @@
-"""Answers as Markdown, for the pages of Dagster: a sentence first, then what it rests on.
+"""Markdown for Dagster's pages: answers, and tables with names and sentences of others.
 
-Belongs here: layout, and making names of others safe to stand in Markdown. What is said of a transaction is said by those who
-know it (evaluation, ledger/marks/history.py, policy/deletion_message.py).
+Belongs here: writing a text of others so that Markdown shows it unchanged, and rows as lists or tables.
+Does not belong here: what is said (summaries.py).
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from retention_assets.render.text import visible_line
+from retention_assets.render.text import size_of, visible_line
 
-# What would begin something in Markdown, or in HTML that stands in it.
-_SIGNS = re.compile(r"([\\`*_\[\]<>#|~$&])")
+# Dagster shows Markdown without a click that is shorter.
+MOST_INLINE = 1_000
+# What a row is about, and what is said of it, by the names of columns.
+_ABOUT = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", "transaction")
+_SAID = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
+
+
+def count(number: int, noun: str, several: str = "") -> str:
+    """An amount with its noun: `1 mark`, `2,000 marks`."""
+    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 @dataclass(frozen=True)
@@ -27,16 +35,20 @@ class Answer:
         return "\n\n".join([f"**{plain(self.headline)}**", *(one for one in self.paragraphs if one)])
 
 
-def plain(text: str) -> str:
-    """A text as it is, whatever Markdown would make of it."""
-    return _SIGNS.sub(r"\\\1", visible_line(text))
-
-
 def code(text: str) -> str:
-    """A name as it is written, to be copied. It stands in a cell as well as in a sentence."""
-    shown = visible_line(text)
-    # Nothing can be escaped between backticks, and a bar would end the cell.
-    return plain(text) if "`" in shown or "|" in shown or not shown.strip() else f"`{shown}`"
+    """A name of somebody else's, as Markdown shows it unchanged. It stands in a cell as well as in a sentence."""
+    name = visible_line(text)
+    if "|" in name or not name.strip():
+        # A bar would end the cell, and nothing can be escaped between ticks.
+        return plain(text)
+    # More ticks than there are in the name: no run of its own ends it.
+    fence, pad = "`" * (name.count("`") + 1), " " if "`" in name else ""
+    return f"{fence}{pad}{name}{pad}{fence}"
+
+
+def plain(text: str) -> str:
+    """A sentence with words of others in it, none of which Markdown takes for an order."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|!~&$" else letter for letter in visible_line(text))
 
 
 def with_code(text: str) -> str:
@@ -51,7 +63,42 @@ def bullets(lines: Iterable[str]) -> str:
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table, each cell of it Markdown; nothing where there are no rows."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    if not lines:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |", *lines]) if lines else ""
+
+
+def paragraph(parts: Iterable[str]) -> str:
+    """Parts of what is said, a line each: the page shows a list."""
+    return "\n".join(f"- {part[:1].upper()}{part[1:]}" for part in parts if part)
+
+
+def readable(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same columns: a line for each, where all of them are short enough to be shown at once; else a table with
+    every column, which is shown on a click.
+    """
+    lines = "\n".join(map(_line, rows))
+    if len(lines) < MOST_INLINE:
+        return lines
+    columns = [name.replace("_", " ") for name in rows[0]]
+    return markdown_table(columns, ([_cell(value) for value in row.values()] for row in rows))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """One row: what it is about, its numbers that are not 0, and what is said about it."""
+    about = " ".join(plain(str(row[name])) for name in _ABOUT if row.get(name))
+    amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
+    numbers = ", ".join(filter(None, [*amounts, str(row.get("size") or "")]))
+    said = "; ".join(plain(str(row[name])) for name in _SAID if row.get(name))
+    return ": ".join(filter(None, [f"- **{about}**", numbers, said]))
+
+
+def _amount(name: str, value: int) -> str:
+    """A number with its name. Of bytes there is the size in words as well."""
+    if name == "bytes":
         return ""
-    return "\n".join(["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |", *lines])
+    words = name.removeprefix("bytes_").replace("_", " ")
+    return f"{size_of(value)} {words}" if name.startswith("bytes_") else f"{value:,} {words}"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else plain(str(value or ""))

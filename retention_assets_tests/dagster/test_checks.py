@@ -235,9 +235,9 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     with dg.DagsterInstance.ephemeral() as other:
         alone = run(lake, "sweep", other, DUE)
     swept = {event.asset_key: event.materialization.metadata for event in alone.get_asset_materialization_events()}
-    rows = swept[dg.AssetKey("swept_transactions")]["by_dataset"]
-    assert isinstance(rows, dg.TableMetadataValue)
-    refused = {str(row.data["dataset"]): str(row.data["refused"]) for row in rows.records}
+    rows = swept[dg.AssetKey("swept_transactions")]["data/by_dataset"]
+    assert isinstance(rows.value, list)
+    refused = {row["dataset"]: row["refused"] for row in rows.value}
     for dataset in ("lake/d", "lake/e"):
         assert f"nothing of {dataset} is swept: latest_view_is_never_marked failed in run" in refused[dataset]
         assert "S3 is in the latest view of branch main" in refused[dataset]

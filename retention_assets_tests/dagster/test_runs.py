@@ -122,7 +122,7 @@ def test_a_hundred_thousand_datasets_are_one_partition_where_partitions_are_stor
         swept = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert swept
     assert swept.asset_materialization
-    assert swept.asset_materialization.metadata["already_gone"].value == 2 * VERY_MANY // 1_000
+    assert swept.asset_materialization.metadata["run/already_gone"].value == 2 * VERY_MANY // 1_000
     with lake.opened() as ledger:
         marks = ledger.marks.table()
         (folder,) = {one.folder for one in ledger.publications.of("candidate_marks")}

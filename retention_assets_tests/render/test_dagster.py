@@ -26,12 +26,14 @@ from retention_assets.render.dagster import (
     VIEW_COLUMNS,
     bar,
     branch_metadata,
+    grouped,
     log_metadata,
     pending_metadata,
     policy_metadata,
     reason_metadata,
     size,
     spared_metadata,
+    table,
     verdict_metadata,
 )
 
@@ -166,14 +168,39 @@ def test_verdicts_are_summed_over_parts() -> None:
             {"verdict": "keep", "policy": None, "count_all": 4, "bytes_sum": None, **part},
         ]
     )
-    shown = verdict_metadata(sums)
+    shown = verdict_metadata(sums, {})
     assert {name: value for name, value in shown.items() if name != "by_policy"} == {
         "dagster/row_count": 9, "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
         "open": 0, "open_bytes": 0,
     }  # fmt: skip
     assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in rows(shown["by_policy"])] == [
-        ("keep", "", 4, 0), ("mark", "p", 5, 15),
+        ("mark", "p", 5, 15), ("keep", "", 4, 0),
     ]  # fmt: skip
+
+
+def test_what_was_swept_long_ago_is_no_mark() -> None:
+    sums = pa.Table.from_pylist(
+        [
+            {"verdict": "mark", "policy": "p", "count_all": 5, "bytes_sum": 50, "closed_at_max": None},
+            {"verdict": "mark", "policy": "q", "count_all": 2, "bytes_sum": 7, "closed_at_max": None},
+        ]
+    )
+    shown = verdict_metadata(sums, {("lake/a", "p"): (1, 10), ("lake/b", "p"): (1, 20), ("lake/b", "q"): (2, 7)})
+    assert (shown["mark"], shown["mark_bytes"], shown["dagster/row_count"]) == (3, 20, 7)
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in rows(shown["by_policy"])] == [
+        ("mark", "p", 3, 20), ("swept", "p", 2, 30), ("swept", "q", 2, 7),
+    ]  # fmt: skip
+
+
+def test_a_page_begins_with_words_then_numbers_and_tables_for_programs_stand_last() -> None:
+    rows_of = {"dataset": "string", "marks": "int"}
+    filled, empty = table(rows_of, [{"dataset": "lake/a", "marks": 2}]), table(rows_of, [])
+    shown = grouped("- All is well", {"marked": 2, "by_day": filled}, {"dagster/row_count": 7, "new": 1, "by_day_": empty})
+    assert list(shown) == [
+        "summary", "state/by_day", "state/marked", "dagster/row_count", "run/new", "data/by_day", "data/by_day_",
+    ]  # fmt: skip
+    assert shown["state/by_day"].value == "- **lake/a**: 2 marks"
+    assert (shown["data/by_day"].value, shown["data/by_day_"].value) == ([{"dataset": "lake/a", "marks": 2}], [])
 
 
 def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:

@@ -71,10 +71,10 @@ def site(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Si
         patch.setenv("DAGSTER_HOME", str(folder / "dagster"))
         patch.setenv("RETENTION_CONFIG", str(settings_file))
         with dg.DagsterInstance.get() as instance:
+            instance.add_dynamic_partitions("datasets", [DATASET, "lake/raw.events", "ice/shop.orders", "lake/broken.log"])
             for day in (0, 8, 16):
                 ran = run_job(settings, "cycle", AS_OF + timedelta(days=day), log_level="critical")
                 assert ran.said["purge_report"], ran.troubles
-            instance.add_dynamic_partitions("datasets", [DATASET, "lake/raw.events", "ice/shop.orders"])
             with served() as url:
                 yield Site(url, folder, settings, instance)
 
@@ -138,7 +138,8 @@ def pictured(page: Page, name: str, height: int = HEIGHT, width: int = WIDTH, to
 
 def test_the_report_shows_its_numbers_at_once_and_its_plots_by_a_click(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/purge_report")
-    page.see("2026-06-17", "bytes_freed", "freed_by_day_and_policy", "marks_by_age", "by_dataset", "lake/raw.clicks")
+    page.see("2026-06-17", "16 of 16 deleted", "bytes_freed", "freed_by_day_and_policy", "marks_by_age")
+    page.see("lake/raw.clicks: 4 of 4 deleted")
     strip = "[...document.images].find(one => one.alt.includes('freed in 9 days') && one.naturalWidth > 300)"
     assert page.until(f"!!({strip})")
     page.rest()
@@ -147,7 +148,7 @@ def test_the_report_shows_its_numbers_at_once_and_its_plots_by_a_click(page: Pag
     title = page.until(f"({plot}) && ({plot}).alt")
     assert title.endswith("% by raw-30-days"), title
     # Above the row that names a folder of this machine.
-    pictured(page, "purge-report", 700, top="execution_date")
+    pictured(page, "purge-report", 700, top="summary")
 
 
 def test_the_page_of_the_report_stands_alone(page: Page, site: Site) -> None:
@@ -165,12 +166,34 @@ def test_the_page_of_the_report_stands_alone(page: Page, site: Site) -> None:
 
 def test_verdicts_say_why_with_examples(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/candidate_marks")
-    page.see("newly_marked", "waiting", "due_by_day", "by_policy", "raw-30-days")
-    page.see(
-        "Hold 'audit-2026' keeps it.", "It is in the latest view of branch", "Policy 'careful' would take more of this dataset"
-    )
-    page.see("the policy that has the credit")
-    pictured(page, "candidate-marks", 1050, top="due_by_day")
+    page.see("27 marked (225.3 KiB), 16 due now", "1 dataset refused: lake/broken.log", "run/newly_marked", "state/waiting")
+    page.see("state/due_by_day", "state/by_verdict", "the policy that has the credit")
+    pictured(page, "candidate-marks", 1050, 1280, top="summary")
+    page.rest()
+    page.click("[Show Markdown]")
+    page.see("reason", "transactions")
+
+
+def test_no_sentence_is_cut_on_a_narrow_page(page: Page, site: Site) -> None:
+    """A page is as wide as its widest word: one that does not fit would hide the end of every line."""
+    page.look(width=1280)
+    page.goto(f"{site.url}/assets/candidate_marks")
+    page.see("27 marked (225.3 KiB), 16 due now")
+    page.rest()
+    line = "[...document.querySelectorAll('li')].find(one => one.innerText.includes('16 due now'))"
+    assert page.until(f"{line}.getBoundingClientRect().right <= window.innerWidth - 280 || 'cut'") is True
+    page.look()
+
+
+def test_a_dataset_says_what_waits_of_it_and_a_refused_one_is_failed(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/raw.events")
+    page.see("Materialized", "3 marked (27.0 KiB), 2 due now", "is to go: Policy 'raw-30-days' selects it.", "marked_bytes")
+    page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/broken.log")
+    page.see("Failed (1)", "failed, and did not materialize this asset.")
+    pictured(page, "refused-dataset", 620, 1280)
+    (run,) = site.instance.get_runs(dg.RunsFilter(job_name="refused_datasets"))
+    page.goto(f"{site.url}/runs/{run.run_id}")
+    page.see("Failure", "lake/broken.log was refused: unknown parent: A9")
 
 
 @pytest.mark.parametrize(
@@ -178,11 +201,11 @@ def test_verdicts_say_why_with_examples(page: Page, site: Site) -> None:
     [
         (
             "transaction_log",
-            ("refused_datasets", "unknown parent: A9", "largest_datasets", "lake/raw.clicks", "parents before"),
+            ("run/refused_datasets", "unknown parent: A9", "run/largest_datasets", "lake/raw.clicks", "parents before"),
         ),
-        ("branch_views", ("in_latest_views", "protected", "shared_branch", "xyz", "newest_close")),
-        ("swept_transactions", ("bytes_freed", "spared_at_the_door", "due_by_day")),
-        ("retention_policies", ("in_force", "Marks transactions of the datasets lake/raw.* except lake/raw.legal_*")),
+        ("branch_views", ("run/in_latest_views", "protected by a branch or tag", "run/branches")),
+        ("swept_transactions", ("This sweep: 16 deleted", "run/bytes_freed", "data/spared_at_the_door", "state/due_by_day")),
+        ("retention_policies", ("state/in_force", "10 policies in force", "run/policies")),
     ],
 )
 def test_each_asset_shows_what_matters_of_it(asset: str, texts: tuple[str, ...], page: Page, site: Site) -> None:

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.partition_events import DatasetPage, few, published_by
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
@@ -21,21 +23,31 @@ from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
+from retention_assets.frames.verdicts.dataset_counts import count_by_dataset
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.frames.verdicts.reason_counts import count_reasons
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
-from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens
+from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens, with_findings
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
-from retention_assets.render.dagster import VERDICT_COLUMNS, pending_metadata, reason_metadata, verdict_metadata
+from retention_assets.render.dagster import (
+    VERDICT_COLUMNS,
+    grouped,
+    pending_metadata,
+    reason_metadata,
+    totals_metadata,
+    verdict_metadata,
+)
+from retention_assets.render.summaries import environment_summary, judged_summary, state_numbers, swept_summary
 from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST = "candidate_marks", "sums", "marks", "why", "looks", "newest"
+OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS = "candidate_marks", "sums", "marks", "why", "looks", "newest", "counts"
+_OUTPUTS = (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS)
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,15 @@ class Verdicts:
             plain = plain.append_column(name, column)
         sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
         marks = new_marks(verdicts, transactions, self.policies, self.versions)
-        reasons, newest = count_reasons(verdicts, transactions["bytes"]), newest_closes(transactions)
-        return {OUTPUT: verdicts, SUMS: sums, MARKS: marks.cast(CANDIDATES), WHY: reasons, LOOKS: looks, NEWEST: newest}
+        return {
+            OUTPUT: verdicts,
+            SUMS: sums,
+            MARKS: marks.cast(CANDIDATES),
+            WHY: count_reasons(verdicts, transactions["bytes"]),
+            LOOKS: looks,
+            NEWEST: newest_closes(transactions),
+            COUNTS: count_by_dataset(verdicts, transactions["bytes"]),
+        }
 
 
 def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
@@ -111,7 +130,31 @@ def _left_of(ledger: Ledger, run: Step, sources: Sequence[Source], realm: str, d
     return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
 
-@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log", "branch_views", "retention_policies"])
+def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
+    """What was judged of each dataset, with an example of each verdict; and where nothing is due, that."""
+    names = published_by(run)
+    with run.retention.ledger() as ledger:
+        faults = ledger.states.faults(set(names))
+        shown = ledger.states.of(few(run, names), run.as_of)
+        is_quiet = not ledger.marks.datasets_to_sweep(run.as_of)
+    yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
+    examples: dict[str, list[Mapping[str, Any]]] = {}
+    for row in read_output(run.folder, COUNTS, list(shown)).to_pylist() if shown else ():
+        examples.setdefault(row["dataset"], []).append(row)
+    for name, state in shown.items():
+        if name not in faults:
+            yield DatasetPage(name, judged_summary(state, examples.get(name, ()), run.as_of), state_numbers(state))
+            # Where something is due, the next sweep says what it did; until then nobody may believe that it was here.
+            if is_quiet:
+                yield DatasetPage(name, swept_summary(state), of="swept_transactions")
+
+
+@retention_asset(
+    JudgingConfig,
+    kinds={"pyspark", "parquet"},
+    deps=["transaction_log", "branch_views", "retention_policies"],
+    pages=_pages,
+)
 def candidate_marks(run: Step) -> Metadata:
     """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
 
@@ -134,7 +177,7 @@ def candidate_marks(run: Step) -> Metadata:
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
-        run_stage(run.spark, sources, run.folder, (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST), verdicts, columns)
+        run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns)
         sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
         present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
         outside = partial(_ask_stores, run, names)
@@ -143,24 +186,28 @@ def candidate_marks(run: Step) -> Metadata:
         publications = run.publications(names)
         digests = rules_digests(rules, names, run.as_of)
         looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
+        looks = with_findings(looks, datasets, read_output(run.folder, COUNTS))
         marked = ledger.marks.mark(candidates, present, run.actor, None, publications, looks, again)
         # A mark that rose by a clock that can't be right would never fall again.
         newest = read_output(run.folder, NEWEST)
         raised = 0 if why else raise_visibility(ledger, datasets, newest, min(run.as_of, present), run.actor)
         _close_purged_realms(ledger, run, sources, datasets, rules.policies)
-        waiting = ledger.pending.waiting()
+        waiting, totals, last = ledger.pending.waiting(), ledger.states.totals(), ledger.states.last_sweep()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
-    shown = verdict_metadata(sums)
-    return {
-        "as_of": run.as_of.isoformat(),
-        "newly_marked": marked.new,
-        "marked_before": marked.known,
-        "visibility_raised": raised,
-        **{name: value for name, value in shown.items() if name != "by_policy"},
-        **pending_metadata(waiting, run.as_of),
-        "by_policy": shown["by_policy"],
-        **reason_metadata(read_output(run.folder, WHY)),
-        "dagster/column_schema": VERDICT_COLUMNS,
-        "folders_removed": removed,
-        FOLDER: run.folder,
-    }
+    swept = sum(amount for amount, _ in marked.swept.values())
+    return grouped(
+        environment_summary(totals, waiting, last, run.as_of),
+        {**pending_metadata(waiting, run.as_of), **totals_metadata(totals)},
+        {
+            "newly_marked": marked.new,
+            "marked_before": marked.known - swept,
+            "swept_before": swept,
+            "visibility_raised": raised,
+            **verdict_metadata(sums, marked.swept),
+            **reason_metadata(read_output(run.folder, WHY)),
+            "as_of": run.as_of.isoformat(),
+            "dagster/column_schema": VERDICT_COLUMNS,
+            "folders_removed": removed,
+            FOLDER: run.warehouse.below(run.folder),
+        },
+    )

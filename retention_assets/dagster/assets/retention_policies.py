@@ -4,7 +4,8 @@ from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.datahub_policies import load_rules
 from retention_assets.policy.book import LoadOutcome
-from retention_assets.render.dagster import policy_metadata
+from retention_assets.render.dagster import grouped, policy_metadata
+from retention_assets.render.summaries import policies_summary
 
 
 @retention_asset(kinds={"yaml"}, partitioned=False)
@@ -21,9 +22,9 @@ def retention_policies(run: Step) -> Metadata:
     for warning in (*loaded.unreadable.values(), *loaded.rulebook.drifted):
         run.log.warning(warning)
     counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
-    return {
-        **counts,
-        "orphaned_marks": sum(one.marks for one in orphaned),
-        "in_force": len(in_force),
-        "policies": policy_metadata(decisions, in_force),
-    }
+    marks = sum(one.marks for one in orphaned)
+    return grouped(
+        policies_summary(len(in_force), counts, marks, [one.warning for one in decisions if one.warning]),
+        {"in_force": len(in_force), "orphaned_marks": marks},
+        {"policies": policy_metadata(decisions, in_force), **counts},
+    )

@@ -1,12 +1,13 @@
 """The asset `swept_transactions`: what was deleted of the marks that are due, and what was spared because it is needed
 again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.check_queries import before_a_sweep
+from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
@@ -15,7 +16,8 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.render.dagster import pending_metadata, spared_metadata
+from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
+from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
 from retention_assets.sweep.confirmed import read_confirmed
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -23,6 +25,7 @@ from retention_assets.sweep.signals import stop_on_signals
 
 _MOST_SHOWN = 1000
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
+_OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 
 
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
@@ -70,7 +73,35 @@ def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn("dataset"), *numbers, *words]))
 
 
-@retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True)
+def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
+    """What was swept of each dataset, or why it was not; and once, of those on which there was nothing to sweep, that."""
+    rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
+    swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
+    yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
+    with run.retention.ledger() as ledger:
+        judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
+        faults = ledger.states.faults(set(judged).difference(rows))
+        others = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
+        states = ledger.states.of([*swept, *others], run.as_of)
+    yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
+    for name in swept:
+        numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
+        yield DatasetPage(name, swept_summary(states[name]), numbers)
+    for name in others:
+        # What is due and was not come to, because the sweep was stopped, has no page that says that it was swept.
+        if not states[name].waiting.due:
+            yield DatasetPage(name, swept_summary(states[name]), of="swept_transactions")
+
+
+def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
+    """Some datasets, or where these are too many, those of which nothing was ever shown: some in each run, until all are."""
+    if few(run, datasets):
+        return datasets
+    shown = run.instance.get_materialized_partitions(run.key)
+    return [name for name in datasets if name not in shown][:_MOST_SHOWN]
+
+
+@retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)
 def swept_transactions(run: Step) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
@@ -91,23 +122,29 @@ def swept_transactions(run: Step) -> Metadata:
         report_store_warnings(stores.values(), run.log)
         sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
         results = [*refused.values(), *sweeper.run(wanted)]
-        waiting = ledger.pending.waiting()
+        waiting, last = ledger.pending.waiting(), ledger.states.last_sweep()
+        objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
         for words in (one.refused, *one.errors, *one.warnings):
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
-    return {
-        "as_of": run.as_of.isoformat(),
-        "datasets": len(results),
-        "refused": sum(one.refused is not None for one in results),
-        "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
-        "stopped": stop.is_set(),
-        **{name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS},
-        **pending_metadata(waiting, run.as_of),
-        "spared_at_the_door": spared_metadata(spared),
-        "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
-    }
+    numbers = {name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS}
+    refusals = {one.dataset: one.refused for one in results if one.refused is not None}
+    return grouped(
+        sweep_summary(len(results), numbers, refusals, objections, waiting, last, run.as_of),
+        {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
+        {
+            "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
+            "spared_at_the_door": spared_metadata(spared),
+            "datasets": len(results),
+            "refused": len(refusals),
+            "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
+            "stopped": stop.is_set(),
+            **numbers,
+            "as_of": run.as_of.isoformat(),
+        },
+    )
 
 
 def _numbers(one: SweepResult) -> dict[str, int]:

@@ -1,26 +1,48 @@
 """The asset `transaction_log`: the sound logs of all stores, clustered by dataset, as Parquet."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.asset_factory import retention_asset
+from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.frames.log import SUMMED
+from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import write_tokens
-from retention_assets.pipeline.stage import Source, read_datasets, read_output
+from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster import LOG_COLUMNS, log_metadata
+from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata
+from retention_assets.render.summaries import log_summary, logs_summary
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
 
 
-@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"})
+def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
+    """What was read of each dataset, or why it was refused."""
+    datasets = read_datasets([Source(run.folder)])
+    faults = faults_of(datasets)
+    yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
+    transactions = dict(zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True))
+    shown = few(run, [name for name in transactions if name not in faults])
+    if not shown:
+        return
+    rows = read_transactions([Source(run.folder)], shown, ["dataset", "bytes"])
+    plain = pa.table({"dataset": rows["dataset"].cast(pa.string()), "bytes": rows["bytes"].cast(SUMMED)})
+    sums = plain.group_by("dataset").aggregate([("bytes", "sum")])
+    sizes = dict(zip(sums["dataset"].to_pylist(), sums["bytes_sum"].to_pylist(), strict=True))
+    for name in shown:
+        size = int(sizes.get(name) or 0)
+        yield DatasetPage(name, log_summary(transactions[name], size), {"transactions": transactions[name], "bytes": size})
+
+
+@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"}, pages=_pages)
 def transaction_log(run: Step) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
@@ -47,19 +69,33 @@ def transaction_log(run: Step) -> Metadata:
         # A dataset that is refused is published as well: nobody may go on judging what its log said before.
         publications = run.publications(datasets["dataset"].to_pylist())
         ledger.publications.publish(publications, run.actor)
+        others = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
-    return {
-        "dagster/row_count": int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0),
-        "dagster/column_schema": LOG_COLUMNS,
-        "datasets": len(datasets),
-        "refused": len(refused),
-        "stores_away": len(away),
-        "unknown_partitions": len(unknown),
-        **log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist()),
-        "refused_datasets": _table(refused, chosen, unknown),
-        "parts": parts,
-        FOLDER: run.folder,
+    rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
+    shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
+    # What the run read as it read it, and the rest as it was when it was last judged.
+    state = {
+        "datasets": others.datasets + len(datasets),
+        "refused": len(others.refused) + len(refused),
+        "transactions": others.transactions + rows,
+        "bytes": others.bytes + shown["bytes"],
     }
+    return grouped(
+        logs_summary(state, {**others.refused, **faults_of(datasets)}, away),
+        state,
+        {
+            "refused_datasets": _table(refused, chosen, unknown),
+            "datasets": len(datasets),
+            "refused": len(refused),
+            "stores_away": len(away),
+            "unknown_partitions": len(unknown),
+            "dagster/row_count": rows,
+            **shown,
+            "parts": parts,
+            "dagster/column_schema": LOG_COLUMNS,
+            FOLDER: run.warehouse.below(run.folder),
+        },
+    )
 
 
 def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:

@@ -38,8 +38,8 @@ _MOST = 20
 _OWN_CHECKS = frozenset(check.name for checks in CHECKS.values() for check in checks)
 # What a sweep leaves behind, by the name of the number in its metadata.
 _LEFT = {
-    "refused": "datasets were refused",
-    "failed": "transactions could not be deleted, which the next sweep tries again",
+    "run/refused": "datasets were refused",
+    "run/failed": "transactions could not be deleted, which the next sweep tries again",
 }
 
 

@@ -21,6 +21,7 @@ from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
     AUDIT,
     CLOCK,
+    DAYS,
     FILE_HOLDS,
     HOLDS,
     OBJECTIONS,
@@ -46,11 +47,12 @@ WRITERS: Mapping[str, tuple[ActType, ...]] = {
     OBJECTIONS.name: (ActType.OBJECT, ActType.WITHDRAW),
     PLANS.name: (ActType.PLAN, ActType.FINISH),
     REPORTS.name: (ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK),
+    DAYS.name: (ActType.REPORT,),
 }
 ANY_TABLE = (ActType.SEAL, ActType.ACCEPT)
 SEALED: Mapping[str, Table] = {
     table.name: table
-    for table in (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, PUBLISHED)
+    for table in (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, DAYS, PUBLISHED)
 }
 # What decides what may be marked and swept.
 RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS)

@@ -5,7 +5,7 @@ Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ from sqlalchemy import (
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import digest_of
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.evaluations import record_evaluations
+from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
 from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
@@ -50,6 +50,7 @@ from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.sql.staging import STAGED
 from retention_assets.sql.streams import stream
+from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_counted
 
@@ -98,12 +99,16 @@ _GROUPS: tuple[Column[Any], ...] = (
 
 @dataclass(frozen=True)
 class MarkResult:
-    """What marking did: how many were marked, and how many were left as they are because they were marked or swept before."""
+    """What marking did: how many were marked, and how many were left as they are because they were marked or swept before.
+
+    `swept` says of the latter how many were swept, by dataset and policy, with their bytes.
+    """
 
     new: int
     known: int
     marked_at: datetime
     act: int | None
+    swept: SweptBefore = field(default_factory=dict)
 
 
 class PendingSweep(NamedTuple):
@@ -259,9 +264,22 @@ class _Marking:
             tx.seal(marking, CLOCK, CLOCK.c.id == 1)
             tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
+        known = len(self.prepared.rows) - new
+        swept = self._swept(tx) if known else {}
         if self.evaluations is not None:
-            record_evaluations(tx, self.evaluations)
-        return MarkResult(new, len(self.prepared.rows) - new, marked_at, act if new else None)
+            record_evaluations(tx, self.evaluations, swept)
+        return MarkResult(new, known, marked_at, act if new else None, swept)
+
+    def _swept(self, tx: WriteTransaction) -> SweptBefore:
+        """What of the rows was swept before. By now every other one has an open mark."""
+        alike = (_STAGED.c.dataset, _STAGED.c.group_number)
+        query = select(*alike, func.count().label("amount"), ByteSum(_STAGED.c.bytes).label("size"))
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for row in tx.connection.execute(query.where(~_known(OPEN)).group_by(*alike)):
+            key = (row.dataset, self.prepared.groups[row.group_number].policy)
+            amount, size = found.get(key, (0, 0))
+            found[key] = (amount + row.amount, size + int(row.size))
+        return found
 
     def _insert(self, tx: WriteTransaction, act: int) -> int:
         """Insert the rows that are not marked or swept; the number of them."""

@@ -15,15 +15,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster import jobs as module
 from retention_assets.dagster.asset_factory import RetentionAsset
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
-from retention_assets.dagster.assets.swept_transactions import swept_transactions
+from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult, check_result
 from retention_assets.dagster.checks import query
-from retention_assets.dagster.jobs import partitions_worked_on
-from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
@@ -88,7 +86,7 @@ def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Seque
 
 
 def rows(metadata: Any) -> list[dict[str, Any]]:
-    return [dict(record.data) for record in metadata["by_dataset"].records]
+    return list(metadata["data/by_dataset"].value)
 
 
 def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, kept: dg.DagsterInstance) -> None:
@@ -99,7 +97,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     run, said = running(lake, kept, "lake/d", "lake/e", "lake/zz")
     metadata = swept_transactions.work(run)
     numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
-    assert [metadata[name] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
+    assert [metadata[f"run/{name}"] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
     assert (lake.there(), lake.there("lake/e"), lake.there("lake/g"), lake.there("lake/zz")) == (ALL, {"S3"}, ALL, ALL)
     found = rows(metadata)
     assert [(row["dataset"], row["deleted"], row["spared"]) for row in found] == [
@@ -107,13 +105,13 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     ]  # fmt: skip
     assert "its log is not sound" in found[0]["refused"]
     assert [row["refused"] for row in found[1:]] == ["", ""]
-    assert metadata["bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
+    assert metadata["run/bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
     assert said.warnings == [f"lake/zz: {found[0]['refused']}"]
     assert said.infos[-1].startswith("lake/zz: 0 deleted, 0 already gone")
     assert "lake/d: 0 deleted, 0 already gone, 0 failed, 2 spared" in " ".join(said.infos)
-    assert metadata["as_of"] == DUE.isoformat()
+    assert metadata["run/as_of"] == DUE.isoformat()
     # By whom, so that the record names the run.
-    assert [(row.data["dataset"], row.data["marks"]) for row in metadata["spared_at_the_door"].records] == [("lake/d", 1)] * 2
+    assert [(row["dataset"], row["marks"]) for row in metadata["data/spared_at_the_door"].value] == [("lake/d", 1)] * 2
     with lake.opened() as ledger:
         changed = {row["changed_by"] for row in ledger.marks.table(statuses=["SWEPT", "SPARED"]).to_pylist()}
     assert changed == {run.actor}
@@ -137,7 +135,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
         ("lake/e", 2, "S2 is odd"), ("lake/d", 0, ""),
     ]  # fmt: skip
-    assert (metadata["failed"], metadata["deleted"], metadata["refused"]) == (2, 2, 0)
+    assert (metadata["run/failed"], metadata["run/deleted"], metadata["run/refused"]) == (2, 2, 0)
 
 
 def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
@@ -154,7 +152,7 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
     metadata = swept_transactions.work(running(lake, kept)[0])
-    assert (metadata["stopped"], metadata["datasets"], metadata["deleted"]) == (True, 1, 2)
+    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
 
 
@@ -197,7 +195,7 @@ def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_other
     with dg.DagsterInstance.ephemeral() as other:
         run, said = running(lake, other)
         done = swept_transactions.work(run)
-    assert (done["deleted"], done["refused"], done["datasets"]) == (2, 1, 2)
+    assert (done["run/deleted"], done["run/refused"], done["run/datasets"]) == (2, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert refused.startswith(f"nothing of lake/d is swept: {CHECK} failed in run 0b7c1c5e")
@@ -213,7 +211,7 @@ def test_a_check_that_names_no_dataset_objects_to_all_that_were_judged(
 ) -> None:
     judged(lake, "lake/d", "lake/e")
     evaluate(lake, kept, monkeypatch, Violation("", "the clock is odd"))
-    assert swept_transactions.work(running(lake, kept)[0])["refused"] == 2
+    assert swept_transactions.work(running(lake, kept)[0])["run/refused"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
 
 
@@ -226,7 +224,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
     with pytest.raises(ZeroDivisionError):
         query(running(lake, kept)[0], check)
     done = swept_transactions.work(running(lake, kept)[0])
-    assert (done["refused"], done["deleted"]) == (1, 2)
+    assert (done["run/refused"], done["run/deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
 
@@ -245,7 +243,7 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     assert standing(lake) == ["lake/d"]
     evaluate(lake, kept, monkeypatch)
     assert standing(lake) == []
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
     # It may object again.
     evaluate(lake, kept, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
@@ -272,7 +270,7 @@ def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
 def test_a_check_that_was_to_be_evaluated_and_never_was_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
     """The run that was to evaluate it died, or has not come to it: the sweep's own independent check looks."""
     judged(lake, "lake/d", "lake/e")
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
 
 
 # --- a ledger that is not what was recorded, or not the newest ---
@@ -320,7 +318,7 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
     accept_ledger(ReasonedRequest(actor="ann", reason="restored"), Environment(lake.settings))
-    assert swept_transactions.work(running(lake, kept)[0])["deleted"] == 4
+    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
 
 
 @pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
@@ -338,7 +336,7 @@ def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_othe
         swept_transactions.work(running(lake, kept)[0])
     assert failure.value.allow_retries is False
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["deleted"] == 2
+    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
@@ -407,32 +405,20 @@ def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.Monk
     assert "lake/e" in terminal.getvalue()
 
 
-# --- partitions that get an event ---
+# --- partitions that get a page ---
 
 
-def table(*names: str, **numbers: int) -> Any:
-    empty = {outcome.value.lower(): 0 for outcome in Outcome}
-    return {
-        "by_dataset": dg.MetadataValue.table([dg.TableRecord({"dataset": name, **empty, **numbers}) for name in names]),
-    }
+def pages(run: Step, name: str, refused: str = "", /, **numbers: int) -> list[DatasetPage]:
+    """The pages of a sweep that had one dataset to do."""
+    row = {**dict.fromkeys([*(outcome.value.lower() for outcome in Outcome), *_NUMBERS], 0), "errors": ""}
+    assert swept_transactions.pages
+    table = dg.MetadataValue.json([{"dataset": name, **row, **numbers, "refused": refused}])
+    return list(swept_transactions.pages(run, {"data/by_dataset": table}))
 
 
 @pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
-def test_a_dataset_to_which_a_sweep_did_something_gets_an_event(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
+def test_a_dataset_to_which_a_sweep_did_something_gets_a_page(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
     run, _ = running(lake, kept)
-    # A name with three dots is a range to Dagster, and can't be a partition.
-    assert partitions_worked_on(run, table("lake/d", "lake/a...b", "lake/e", **{outcome: 1})) == ["lake/d", "lake/e"]
-    assert partitions_worked_on(run, table("lake/d", bytes_freed=1)) == []
-
-
-def test_events_are_for_stores_where_partitions_are_and_none_where_there_are_too_many(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, _ = running(lake, kept)
-    swept = table("lake/d", "ods/e", "lake/e", deleted=1)
-    by_store = replace(run, retention=Environment(lake.settings.model_copy(update={"partition_by": BY_STORE})))
-    assert partitions_worked_on(by_store, swept) == ["lake", "ods"]
-    monkeypatch.setattr(module, "_MOST_PARTITIONS", 3)
-    assert partitions_worked_on(run, swept) == ["lake/d", "ods/e", "lake/e"]
-    monkeypatch.setattr(module, "_MOST_PARTITIONS", 2)
-    assert partitions_worked_on(run, swept) == []
+    assert [page.dataset for page in pages(run, "lake/d", **{outcome: 1})] == ["lake/d"]
+    assert pages(run, "lake/d", bytes_freed=1) == []
+    assert [page.refused for page in pages(run, "lake/d", "its store is away")] == ["its store is away"]

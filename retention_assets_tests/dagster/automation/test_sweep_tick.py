@@ -156,6 +156,6 @@ def test_names_with_marks_of_globs_are_handed_over_as_themselves(
     ran = run(lake.settings, instance, "sweep", config)
     about, swept = [one.materialization for one in ran.get_asset_materialization_events() if one.asset_key == SWEPT]
     assert (about.partition, swept.partition) == ("lake/[ab]", None)
-    table = swept.metadata["by_dataset"]
-    assert isinstance(table, dg.TableMetadataValue)
-    assert [record.data["dataset"] for record in table.records] == ["lake/[ab]"]
+    table = swept.metadata["data/by_dataset"]
+    assert isinstance(table.value, list)
+    assert [row["dataset"] for row in table.value] == ["lake/[ab]"]

@@ -51,6 +51,7 @@ def build(ledger: Ledger) -> Ledger:
     ledger.objections.object({"lake/x": "a reason", "lake/y": "another"}, "some_check", "run")
     ledger.objections.withdraw(["lake/y"], "some_check", "run")
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
+    ledger.reports.note_look(LATER, "run")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
     lease = ledger.leases.take("lake/d", "sweeper")
     ledger.sweeps.spare(lease, {ids(ledger, "T2")[0]: "a tag"}, DAY)
@@ -220,6 +221,10 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     },
     "reports: another day": ("UPDATE reports SET execution_date = '2026-01-09'", "Row 2026-01-08, lake/d of reports was removed"),
     "reports: removed": ("DELETE FROM reports", "Row 2026-01-08, lake/d of reports was removed"),
+    # Days on which somebody looked.
+    "days: nothing was due": ("UPDATE days SET due = 0", "Row 2026-01-08 of days was changed"),
+    "days: another day": ("UPDATE days SET execution_date = '2026-01-09'", "Row 2026-01-08 of days was removed"),
+    "days: nobody looked": ("DELETE FROM days", "Row 2026-01-08 of days was removed"),
     # What is published.
     "published: another folder": ("UPDATE published SET folder = 'x' WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
     "published: another run": ("UPDATE published SET run = 'x' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),

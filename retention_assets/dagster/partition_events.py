@@ -1,0 +1,193 @@
+"""What Dagster is told of single datasets: the page of each partition that a step worked on, and why there is none.
+
+Belongs here: one event for each partition of which something happened, with what a person asks of a dataset; and partitions of
+refused datasets, which are failed until they are sound again. Both for steps of jobs over lists and for runs over partitions.
+An event costs about 10 ms, so there are at most `_MOST_PARTITIONS` of a step; the tables of its materialization have the rest.
+Does not belong here: what a page says (assets), and the materialization as a whole (asset_factory.py, jobs.py).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+# The only way to say that a partition was to be materialized, and was not.
+from dagster._core.events import AssetMaterializationPlannedData
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus
+
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partitions import BY_STORE, is_valid_key, partitions_of
+from retention_assets.dagster.step import Metadata, Step
+from retention_assets.datasets import by_store
+from retention_assets.render.markdown import count, paragraph, plain
+from retention_assets.render.summaries import named
+
+Event = dg.AssetMaterialization | dg.AssetObservation
+
+# More than so many partitions of a step have no events.
+_MOST_PARTITIONS = 1_000
+_NAMED = 5
+_REFUSED_JOB = "refused_datasets"
+_REFUSED_IN = "retention/refused_in"
+_NUMBER = re.compile(r"\d+")
+# More than this of a fault is not read, and every event carries it.
+_MOST_WORDS = 1_000
+
+
+@dataclass(frozen=True)
+class DatasetPage:
+    """What the page of a dataset's partition says: Markdown, and numbers under names that stay.
+
+    `refused` says why the dataset was not worked on: its partition is failed then, whatever stood there before. `of` names
+    another asset than that of the step, about which the step found that there is nothing to do.
+    """
+
+    dataset: str
+    summary: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    refused: str | None = None
+    of: str | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The same as Dagster takes it."""
+        return {"summary": dg.MetadataValue.md(self.summary), **self.numbers}
+
+
+# From a step and what it showed to the pages of its datasets.
+Pages = Callable[[Step, Metadata], Iterable[DatasetPage]]
+
+
+def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event]:
+    """The events of the pages of a step's datasets, or of their stores where these are the partitions.
+
+    Whoever yields them yields the materialization of the step afterwards.
+    """
+    every = list(pages)
+    yield from _of_others(step, [page for page in every if page.of is not None])
+    found = [page for page in every if page.of is None]
+    if step.retention.settings.partition_by == BY_STORE:
+        found = [_of_store(store, [page for page in found if page.dataset in names]) for store, names in _stores(found)]
+    found = [page for page in found if is_valid_key(page.dataset)]
+    sound = [page for page in found if page.refused is None]
+    for page in sound if len(sound) <= _MOST_PARTITIONS else []:
+        yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata=page.metadata)
+    yield from _refusals(step, [page for page in found if page.refused is not None][:_MOST_PARTITIONS])
+
+
+def published_by(step: Step) -> list[str]:
+    """The datasets of which a step published something."""
+    with step.retention.ledger() as ledger:
+        return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
+
+
+def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
+    """Some datasets, if each partition of theirs may have an event; else none, before anybody looks each of them up."""
+    keys = by_store(datasets) if step.retention.settings.partition_by == BY_STORE else datasets
+    return datasets if len(keys) <= _MOST_PARTITIONS else []
+
+
+def all_refused(pages: Iterable[DatasetPage]) -> str | None:
+    """Why nothing of a step was done, if all of its datasets were refused."""
+    mine = [page for page in pages if page.of is None]
+    if not mine or any(page.refused is None for page in mine):
+        return None
+    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in mine[:_NAMED])
+
+
+def _of_others(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
+    """Events of pages on which nothing happened, only where they say something new: one for each change."""
+    valid = [page for page in pages if is_valid_key(page.dataset)][:_MOST_PARTITIONS]
+    if not valid or step.retention.settings.partition_by == BY_STORE:
+        return
+    asset = step.sibling(str(valid[0].of))
+    for page in valid:
+        where = dg.AssetRecordsFilter(asset, asset_partitions=[page.dataset])
+        records = step.instance.fetch_materializations(where, limit=1).records
+        before = records[0].asset_materialization if records else None
+        if before is None or before.metadata.get("summary") != page.metadata["summary"]:
+            yield dg.AssetMaterialization(asset, partition=page.dataset, metadata=page.metadata)
+
+
+def _stores(pages: Sequence[DatasetPage]) -> Iterable[tuple[str, Sequence[str]]]:
+    return by_store([page.dataset for page in pages]).items()
+
+
+def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
+    """The pages of a store's datasets as one. It is refused where all of them are."""
+    refused = [page for page in pages if page.refused is not None]
+    numbers: dict[str, Any] = {}
+    for page in pages:
+        for name, value in page.numbers.items():
+            if isinstance(value, int):
+                numbers[name] = numbers.get(name, 0) + value
+    names = [page.dataset for page in refused]
+    words = [f"{count(len(pages), 'dataset')} of {store} worked on", f"{len(names):,} refused: {named(names)}" if names else ""]
+    why = refused[0].refused if refused and len(refused) == len(pages) else None
+    return DatasetPage(store, paragraph(words), numbers, why)
+
+
+# --- what was refused -------------------------------------------------------------------------------------------------
+
+
+def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObservation]:
+    """Have Dagster show the partitions of refused datasets as failed, with the reason, until they are materialized again.
+
+    Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for the
+    other datasets, so the attempt is written down as that of a run of its own, one for each change: what is shown as failed for
+    the same reason already stays as it is.
+    """
+    new = [page for page in pages if page.dataset not in _known(step, pages)]
+    if not new:
+        return
+    run = _failed_run(step, new)
+    for page in new:
+        planned = AssetMaterializationPlannedData(step.key, partition=page.dataset)
+        event = dg.DagsterEvent.build_asset_materialization_planned_event(run.job_name, step.asset, planned)
+        step.instance.report_dagster_event(event, run.run_id)
+        metadata = {"refused": dg.MetadataValue.md(_reason(page)), "refused_in": dg.MetadataValue.dagster_run(run.run_id)}
+        yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata)
+
+
+def _known(step: Step, pages: Sequence[DatasetPage]) -> set[str]:
+    """The partitions that are shown as failed for the same reason already."""
+    names = [page.dataset for page in pages]
+    shown = step.instance.get_status_by_partition(step.key, names, partitions_of(_names(step))) if names else None
+    failed = [page for page in pages if shown and shown.get(page.dataset) is AssetPartitionStatus.FAILED]
+    return {page.dataset for page in failed if _is_said(step, page)}
+
+
+def _is_said(step: Step, page: DatasetPage) -> bool:
+    """Whether the same was said last. Numbers in a reason (of a port, of the seconds that somebody waited) make it no other."""
+    where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
+    records = step.instance.fetch_observations(where, limit=1).records
+    said = records[0].asset_observation if records else None
+    before = said.metadata.get("refused") if said else None
+    return before is not None and _NUMBER.sub("0", str(before.value)) == _NUMBER.sub("0", _reason(page))
+
+
+def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
+    """The run, failed, that holds the refusals of all steps of this run."""
+    tags = {_REFUSED_IN: step.run.run_id, "dagster/max_retries": "0"}
+    if found := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
+        return found[0]
+    run = step.instance.add_run(
+        dg.DagsterRun(job_name=_names(step).of(_REFUSED_JOB), status=dg.DagsterRunStatus.STARTED, tags=tags)
+    )
+    # Without a start Dagster says that it failed to start.
+    start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
+    step.instance.report_dagster_event(start, run.run_id)
+    words = [f"{page.dataset} was refused: {(page.refused or '')[:_MOST_WORDS]}" for page in pages[:20]]
+    more = [f"… and {len(pages) - 20:,} more."] if len(pages) > 20 else []
+    step.instance.report_run_failed(run, "\n".join([*words, *more]))
+    return run
+
+
+def _reason(page: DatasetPage) -> str:
+    return plain((page.refused or "")[:_MOST_WORDS])
+
+
+def _names(step: Step) -> Names:
+    return Names(tuple(step.key.path[:-1]))

@@ -1,0 +1,196 @@
+"""How things stand: of each dataset, and of all of them together, whatever a run has looked at.
+
+Belongs here: what the ledger knows of a dataset: what it was judged to hold, why it was refused, what waits and when it falls
+due, what checks object to, and what the last sweep did. Each part is one statement over one table.
+Does not belong here: what a single mark has lived through (history.py), and words for any of it (render).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select, text
+
+from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.evaluations import VerdictCount, counts_of
+from retention_assets.ledger.objections import Objections
+from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, REPORTS
+from retention_assets.sql.sums import ByteSum
+from retention_assets.sql.transactions import portions
+
+_DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Open marks: all of them, those that are due (a sweep may have begun on them), and when the next one falls due.
+
+    How many fall due on that day is known where somebody has counted them.
+    """
+
+    marks: int = 0
+    bytes: int = 0
+    due: int = 0
+    due_bytes: int = 0
+    next_due: datetime | None = None
+    next_marks: int = 0
+
+
+@dataclass(frozen=True)
+class LastSweep:
+    """What was done on the last day on which a sweep had something to do."""
+
+    day: date
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """How a dataset stands."""
+
+    dataset: str
+    judged_at: datetime | None = None
+    counts: Sequence[VerdictCount] = ()
+    fault: str | None = None
+    waiting: Waiting = field(default_factory=Waiting)
+    objections: Sequence[str] = ()
+    last_sweep: LastSweep | None = None
+
+    def transactions(self, verdict: str | None = None) -> int:
+        """How many transactions there are, or those of one class."""
+        return sum(one.transactions for one in self.counts if verdict in (None, one.verdict))
+
+    def bytes(self, verdict: str | None = None) -> int:
+        """The same in bytes."""
+        return sum(one.bytes for one in self.counts if verdict in (None, one.verdict))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all datasets were judged to hold: added up by verdict and policy, and those that were refused, with their faults.
+
+    `uncounted` were judged last by a release that did not write down what it found.
+    """
+
+    datasets: int
+    judged_at: datetime | None
+    counts: Sequence[VerdictCount]
+    refused: Mapping[str, str]
+    uncounted: int
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions there are in all logs."""
+        return sum(one.transactions for one in self.counts)
+
+    @property
+    def bytes(self) -> int:
+        """The same in bytes."""
+        return sum(one.bytes for one in self.counts)
+
+
+@dataclass(frozen=True)
+class States:
+    """How things stand by a ledger."""
+
+    database: LedgerDatabase
+
+    def totals(self, without: Collection[str] = ()) -> Totals:
+        """Everything that was ever judged and is not left out, added up."""
+        left_out = frozenset(without)
+        transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        refused: dict[str, str] = {}
+        judged: list[datetime] = []
+        uncounted = 0
+        query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.looked_at, EVALUATIONS.c.counts, EVALUATIONS.c.fault)
+        with self.database.reading() as connection:
+            for row in connection.execute(query.order_by(EVALUATIONS.c.dataset)):
+                if row.dataset in left_out:
+                    continue
+                judged.append(row.looked_at)
+                uncounted += row.counts is None
+                if row.fault is not None:
+                    refused[row.dataset] = row.fault
+                for one in counts_of(row.counts):
+                    transactions[one.verdict, one.policy] += one.transactions
+                    size[one.verdict, one.policy] += one.bytes
+        counts = [VerdictCount(*key, transactions[key], size[key]) for key in sorted(transactions)]
+        return Totals(len(judged), max(judged, default=None), counts, refused, uncounted)
+
+    def faults(self, datasets: Collection[str]) -> dict[str, str]:
+        """Why some datasets were refused when they were last judged, by their names; those that were not are not there."""
+        query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.fault).where(EVALUATIONS.c.fault.is_not(None))
+        with self.database.reading() as connection:
+            found = connection.execute(query.order_by(EVALUATIONS.c.dataset))
+            return {row.dataset: row.fault for row in found if row.dataset in datasets}
+
+    def last_sweep(self) -> LastSweep | None:
+        """The last day on which a sweep had something to do, all datasets together."""
+        did = or_(*(REPORTS.c[name] > 0 for name in _DONE))
+        sums = [ByteSum(REPORTS.c[name]).label(name) for name in _DONE]
+        query = select(REPORTS.c.execution_date, *sums).where(did).group_by(REPORTS.c.execution_date)
+        with self.database.reading() as connection:
+            row = connection.execute(query.order_by(REPORTS.c.execution_date.desc()).limit(1)).one_or_none()
+        return _sweep_of(row) if row else None
+
+    def of(self, datasets: Iterable[str], as_of: datetime) -> dict[str, DatasetState]:
+        """Some datasets, one by one, in the order of their names; also those that nobody has judged yet."""
+        names = sorted(set(datasets))
+        objections: dict[str, list[str]] = {}
+        for one in Objections(self.database).standing(frozenset(names)):
+            objections.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}")
+        found: dict[str, DatasetState] = {}
+        with self.database.reading() as connection:
+            for some in portions(names):
+                judged = {row.dataset: row for row in connection.execute(_judged(some))}
+                waiting = {row.dataset: row for row in connection.execute(_waiting(some, as_of))}
+                swept = {row.dataset: row for row in _last_sweeps(connection, some)}
+                for name in some:
+                    look, open_marks, last = judged.get(name), waiting.get(name), swept.get(name)
+                    found[name] = DatasetState(
+                        dataset=name,
+                        judged_at=look.looked_at if look else None,
+                        counts=counts_of(look.counts) if look else (),
+                        fault=look.fault if look else None,
+                        waiting=_waiting_of(open_marks) if open_marks else Waiting(),
+                        objections=objections.get(name, ()),
+                        last_sweep=_sweep_of(last) if last else None,
+                    )
+        return found
+
+
+def _judged(names: Sequence[str]) -> Select[Any]:
+    columns = [EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")]
+    return select(*columns).where(EVALUATIONS.c.dataset.in_(names))
+
+
+def _waiting(names: Sequence[str], as_of: datetime) -> Select[Any]:
+    is_due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
+    amounts = {
+        "marks": func.count(),
+        "bytes": ByteSum(MARKS.c.bytes),
+        "due": func.sum(case((is_due, 1), else_=0)),
+        "due_bytes": ByteSum(case((is_due, MARKS.c.bytes), else_=0)),
+        "next_due": func.min(case((is_due, None), else_=MARKS.c.due_at)),
+    }
+    columns = [amount.label(name) for name, amount in amounts.items()]
+    return select(MARKS.c.dataset, *columns).where(text(OPEN), MARKS.c.dataset.in_(names)).group_by(MARKS.c.dataset)
+
+
+def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:
+    did = or_(*(REPORTS.c[name] > 0 for name in _DONE)) & REPORTS.c.dataset.in_(names)
+    newest = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).where(did)
+    last = newest.group_by(REPORTS.c.dataset).subquery()
+    is_last = and_(REPORTS.c.dataset == last.c.dataset, REPORTS.c.execution_date == last.c.day)
+    columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
+    yield from connection.execute(select(*columns).join(last, is_last))
+
+
+def _waiting_of(row: Row[Any]) -> Waiting:
+    return Waiting(row.marks, int(row.bytes), int(row.due), int(row.due_bytes), row.next_due)
+
+
+def _sweep_of(row: Row[Any]) -> LastSweep:
+    return LastSweep(row.execution_date, {name: int(getattr(row, name)) for name in _DONE})

@@ -1,0 +1,275 @@
+"""Sentences about how things stand, in Markdown or plain: what a person reads before any number.
+
+Belongs here: from values of the ledger and of a run to a few lines. The command line says some of it as well.
+Does not belong here: how a text is written so that Markdown shows it unchanged (markdown.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.ledger.evaluations import SWEPT_BEFORE
+from retention_assets.ledger.marks.pending import PendingGroup
+from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
+from retention_assets.ledger.reports import DayLook
+from retention_assets.render.markdown import MOST_INLINE, code, count, paragraph, plain
+from retention_assets.render.text import size_of
+from retention_assets.report import DayReport
+
+# So many names stand in a sentence.
+_NAMED = 3
+_OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
+# The classes of a log, in the words of a page.
+_CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
+# What is noted later than this after the moment that it is about was not seen at that moment.
+_LATE = timedelta(hours=1)
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(map(code, names[:_NAMED])) + more
+
+
+def day_of(at: datetime, as_of: datetime) -> str:
+    """A day as people say it: today, tomorrow, on Sunday, on 3 July."""
+    day, today = at.astimezone(UTC).date(), as_of.astimezone(UTC).date()
+    if (near := {-1: "yesterday", 0: "today", 1: "tomorrow"}.get((day - today).days)) is not None:
+        return near
+    if 1 < (day - today).days < 7:
+        return f"on {day:%A}"
+    return f"on {day.day} {day:%B}" if day.year == today.year else f"on {day.day} {day:%B} {day.year}"
+
+
+def waiting_words(waiting: Waiting, as_of: datetime) -> str:
+    """What is marked, what of it is due, and when the next falls due."""
+    if not waiting.marks:
+        return "nothing is marked"
+    words = [f"**{waiting.marks:,} marked** ({size_of(waiting.bytes)})"]
+    if waiting.due:
+        words.append(f"**{waiting.due:,} due now** ({size_of(waiting.due_bytes)})")
+    if waiting.next_due:
+        amount = f"{waiting.next_marks:,}" if waiting.next_marks else "the next"
+        words.append(f"{amount} due {day_of(waiting.next_due, as_of)}")
+    return ", ".join(words)
+
+
+def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
+    """What the last sweep did, that had something to do."""
+    if last is None:
+        return "nothing was swept yet"
+    done = last.counters
+    at = datetime(last.day.year, last.day.month, last.day.day, tzinfo=UTC)
+    words = [f"{done['deleted']:,} deleted"]
+    words += [
+        f"{done[name]:,} {name.replace('_', ' ')}" for name in ("already_gone", "hidden", "spared", "failed") if done.get(name)
+    ]
+    freed = f", {size_of(done['bytes_freed'])} freed" if done["bytes_freed"] else ""
+    return f"last sweep {day_of(at, as_of)}: {', '.join(words)}{freed}"
+
+
+def refused_words(refused: Mapping[str, str]) -> str:
+    """Which datasets are refused, and why the first of them is."""
+    if not refused:
+        return "no dataset is refused"
+    names = sorted(refused)
+    words = f"**{count(len(names), 'dataset')} refused**: {named(names)}"
+    return f"{words} ({plain(refused[names[0]])})" if len(names) == 1 else words
+
+
+def waiting_of(groups: Sequence[PendingGroup], as_of: datetime) -> Waiting:
+    """Open marks as sums over groups of them."""
+    due = [one for one in groups if one.is_due(as_of)]
+    later = [one for one in groups if not one.is_due(as_of)]
+    next_due = min((one.due_at for one in later), default=None)
+    next_day = [one for one in later if next_due and one.due_at.astimezone(UTC).date() == next_due.astimezone(UTC).date()]
+    return Waiting(
+        marks=sum(one.marks for one in groups),
+        bytes=sum(one.bytes for one in groups),
+        due=sum(one.marks for one in due),
+        due_bytes=sum(one.bytes for one in due),
+        next_due=next_due,
+        next_marks=sum(one.marks for one in next_day),
+    )
+
+
+# --- what everything says ---------------------------------------------------------------------------------------------
+
+
+def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
+    """How everything stands: what waits, what was refused, what the last sweep did."""
+    logs = f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}, {size_of(totals.bytes)}"
+    old = f"{count(totals.uncounted, 'dataset')} not counted until judged again" if totals.uncounted else ""
+    waiting = waiting_words(waiting_of(groups, as_of), as_of)
+    return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs, old))
+
+
+def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
+    """What was read, what was refused, and which stores are away."""
+    logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
+    logs += f", {size_of(state['bytes'])}"
+    stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
+    return paragraph((logs, refused_words(refused), *(stores or ["every store answered"])))
+
+
+def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
+    """What this run found on branches."""
+    found = f"{count(branches, 'branch', 'branches')} of {count(datasets - len(refused), 'dataset')} in this run"
+    latest = count(numbers["in_latest_views"], "transaction")
+    held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
+    return paragraph((found, held, refused_words(refused)))
+
+
+def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
+    """Which policies hold, and what somebody has to look at."""
+    loaded = ", ".join(f"{amount:,} {outcome}" for outcome, amount in counts.items() if amount) or "no policy is in any file"
+    marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more" if orphaned else ""
+    return paragraph(
+        (
+            f"**{count(in_force, 'policy', 'policies')} in force**; loading: {loaded}",
+            marks,
+            *map(plain, warnings[:_NAMED]),
+        )
+    )
+
+
+def sweep_summary(
+    datasets: int,
+    numbers: Mapping[str, int],
+    refused: Mapping[str, str],
+    objections: Mapping[str, str],
+    groups: Sequence[PendingGroup],
+    last: LastSweep | None,
+    as_of: datetime,
+) -> str:
+    """What this sweep did, what it refused, and what waits now."""
+    did = [f"{numbers[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if numbers[name]]
+    freed = f", {size_of(numbers['bytes_freed'])} freed" if numbers["bytes_freed"] else ""
+    words = f"this sweep: {', '.join(did)}{freed}, on {count(datasets, 'dataset')}" if did else sweep_words(last, as_of)
+    quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
+    held = [name for name in sorted(objections) if name not in refused]
+    checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
+    return paragraph(
+        (waiting_words(waiting_of(groups, as_of), as_of), quiet, words, refused_words(refused) if refused else "", checks)
+    )
+
+
+def report_summary(report: DayReport) -> str:
+    """The day's report, as short as a page shows without a click."""
+    total = report.total
+    if not report.lines:
+        return "\n\n".join([f"**{report.when}: nothing was due.**", *looks_words(report)])
+    done = total.counters
+    state = "finished" if total.finished_at else f"{report.unfinished:,} of {count(len(report.lines), 'dataset')} not finished"
+    amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
+    lines = [f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.**", ""]
+    rows = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
+    for number, line in enumerate(rows):
+        others = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
+        amount = f"{line.counters['deleted']:,} of {line.counters['to_delete']:,} deleted"
+        row = f"- {plain(line.dataset)}: {', '.join([amount, *others, size_of(line.counters['bytes_freed'])])}"
+        if len("\n".join([*lines, row])) > MOST_INLINE - 300:
+            lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
+            break
+        lines.append(row)
+    return "\n".join([*lines, "", *looks_words(report)])
+
+
+# --- what is said of one dataset --------------------------------------------------------------------------------------
+
+
+def log_summary(transactions: int, size: int) -> str:
+    """What was read of a dataset."""
+    return paragraph((f"**{count(transactions, 'transaction')}**, {size_of(size)}", "the log is sound"))
+
+
+def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
+    """The branches of a dataset with the largest latest views."""
+    if not branches:
+        return "- No branch reaches any of it"
+    more = f"{len(branches) - _NAMED:,} more branches" if len(branches) > _NAMED else ""
+    words = (
+        f"branch {code(row['branch'])}: {count(row['transactions'], 'transaction')} in its latest view"
+        for row in branches[:_NAMED]
+    )
+    return paragraph((*words, more))
+
+
+def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime) -> str:
+    """What was judged of a dataset, with an example of what is marked and of what is spared."""
+    amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
+    log = (
+        f"{count(state.transactions(), 'transaction')}, {size_of(state.bytes())}: {', '.join(amounts)}" if state.counts else ""
+    )
+    said: dict[str, Mapping[str, Any]] = {}
+    for row in examples:
+        if row["code"]:
+            said.setdefault(row["verdict"], row)
+    words = (("mark", "to go"), ("spare", "spared"), ("keep", "kept"))
+    shown = [_example(said[verdict], word) for verdict, word in words if verdict in said]
+    sweep = sweep_words(state.last_sweep, as_of)
+    return paragraph((waiting_words(state.waiting, as_of), log, *shown[:2], *_objections(state), sweep))
+
+
+def _example(row: Mapping[str, Any], word: str) -> str:
+    return f"for example {code(row['transaction'])} is {word}: {plain(Reason[row['code']].text(row['witness']))}"
+
+
+def swept_summary(state: DatasetState) -> str:
+    """What was swept of a dataset so far, and what is next. It says the same until something changes."""
+    next_due = state.waiting.next_due
+    due = f"{state.waiting.due:,} due now" if state.waiting.due else "nothing is due"
+    then = f", the next of {count(state.waiting.marks, 'mark')} on {next_due.astimezone(UTC):%Y-%m-%d}" if next_due else ""
+    last = state.last_sweep
+    did = (
+        ", ".join(f"{last.counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if last.counters.get(name))
+        if last
+        else ""
+    )
+    swept = f"last sweep on {last.day}: {did}" if last else "nothing was swept yet"
+    return paragraph((f"{due}{then}", swept, *_objections(state)))
+
+
+def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
+    """Open marks as numbers, under names that stay."""
+    return {"marked": waiting.marks, "marked_bytes": waiting.bytes, "due": waiting.due, "due_bytes": waiting.due_bytes}
+
+
+def state_numbers(state: DatasetState) -> dict[str, Any]:
+    """What was judged of a dataset as numbers, under names that stay."""
+    classes = {word: state.transactions(verdict) for word, verdict in _CLASSES.items() if verdict != "mark"}
+    return {**waiting_numbers(state.waiting), "transactions": state.transactions(), "bytes": state.bytes(), **classes}
+
+
+def _objections(state: DatasetState) -> Iterable[str]:
+    return (f"**not swept**: {plain(said)}" for said in state.objections[:_NAMED])
+
+
+# --- what is said of a day --------------------------------------------------------------------------------------------
+
+
+def look_words(look: DayLook | None, was_swept: bool = False) -> str:
+    """That somebody looked on a day, and what there was to do, or where something was swept is left; or that nobody did."""
+    if look is None:
+        return "Nobody looked on this day: no run came to its report."
+    late = f", noted {_minute(look.looked_at)}" if look.looked_at - look.as_of > _LATE else ""
+    is_due = f"{'was' if look.due == 1 else 'were'}{' still' if was_swept else ''} due"
+    due = f"{count(look.due, 'mark')} {is_due}" if look.due else "nothing else was due" if was_swept else "nothing was due"
+    judged = f", the last one as of {_minute(look.judged_at)}" if look.judged_at else ""
+    return f"Looked as of {_minute(look.as_of)}{late}: {due}. {count(look.datasets, 'dataset')} had been judged{judged}."
+
+
+def looks_words(report: DayReport) -> list[str]:
+    """The same of a report: of one day its look, of several how many were looked at."""
+    if report.lines and not report.looks:
+        # It is of a release that did not note looks, or the day goes on.
+        return []
+    if report.last is None:
+        return [look_words(report.looks.get(report.execution_date), bool(report.lines))]
+    quiet = sum(not look.due for look in report.looks.values())
+    return [f"Somebody looked on {count(len(report.looks), 'day')} of them; on {quiet:,} nothing was due."]
+
+
+def _minute(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

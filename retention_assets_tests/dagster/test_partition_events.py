@@ -1,0 +1,226 @@
+"""What Dagster knows of single datasets: pages that answer, refused ones that stay failed until they are sound, one event for each
+change. Against a real instance.
+
+Belongs here: events of partitions, from jobs over lists and from runs over partitions. What a page says in which words is
+render's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus
+
+from retention_assets.dagster import partition_events as module
+from retention_assets.dagster.headless import run_job
+from retention_assets.dagster.partition_events import DatasetPage, few, partition_events
+from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.dagster.step import Step
+from retention_assets.datasets import DatasetFilter
+from retention_assets.definitions import build_defs
+from retention_assets.environment import Environment
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy.durations import text_of
+from retention_assets_tests.histories import history, to_lines
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+
+SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=20 - S3:SNAPSHOT@1d=30"
+YOUNG = "main: S1:SNAPSHOT@3d=10"
+PARTS = dg.DynamicPartitionsDefinition(name="datasets")
+READING = ("transaction_log", "branch_views", "candidate_marks")
+NAMES = ["lake/a", "lake/quiet", "lake/sick"]
+FAILED, GREEN = AssetPartitionStatus.FAILED, AssetPartitionStatus.MATERIALIZED
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    """What a machine has: files of its own, and every dataset is a partition."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dg.DagsterInstance.get() as made:
+        made.add_dynamic_partitions("datasets", NAMES)
+        yield made
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """One dataset with old transactions, one without, and one whose log is not sound."""
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(YOUNG, "lake/quiet")
+    sicken(lake)
+    return lake
+
+
+def sicken(lake: Lake) -> None:
+    lake._log("lake/sick", ['{"dataset": "lake/sick", "branch": "main", "head": "nowhere"}'])
+
+
+def heal(lake: Lake) -> None:
+    (lake.folder / "log" / "lake-sick.jsonl").unlink()
+    lake._log("lake/sick", to_lines([history(SOME, dataset="lake/sick")]))
+
+
+def status(instance: dg.DagsterInstance, asset: str, name: str) -> AssetPartitionStatus | None:
+    found = instance.get_status_by_partition(dg.AssetKey(asset), [name], PARTS)
+    return found[name] if found else None
+
+
+def page(instance: dg.DagsterInstance, asset: str, name: str) -> dict[str, Any]:
+    """What the newest materialization of a partition says."""
+    where = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=[name])
+    (newest,) = instance.fetch_materializations(where, limit=1).records
+    assert newest.asset_materialization
+    return {key: value.value for key, value in newest.asset_materialization.metadata.items()}
+
+
+def events(instance: dg.DagsterInstance, asset: str, name: str) -> int:
+    where = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=[name])
+    return len(instance.fetch_materializations(where, limit=1000).records)
+
+
+def refusals(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    return list(instance.get_runs(dg.RunsFilter(job_name="refused_datasets")))
+
+
+@pytest.mark.spark
+def test_a_refused_dataset_is_failed_for_ten_ticks_and_green_once_it_is_sound(
+    lake: Lake, instance: dg.DagsterInstance, spark: object
+) -> None:
+    heal(lake)
+    run_job(lake.settings, "evaluate", MARKED, log_level="critical")
+    assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
+    sicken(lake)
+    for tick in range(10):
+        # Others are judged in between, and this one now and then.
+        about = NAMES if tick % 3 == 0 else ["lake/a"]
+        run_job(lake.settings, "evaluate", MARKED + timedelta(minutes=tick + 1), about, "critical")
+        assert [status(instance, asset, "lake/sick") for asset in READING] == [FAILED] * 3
+        assert status(instance, "candidate_marks", "lake/a") is GREEN
+    (run,) = refusals(instance)
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert [events(instance, asset, "lake/sick") for asset in READING] == [1, 1, 1]
+    where = dg.AssetRecordsFilter(dg.AssetKey("candidate_marks"), asset_partitions=["lake/sick"])
+    (observed,) = instance.fetch_observations(where, limit=10).records
+    assert observed.asset_observation
+    assert "nowhere" in str(observed.asset_observation.metadata["refused"].value)
+    said = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    assert "lake/sick was refused: " in str(said[0].message)
+    heal(lake)
+    run_job(lake.settings, "evaluate", MARKED + timedelta(hours=1), log_level="critical")
+    assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
+    sicken(lake)
+    run_job(lake.settings, "evaluate", MARKED + timedelta(hours=2), log_level="critical")
+    assert [status(instance, asset, "lake/sick") for asset in READING] == [FAILED] * 3
+    assert len(refusals(instance)) == 2
+
+
+def launch(lake: Lake, instance: dg.DagsterInstance, first: str, last: str, as_of: datetime = MARKED) -> bool:
+    """A run over partitions, as a page launches it, of all assets but the sweep and the report."""
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    config = {
+        "ops": {name: {"config": {"as_of": text_of(as_of)}} for name in ("branch_views", "candidate_marks")},
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetKey(name) for name in ("retention_policies", *READING)]
+    tags = {"dagster/partition": first} if first == last else tags
+    return job.execute_in_process(
+        instance=instance, run_config=config, asset_selection=keys, tags=tags, raise_on_error=False
+    ).success
+
+
+@pytest.mark.spark
+def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.DagsterInstance, spark: object) -> None:
+    assert launch(lake, instance, "lake/a", "lake/sick")
+    for asset in READING:
+        assert [status(instance, asset, name) for name in NAMES] == [GREEN, GREEN, FAILED]
+    said = page(instance, "candidate_marks", "lake/a")
+    assert {name: said[name] for name in ("transactions", "bytes", "marked", "marked_bytes", "due", "kept", "swept")} == {
+        "transactions": 3, "bytes": 60, "marked": 2, "marked_bytes": 30, "due": 0, "kept": 1, "swept": 0,
+    }  # fmt: skip
+    assert "**2 marked** (30 B)" in said["summary"]
+    assert "For example `S1` is to go: Policy 'old' selects it." in said["summary"]
+    assert page(instance, "transaction_log", "lake/a")["transactions"] == 3
+    # The run of one partition says the same of it, and fails where it is refused.
+    assert launch(lake, instance, "lake/a", "lake/a")
+    assert page(instance, "candidate_marks", "lake/a") == said
+    assert not launch(lake, instance, "lake/sick", "lake/sick")
+    assert status(instance, "transaction_log", "lake/sick") is FAILED
+    # About everything is the last event, whichever run it was.
+    last = instance.get_latest_materialization_event(dg.AssetKey("candidate_marks"))
+    assert last
+    assert last.asset_materialization
+    assert last.asset_materialization.partition is None
+    assert {"state/marked", "run/newly_marked", "summary"} <= set(last.asset_materialization.metadata)
+
+
+@pytest.mark.spark
+def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(
+    lake: Lake, instance: dg.DagsterInstance, spark: object
+) -> None:
+    run_job(lake.settings, "evaluate", MARKED, log_level="critical")
+    assert status(instance, "swept_transactions", "lake/quiet") is GREEN
+    assert "Nothing is due" in page(instance, "swept_transactions", "lake/quiet")["summary"]
+    assert "the next of 2 marks on" in page(instance, "swept_transactions", "lake/a")["summary"]
+    for minute in range(3):
+        run_job(lake.settings, "cycle", MARKED + timedelta(minutes=minute), log_level="critical")
+    assert [events(instance, "swept_transactions", name) for name in ("lake/a", "lake/quiet")] == [1, 1]
+    # While something is due nobody may believe that a sweep was here.
+    run_job(lake.settings, "evaluate", DUE, log_level="critical")
+    assert [events(instance, "swept_transactions", name) for name in ("lake/a", "lake/quiet")] == [1, 1]
+    run_job(lake.settings, "sweep", DUE, log_level="critical")
+    assert events(instance, "swept_transactions", "lake/quiet") == 1
+    said = page(instance, "swept_transactions", "lake/a")
+    assert (said["deleted"], said["due"], said["marked"]) == (2, 0, 0)
+    assert f"Last sweep on {DUE.date()}: 2 deleted" in said["summary"]
+    assert status(instance, "swept_transactions", "lake/sick") is FAILED
+    # What was swept is in the log no less than before, and is no mark any more.
+    judged = run_job(lake.settings, "evaluate", DUE + timedelta(days=1), log_level="critical").said["candidate_marks"]
+    numbers = {name: judged[name] for name in ("mark", "swept_before", "marked_before", "swept")}
+    assert numbers == {"mark": 0, "swept_before": 2, "marked_before": 0, "swept": 2}
+    assert page(instance, "candidate_marks", "lake/a")["swept"] == 2
+
+
+# --- without Spark ---
+
+
+def step(lake: Lake, instance: dg.DagsterInstance) -> Step:
+    run = instance.add_run(dg.DagsterRun(job_name="evaluate", status=dg.DagsterRunStatus.STARTED))
+    nothing: Any = None
+    key, warehouse = dg.AssetKey(["team", "transaction_log"]), Warehouse(str(lake.folder / "warehouse"))
+    return Step(key, run, instance, nothing, Environment(lake.settings), nothing, warehouse, DatasetFilter(("*",)), MARKED)
+
+
+def test_a_fault_with_other_numbers_is_the_same_fault_and_another_one_is_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("team__datasets", ["lake/x"])
+    faults = ("timed out after 3.1 s", "timed out after 3.2 s", "no such host", "timed out after 3.1 s")
+    told = []
+    for why in faults:
+        events = list(partition_events(step(lake, instance), [DatasetPage("lake/x", "", refused=why)]))
+        told.append(len(events))
+        for event in events:
+            instance.report_runless_asset_event(event)
+    assert told == [1, 0, 1, 1]
+    assert {run.job_name for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))} == {
+        "team__refused_datasets"
+    }
+
+
+def test_no_more_events_than_a_step_may_have(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_PARTITIONS", 2)
+    run = step(lake, instance)
+    pages = [DatasetPage(f"lake/{name}", "- Read", {"bytes": 2}) for name in "abc"]
+    assert list(partition_events(run, pages)) == []
+    made = list(partition_events(run, [*pages[:2], DatasetPage("lake/a...b", "")]))
+    assert [event.partition for event in made] == ["lake/a", "lake/b"], "three dots are a range to Dagster"
+    assert list(few(run, ["lake/a", "lake/b", "lake/c"])) == []
+    stores = replace(run, retention=Environment(lake.settings.model_copy(update={"partition_by": BY_STORE})))
+    assert list(few(stores, ["lake/a", "lake/b", "lake/c"])) == ["lake/a", "lake/b", "lake/c"]
+    (event,) = partition_events(stores, [*pages, DatasetPage("lake/d", "", refused="a cycle")])
+    assert (event.partition, event.metadata["bytes"].value) == ("lake", 6)
+    assert "1 refused: `lake/d`" in str(event.metadata["summary"].value)
