@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from retention_assets.cli import retention
+from retention_assets.cli import GROUPS, retention
 
 PAGE = Path(__file__).with_name("commands.md")
 INTRODUCTION = """\
@@ -18,7 +18,17 @@ INTRODUCTION = """\
 
 This page is made from the command line by `make docs`; `retention COMMAND --help` says the same in a terminal.
 
-Results go to stdout, words about the work to stderr. With `--format json` a result is for programs.
+Results go to stdout, words about the work to stderr. With `--format json` a result is for programs, and nothing is said of
+what comes next.
+
+* **Settings**: `--config FILE` (`-c`), before the command or after it, names another file than `retention.yaml`, as
+  `RETENTION_CONFIG` does. Where a command needs settings and there are none, `retention init` writes some.
+* **An instant** is `2026-03-01T00:00:00Z` or another one that names its zone, `2026-03-01` (its midnight in UTC), `7d` (7 days
+  ago) or `in 7d`, with any duration that a policy may have. JSON has the instant that it was. What marks, sweeps or reports
+  refuses one that is still to come ([the clock](operations.md#the-clock)). A file takes fixed instants alone.
+* **Tables** fit the terminal; times are UTC. What has no room is folded, and no id is ever cut. In a pipe each row is one line,
+  unless `COLUMNS` says how wide it may be.
+* **Completion** of commands, options and values: [in your shell](operations.md#completion-in-the-shell).
 
 | exit code | meaning |
 | --- | --- |
@@ -40,16 +50,18 @@ What a command needs, and what it leaves alone, is told in [Operations](operatio
 def page() -> str:
     """The whole page."""
     context = click.Context(retention, info_name="retention")
-    commands = list(_commands(retention, context))
-    lines = ["| command | what it does |", "| --- | --- |"]
-    for name, command in commands:
-        lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {_first_sentence(command)} |")
-    return "\n".join([INTRODUCTION, *lines, "", *(_section(name, command) for name, command in commands)])
+    lines, sections = ["| | command | what it does |", "| --- | --- | --- |"], []
+    for title, group in GROUPS.items():
+        for name, command in _commands(click.Group(commands=group), context):
+            lines.append(f"| {title} | [`{name}`](#{name.replace(' ', '-')}) | {_first_sentence(command)} |")
+            sections.append(_section(name, command))
+            title = ""
+    return "\n".join([INTRODUCTION, *lines, "", *sections])
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
     """Every command below a group with its full name; a group that can be run is one itself."""
-    for word in group.list_commands(context):
+    for word in group.commands:
         command = group.commands[word]
         inner = click.Context(command, info_name=word, parent=context)
         if not isinstance(command, click.Group):
@@ -62,13 +74,17 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
 
 def _section(name: str, command: click.Command) -> str:
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    # --config is told of once, at the top.
+    options = [one for one in command.params if isinstance(one, click.Option) and one.name != "config"]
     usage = " ".join([name, *(["[OPTIONS]"] if options else []), *(_argument(one) for one in arguments)])
     lines = [f"## {name}", "", f"    {usage}", "", _text(command.help or ""), ""]
     if options:
         lines += ["| option | what it does |", "| --- | --- |"]
         lines += [f"| {_option(one, command)} |" for one in options]
         lines.append("")
+    if command.epilog:
+        # The lines of the examples, of which the first is their heading.
+        lines += ["```sh", *(line.strip() for line in command.epilog.splitlines()[2:]), "```", ""]
     return "\n".join(lines)
 
 

@@ -6,8 +6,10 @@ command does is in its module (retention_assets/commands); the exit codes are in
 
 import io
 import os
+import re
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import NoReturn
 
 import click
@@ -18,8 +20,10 @@ from retention_assets.commands.evaluation import compare, explain, preview, sche
 from retention_assets.commands.history import history
 from retention_assets.commands.holds import hold, release
 from retention_assets.commands.housekeeping import housekeeping
+from retention_assets.commands.init import init
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
+from retention_assets.commands.options import config_option
 from retention_assets.commands.output import ExitCode, echo, say
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
@@ -29,19 +33,82 @@ from retention_assets.commands.visibility import advance, as_of
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 
-COMMANDS: tuple[click.Command, ...] = (
-    demo, run, report, validate, schema, preview, compare, explain, marks, unmark, history, hold, release, realm, advance,
-    as_of, policies, clock, audit, housekeeping,
-)  # fmt: skip
+# The commands as the help lists them: what one begins with, what looks ahead, what looks back, what decides, what acts, and
+# what keeps the ledger. A new one is one line.
+GROUPS: Mapping[str, tuple[click.Command, ...]] = {
+    "Start": (
+        init,
+        demo,
+        validate,
+        schema,
+    ),
+    "Look ahead": (
+        preview,
+        compare,
+    ),
+    "Look": (
+        explain,
+        history,
+        marks,
+        report,
+        as_of,
+    ),
+    "Decide": (
+        unmark,
+        hold,
+        release,
+        policies,
+        realm,
+        advance,
+    ),
+    "Act": (
+        run,
+        housekeeping,
+    ),
+    "Operate": (
+        clock,
+        audit,
+    ),
+}
+COMMANDS: tuple[click.Command, ...] = tuple(command for commands in GROUPS.values() for command in commands)
+# What knows nothing of settings, and so takes no --config.
+WITHOUT_SETTINGS = (init, demo, schema)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="retention")
+class RetentionGroup(click.Group):
+    """The commands, listed by what people want to do."""
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section for each group, with what each command does in a few words."""
+        widest = max(map(len, self.commands))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{one.name:{widest}}", _few_words(one)) for one in commands])
+
+
+def _few_words(command: click.Command) -> str:
+    """The first sentence of the help, up to where it begins to explain itself."""
+    return re.split(r"[.:](?:\s|$)", command.help or "", maxsplit=1)[0]
+
+
+@click.group(cls=RetentionGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[config_option()])
+@click.version_option(__version__, "-V", "--version", prog_name="retention")
 def retention() -> None:
-    """Retention for versioned data: mark, wait, check again, sweep, report."""
+    """Retention for versioned data: mark, wait, check again, sweep, report.
+
+    `retention init --sample` begins with a small lake; `retention COMMAND --help` shows examples.
+    """
+
+
+def _takes_config(command: click.Command) -> None:
+    command.params.append(config_option())
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _takes_config(below)
 
 
 for command in COMMANDS:
+    if command not in WITHOUT_SETTINGS:
+        _takes_config(command)
     retention.add_command(command)
 
 
@@ -50,7 +117,7 @@ def main() -> NoReturn:
     # Dagster warns of what may change in a minor release. The pins admit one, so nobody can do anything about it.
     warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
-        code = retention.main(standalone_mode=False)
+        code = retention.main(prog_name="retention", standalone_mode=False)
     except BadInput as fault:
         _print_problems(fault.problems)
         sys.exit(ExitCode.BAD_INPUT)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from retention_assets.commands.options import examples
 from retention_assets.commands.output import echo
 from retention_assets.errors import Refused
 
 
+@examples("retention demo", "retention demo --folder /tmp/demo --build-only")
 @click.command()
 @click.option(
     "--folder",

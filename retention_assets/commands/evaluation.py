@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.commands.logs import finish_judging, read_all, read_one
-from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES, STRICT
-from retention_assets.commands.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say
+from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES, STRICT, examples
+from retention_assets.commands.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say, say_next
 from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput, Refused
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from retention_assets.settings.model import Settings
 
 
+@examples("retention validate", "retention validate policies/new.yaml")
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @FORMAT
@@ -59,6 +60,8 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
         echo("No policy is in force: nothing will be marked and nothing deleted.")
     policy, hold = "policy" if len(rules) == 1 else "policies", "hold" if len(holds) == 1 else "holds"
     say(f"{len(rules)} {policy} and {len(holds)} {hold} are valid.")
+    if not paths:
+        say_next("`retention preview` shows what they would mark.")
 
 
 def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
@@ -75,6 +78,7 @@ def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
     return found
 
 
+@examples("retention schema > policies/schema.json")
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of policy files, for editors."""
@@ -83,12 +87,13 @@ def schema() -> None:
     echo(policy_schema(), nl=False)
 
 
+@examples("retention preview", "retention preview -t 'in 30d'", "retention preview -l log.jsonl -p policies -f json")
 @click.command()
 @LOG
 @POLICIES
 @AS_OF
 @FORMAT
-@click.option("--most", default=20, show_default=True, help="How many marks the table lists.")
+@click.option("-n", "--most", default=20, show_default=True, help="How many marks the table lists.")
 @STRICT
 def preview(
     log_path: Path | None, policy_paths: tuple[Path, ...], as_of: datetime | None, format_: str, most: int, strict: bool
@@ -105,16 +110,17 @@ def preview(
         for piece in as_json(result):
             echo_json(piece, nl=False)
     else:
-        from retention_assets.render.terminal import preview_tables
+        from retention_assets.render.verdict_tables import preview_tables
 
         print_tables(preview_tables(result, most))
     return finish_judging(log, away, strict=strict)
 
 
+@examples("retention compare -p policies -p new-policies")
 @click.command()
 @LOG
 @click.option(
-    "--policies", "policy_paths", type=click.Path(path_type=Path), multiple=True, required=True,
+    "-p", "--policies", "policy_paths", type=click.Path(path_type=Path), multiple=True, required=True,
     help="Give it twice: first the policies in force, then those to compare them with.",
 )  # fmt: skip
 @AS_OF
@@ -139,12 +145,13 @@ def compare(
         found: dict[str, Any] = {"changes": [vars(change) for change in changes]}
         print_json({**found, "transactions": rows.to_pylist()} if each else found)
     else:
-        from retention_assets.render.terminal import compare_tables
+        from retention_assets.render.verdict_tables import compare_tables
 
         print_tables(compare_tables(changes))
     return finish_judging(log, away, strict=strict)
 
 
+@examples("retention explain lake/raw.orders T1", "retention explain lake/raw.orders T1 -t 'in 30d'")
 @click.command()
 @click.argument("dataset")
 @click.argument("transaction")
@@ -165,6 +172,7 @@ def explain(
     if format_ == "json":
         print_json(found.as_dict())
     else:
-        from retention_assets.render.terminal import console, explanation
+        from retention_assets.render.terminal import console
+        from retention_assets.render.verdict_tables import explanation
 
         console().print(explanation(found))

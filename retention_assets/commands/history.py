@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.logs import read_one_if_any
-from retention_assets.commands.options import AS_OF, FORMAT, LOG
+from retention_assets.commands.options import AS_OF, FORMAT, LOG, examples
 from retention_assets.commands.output import print_rows, print_tables, say
 from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 from retention_assets.policy.durations import text_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from retention_assets.ledger.marks.history import TransactionLife
 
 
+@examples("retention history lake/raw.orders", "retention history lake/raw.orders T1 -f json")
 @click.command()
 @click.argument("dataset")
 @click.argument("transactions", nargs=-1)
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="List also what is older than the visibility mark.")
 @FORMAT
 @click.option(
-    "--most", type=click.IntRange(min=0), default=50, show_default=True, help="How many transactions the table lists."
+    "-n", "--most", type=click.IntRange(min=0), default=50, show_default=True, help="How many transactions the table lists."
 )
 def history(
     dataset: str,
@@ -70,7 +71,7 @@ def history(
 
 
 def _print(dataset: str, lives: "Iterator[TransactionLife]", most: int) -> None:
-    from retention_assets.render.terminal import history_table
+    from retention_assets.render.ledger_tables import history_table
 
     first = [life.as_dict() for life in islice(lives, most)]
     print_tables([history_table(dataset, first, len(first) + sum(1 for _ in lives))])

@@ -4,22 +4,34 @@ Belongs here: `hold` and `release`. Holds of policy files are listed as well; th
 """
 
 from datetime import datetime
+from shlex import quote
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
-from retention_assets.commands.output import ExitCode, echo, print_json, print_tables, say
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText, examples
+from retention_assets.commands.output import ExitCode, echo, print_json, print_tables, say, say_next
 from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
 
 
+@examples(
+    "retention hold --list",
+    "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'",
+)
 @click.command()
 @click.option("--list", "lists", is_flag=True, help="List the holds in force, and place none.")
 @click.option("--name", type=NonEmptyText(), help="The name of the hold; it is released by this name.")
-@click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="Hold these datasets; may be repeated.")
-@click.option("--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these transactions; may be repeated.")
-@click.option("--reason", help="Why: the record keeps it.")
+@click.option("-d", "--dataset", "datasets", multiple=True, metavar="GLOB", help="Hold these datasets; may be repeated.")
+@click.option(
+    "-x", "--transaction", "transactions", multiple=True, metavar="GLOB", help="Only these transactions; may be repeated."
+)
+@click.option("-r", "--reason", help="Why: the record keeps it.")
 @click.option("--owner", type=NonEmptyText(), help="Who answers for the hold; the actor when left out.")
-@click.option("--until", type=InstantParam(), help="When the hold ends by itself; never when left out.")
+@click.option(
+    "-u",
+    "--until",
+    type=InstantParam(),
+    help="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out.",
+)
 @click.option("--anyway", is_flag=True, help="Exit with 0 also where the hold is about nothing that was judged.")
 @ACTOR
 @FORMAT
@@ -65,12 +77,13 @@ def hold(
         if placed.reach.datasets is not None:
             about = f"{placed.reach.datasets:,} datasets and {placed.reach.transactions:,} transactions"
             echo(f"  It is about {about} of the last evaluation.")
+        say_next(f"`retention release {quote(placed.hold.name or '')} --reason …` ends it.")
     return ExitCode.FAILED if placed.reach.is_empty and not anyway else ExitCode.DONE
 
 
 def _list(format_: str) -> None:
     from retention_assets.operations.holds import hold_row
-    from retention_assets.render.terminal import hold_table
+    from retention_assets.render.ledger_tables import hold_table
 
     environment, now = find_environment(), instant(None)
     of_files = [one for one in holds_of_files(environment.settings) if one.until is None or one.until > now]
@@ -83,6 +96,7 @@ def _list(format_: str) -> None:
         print_tables([hold_table(rows)])
 
 
+@examples("retention release audit -r 'the audit is over'")
 @click.command()
 @click.argument("name")
 @REASON
@@ -98,3 +112,4 @@ def release(name: str, reason: str, actor: str, format_: str) -> None:
         print_json(released.as_dict())
     else:
         echo(f"{name} is released. From the next evaluation on, policies alone decide about what it held.")
+        say_next("`retention preview` shows what policies decide.")

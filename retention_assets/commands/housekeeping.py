@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT
-from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress
+from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, examples
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say_next
 from retention_assets.commands.sources import find_environment, holds_of_files
 from retention_assets.errors import Refused
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from retention_assets.operations.housekeeping import HousekeepingResult
 
 
+@examples("retention housekeeping --dry-run", "retention housekeeping -s ods")
 @click.command()
-@click.option("--store", "name", metavar="NAME", help="Only this store; every store that expires rows by itself when left out.")
+@click.option(
+    "-s", "--store", "name", metavar="NAME", help="Only this store; every store that expires rows by itself when left out."
+)
 @AS_OF
 @click.option("--dry-run", is_flag=True, help="Show what would be postponed, and change nothing.")
 @ACTOR
@@ -41,17 +44,19 @@ def housekeeping(name: str | None, as_of: datetime | None, dry_run: bool, actor:
         print_json(found.as_dict())
     else:
         _print(found)
+        if dry_run and any(one.postponed for one in found.datasets):
+            say_next("`retention housekeeping` postpones it.")
     if found.troubles:
         raise Refused("\n".join(found.troubles))
     return finish(to_do=dry_run and any(one.postponed for one in found.datasets))
 
 
 def _print(found: "HousekeepingResult") -> None:
-    from retention_assets.policy.durations import text_of
     from retention_assets.render.terminal import table
+    from retention_assets.render.text import minute_of
 
     rows = [
-        (one.dataset, text_of(one.within), text_of(one.until), f"{one.postponed:,}", f"{one.left:,}")
+        (one.dataset, minute_of(one.within), minute_of(one.until), f"{one.postponed:,}", f"{one.left:,}")
         for one in found.datasets
         if not one.refused
     ]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam
-from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, examples
+from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say, say_next
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from retention_assets.ledger.audit.verify import AuditResult, ChainHead
     from retention_assets.ledger.clock_guard import LedgerTimes
 
-SIMULATED = click.option("--as-of", type=InstantParam(), help="The present, where the settings have a simulated clock.")
+SIMULATED = click.option("-t", "--as-of", type=InstantParam(), help="The present, where the settings have a simulated clock.")
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
 
 
+@examples("retention audit verify", "retention audit verify --new")
 @click.group()
 def audit() -> None:
     """Verify or export the permanent record of every decision and act."""
 
 
+@examples("retention audit verify", "retention audit verify --known /safe/head.json --save-head /safe/head.json")
 @audit.command()
 @click.option("--known", type=click.Path(path_type=Path), help="A head saved earlier: the record must contain it.")
 @click.option(
@@ -63,6 +65,7 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
         _save(result.head, saved)
 
 
+@examples("retention audit accept -r 'the backup of Monday was put back'")
 @audit.command("accept")
 @REASON
 @ACTOR
@@ -80,8 +83,9 @@ def accept_audit(reason: str, actor: str, format_: str) -> None:
         print_json(found.as_dict())
         return
     for fault in found.faults:
-        click.echo(f"accepted: {fault}")
-    click.echo(f"Ledger {found.ledger} is accepted as it is, up to row {found.position} of its record.")
+        echo(f"accepted: {fault}")
+    echo(f"Ledger {found.ledger} is accepted as it is, up to row {found.position} of its record.")
+    say_next("`retention run` sweeps again.")
 
 
 def _print_audit(result: "AuditResult") -> None:
@@ -116,6 +120,7 @@ def _save(head: "ChainHead", file: Path) -> None:
     say(f"the head is in {file}; keep it where nobody who can write the ledger can write it")
 
 
+@examples("retention audit export > record.jsonl", "retention audit export --after 1200")
 @audit.command()
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only rows after position N.")
 def export(after: int) -> None:
@@ -125,6 +130,7 @@ def export(after: int) -> None:
             echo_json(line)
 
 
+@examples("retention clock")
 @click.group(invoke_without_command=True)
 @FORMAT
 @click.pass_context
@@ -139,9 +145,10 @@ def clock(context: click.Context, format_: str) -> None:
     _print_times(times, format_)
 
 
+@examples("retention clock accept", "retention clock accept -r 'nothing ran over the holidays'")
 @clock.command()
 @SIMULATED
-@click.option("--reason", help="Why: the record keeps it. May be left out.")
+@click.option("-r", "--reason", help="Why: the record keeps it. May be left out.")
 @ACTOR
 @FORMAT
 def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str) -> None:
@@ -152,8 +159,11 @@ def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str)
     from retention_assets.operations.clock import ClockRequest, accept_clock
 
     _print_times(accept_clock(ClockRequest(actor=actor, reason=reason, as_of=as_of), find_environment()), format_)
+    if format_ != "json":
+        say_next("`retention run` sweeps again.")
 
 
+@examples("retention clock reset -r 'the clock was a year ahead'")
 @clock.command()
 @SIMULATED
 @REASON
@@ -174,12 +184,13 @@ def reset(as_of: datetime | None, reason: str, actor: str, format_: str) -> None
     if done.reset.sweeping:
         say(f"Too late for {done.reset.sweeping:,} that are being swept.")
     _print_times(done.times, format_)
+    say_next("`retention run` marks anew what policies select.")
 
 
 def _print_times(times: "LedgerTimes", format_: str) -> None:
     if format_ == "json":
         print_json(times.as_dict())
         return
-    from retention_assets.render.terminal import clock_table
+    from retention_assets.render.ledger_tables import clock_table
 
     print_tables([clock_table(times.as_dict())])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, REASON
+from retention_assets.commands.options import ACTOR, AS_OF, DATASETS, FORMAT, REASON, examples
 from retention_assets.commands.output import echo, print_json, print_rows, print_tables, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 
@@ -25,16 +25,17 @@ _SHOWN = (
 )  # fmt: skip
 
 
+@examples("retention marks", "retention marks --due", "retention marks -d 'lake/raw.*' -s SWEPT -f json")
 @click.command()
-@click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
-@click.option("--policy", metavar="NAME", help="Only marks of this policy.")
+@DATASETS
+@click.option("-p", "--policy", metavar="NAME", help="Only marks of this policy.")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only marks of this status; may be repeated."
+    "-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only marks of this status; may be repeated."
 )
 @click.option("--due", is_flag=True, help="Only marks whose grace is over: the next sweep takes them up.")
 @AS_OF
 @FORMAT
-@click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many marks the table lists.")
+@click.option("-n", "--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many marks the table lists.")
 def marks(
     globs: tuple[str, ...],
     policy: str | None,
@@ -50,18 +51,19 @@ def marks(
     if as_of and not due:
         raise click.UsageError("--as-of says when marks are due: it goes with --due.")
     due_by = instant(as_of) if due else None
-    with ledger_to_read(find_environment()) as ledger:
+    environment = find_environment()
+    with ledger_to_read(environment) as ledger:
         found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
         if format_ == "json":
             print_rows(row for table in found for row in table.to_pylist())
             return
-        from retention_assets.render.terminal import mark_tables
+        from retention_assets.render.ledger_tables import mark_tables
 
         sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
         for table in found:
             _add(sums, table)
             first += table.slice(0, most - len(first)).to_pylist()
-    print_tables(mark_tables(sums, first))
+    print_tables(mark_tables(sums, first, None if environment.settings.clock.simulated else instant(None)))
 
 
 def _add(sums: dict[str, tuple[int, int]], table: "pa.Table") -> None:
@@ -93,11 +95,15 @@ def _chosen(
         yield table.filter(pc.equal(table["policy"], policy)) if policy else table
 
 
+@examples(
+    "retention unmark lake/raw.orders T1 T2 -r 'the audit needs them'",
+    "retention unmark -d lake/raw.orders -p raw-30-days -r 'the policy was wrong'",
+)
 @click.command()
 @click.argument("names", nargs=-1, metavar="[DATASET TRANSACTION...]")
-@click.option("--dataset", metavar="NAME", help="Take back every mark of this dataset.")
+@click.option("-d", "--dataset", metavar="NAME", help="Take back every mark of this dataset.")
 @click.option(
-    "--policy", metavar="NAME", help="Take back every mark of this policy; with --dataset, only those in that dataset."
+    "-p", "--policy", metavar="NAME", help="Take back every mark of this policy; with --dataset, only those in that dataset."
 )
 @REASON
 @ACTOR
@@ -122,4 +128,5 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
     echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
     if done.sweeping or done.swept:
         echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
+    # Which says what comes next.
     say(done.note)

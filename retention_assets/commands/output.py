@@ -99,6 +99,11 @@ def say(words: str) -> None:
     echo(words, err=True)
 
 
+def say_next(words: str) -> None:
+    """What comes after an act, as its last line. Who asked for JSON is a program, and is told nothing."""
+    say(f"Next: {words}")
+
+
 @contextmanager
 def progress(what: str) -> Iterator[None]:
     """Show on a terminal what is being done; elsewhere nothing."""

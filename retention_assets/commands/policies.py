@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON
-from retention_assets.commands.output import echo, print_json, print_tables, say
+from retention_assets.commands.options import ACTOR, FORMAT, REASON, examples
+from retention_assets.commands.output import echo, print_json, print_tables, say, say_next
 from retention_assets.commands.sources import find_environment, ledger_to_read, policies_if_any
 
 if TYPE_CHECKING:
     from retention_assets.operations.policy_book import EntryResult
 
 
+@examples("retention policies", "retention policies show raw-30-days")
 @click.group(invoke_without_command=True)
 @FORMAT
 @click.pass_context
@@ -24,7 +25,7 @@ def policies(context: click.Context, format_: str) -> None:
     if context.invoked_subcommand is not None:
         return
     from retention_assets.operations.policy_book import book_rows, compare_with_files
-    from retention_assets.render.terminal import book_tables
+    from retention_assets.render.ledger_tables import book_tables
 
     environment = find_environment()
     files = policies_if_any(environment.settings)
@@ -40,6 +41,7 @@ def policies(context: click.Context, format_: str) -> None:
         print_tables(book_tables(rows, orphaned))
 
 
+@examples("retention policies show raw-30-days")
 @policies.command()
 @click.argument("name")
 @FORMAT
@@ -58,7 +60,7 @@ def show(name: str, format_: str) -> None:
     if format_ == "json":
         print_json(rows)
         return
-    from retention_assets.render.terminal import version_table
+    from retention_assets.render.ledger_tables import version_table
 
     print_tables([version_table(name, rows)])
 
@@ -75,6 +77,7 @@ def _sentence(name: str, content: str) -> str | None:
     return sentence(item) if isinstance(item, Policy) else datahub.sentence(item)
 
 
+@examples("retention policies load")
 @policies.command()
 @click.option("--overwrite-user-policies", is_flag=True, help="Let the files replace also what people wrote.")
 @ACTOR
@@ -85,7 +88,7 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
     An entry that a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
     """
     from retention_assets.operations.policy_book import LoadRequest, load_policy_files
-    from retention_assets.render.terminal import load_table
+    from retention_assets.render.ledger_tables import load_table
 
     request = LoadRequest(actor=actor, overwrite_user_policies=overwrite_user_policies)
     loaded = load_policy_files(request, find_environment())
@@ -95,8 +98,11 @@ def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
         print_tables([load_table(loaded.decisions)])
     for warning in loaded.warnings:
         say(warning)
+    if format_ != "json":
+        say_next("`retention run --mark-only` judges by them.")
 
 
+@examples("retention policies overwrite raw-30-days -r 'as agreed with legal'")
 @policies.command()
 @click.argument("name")
 @REASON
@@ -111,6 +117,7 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
     _print_entry(entry, "is in force", format_)
 
 
+@examples("retention policies revoke raw-30-days -r 'replaced by raw-60-days'")
 @policies.command()
 @click.argument("name")
 @REASON

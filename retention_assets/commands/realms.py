@@ -4,23 +4,25 @@ Belongs here: `realm`, and asking before one is purged. What a PURGING realm doe
 """
 
 import sys
+from shlex import quote
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, DurationParam
-from retention_assets.commands.output import echo, print_json, print_tables, say
+from retention_assets.commands.options import ACTOR, FORMAT, DurationParam, examples
+from retention_assets.commands.output import echo, print_json, print_tables, say, say_next
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
 from retention_assets.render.text import visible
 
 
+@examples("retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")
 @click.command()
 @click.argument("name", required=False)
-@click.option("--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="The status that the realm gets.")
+@click.option("-s", "--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="The status that the realm gets.")
 @click.option("--grace", type=DurationParam(), help="The grace of the marks that purging makes; none unless set.")
-@click.option("--reason", help="Why: the record keeps it.")
-@click.option("--yes", is_flag=True, help="Purge without asking first.")
+@click.option("-r", "--reason", help="Why: the record keeps it.")
+@click.option("-y", "--yes", is_flag=True, help="Purge without asking first.")
 @ACTOR
 @FORMAT
 def realm(
@@ -54,11 +56,14 @@ def realm(
         print_json(changed.as_dict())
     else:
         echo(f"{changed.name} is {changed.status}; marks that purging makes have a grace of {changed.grace.words()}.")
+        if changed.status == "PURGING":
+            way_back = f"retention realm {quote(name)} -s ACTIVE -r …"
+            say_next(f"the next `retention run` marks everything of it; `{way_back}` stops that.")
 
 
 def _show(name: str | None, format_: str) -> None:
     from retention_assets.ledger.realms import INITIAL, Realm
-    from retention_assets.render.terminal import realm_table
+    from retention_assets.render.ledger_tables import realm_table
 
     with ledger_to_read(find_environment()) as ledger:
         if name is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.clock import now
-from retention_assets.commands.options import FORMAT
+from retention_assets.commands.options import FORMAT, examples
 from retention_assets.commands.output import print_json, print_tables, say
 from retention_assets.commands.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
@@ -37,16 +37,19 @@ class DayParam(click.ParamType[date]):
             self.fail(f"'{value}' is not a day; expected one such as 2026-01-31", param, ctx)
 
 
+@examples("retention report", "retention report --from 2026-03-01 --to 2026-03-31 --html march.html")
 @click.command()
 @click.argument("day", type=DayParam(), required=False, metavar="[DATE]")
 @click.option("--from", "first", type=DayParam(), metavar="DATE", help="Add up the days from this one on.")
 @click.option("--to", "last", type=DayParam(), metavar="DATE", help="Add up the days up to this one.")
-@click.option("--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
+@click.option("-d", "--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @FORMAT
 @click.option(
     "--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write the report also as a page to this file."
 )
-@click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many datasets the table lists.")
+@click.option(
+    "-n", "--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many datasets the table lists."
+)
 def report(
     day: date | None,
     first: date | None,
@@ -139,6 +142,6 @@ def _show(found: "DayReport | None", format_: str, most: int) -> None:
 
         print_json(found.as_dict() if found else as_json(None, ()))
     elif found:
-        from retention_assets.render.terminal import report_tables
+        from retention_assets.render.report_tables import report_tables
 
         print_tables(report_tables(found, most))

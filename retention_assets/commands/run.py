@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import AS_OF, FORMAT, STRICT
-from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say
+from retention_assets.commands.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say, say_next
 from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ _SHOWN = {
 _SELDOM = ("hidden", "bytes_hidden")
 
 
+@examples("retention run --dry-run", "retention run", "retention run -d 'lake/raw.*' --mark-only")
 @click.command()
-@click.option("--dataset", "datasets", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
+@click.option("-d", "--dataset", "datasets", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @AS_OF
 @FORMAT
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
@@ -85,6 +86,8 @@ def run(
         print_json(_as_dict(ran))
     else:
         _print(ran)
+        if ran.number("candidate_marks", "newly_marked"):
+            say_next("`retention marks` shows what goes and when; `retention unmark` takes a mark back.")
     if left := ran.number("swept_transactions", "left"):
         say(f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why.")
     return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)

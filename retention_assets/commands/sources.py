@@ -11,6 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from retention_assets.commands.options import CONFIG_NOTE
 from retention_assets.commands.output import say
 from retention_assets.errors import BadInput, Problem
 
@@ -25,13 +28,15 @@ if TYPE_CHECKING:
 
 
 def find_settings(*, needed: bool = True) -> "Settings":
-    """The settings that hold where the program runs; the defaults where there are none and none are needed."""
+    """The settings of --config, or those that hold where the program runs; the defaults where none are needed."""
     from retention_assets.settings.model import FILE, VARIABLE, load_settings
 
-    if needed and not os.environ.get(VARIABLE) and not Path(FILE).exists():
-        remedy = f"Go to the folder that has them, or name them with {VARIABLE}."
+    context = click.get_current_context(silent=True)
+    named: Path | None = context.meta.get(CONFIG_NOTE) if context else None
+    if needed and named is None and not os.environ.get(VARIABLE) and not Path(FILE).exists():
+        remedy = "`retention init` writes some; --config FILE names those of another place."
         raise BadInput(Problem("there are no settings here", file=FILE, expected="a settings file", remedy=remedy))
-    return load_settings()
+    return load_settings(named)
 
 
 def find_environment(*, needed: bool = True) -> "Environment":

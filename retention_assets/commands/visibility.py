@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.commands.logs import read_one
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam
+from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
 from retention_assets.commands.output import echo, print_json, print_tables, progress, say
 from retention_assets.commands.sources import find_environment, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused, nearest
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
 
 
+@examples("retention advance lake/raw.orders --retention 30d")
 @click.command()
 @click.argument("dataset")
 @click.option("--retention", type=DurationParam(), required=True, help="How long history stays readable, such as 30d.")
@@ -51,10 +52,11 @@ def advance(dataset: str, retention: Duration, log_path: Path | None, as_of: dat
         echo("Nothing was changed: a visibility mark is never lowered.")
 
 
+@examples("retention as-of lake/raw.orders 7d", "retention as-of lake/raw.orders 2026-03-01 -b main")
 @click.command("as-of")
 @click.argument("dataset")
 @click.argument("at", metavar="T", type=InstantParam())
-@click.option("--branch", help="Only this branch.")
+@click.option("-b", "--branch", help="Only this branch.")
 @LOG
 @FORMAT
 def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None, format_: str) -> None:
@@ -85,7 +87,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
     if format_ == "json":
         print_json({"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": views})
     else:
-        from retention_assets.render.terminal import as_of_tables
+        from retention_assets.render.ledger_tables import as_of_tables
 
         print_tables(as_of_tables(dataset, at, views))
     if gone:

@@ -36,6 +36,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     (tmp_path / "retention.yaml").write_text("{}\n")
     monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    # Tables as a pipe gets them, wherever the tests are started.
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("RETENTION_ACTOR", raising=False)
     monkeypatch.setenv("LOGNAME", "ann")
 

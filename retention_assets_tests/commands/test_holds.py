@@ -20,6 +20,7 @@ from retention_assets_tests.ledger.states import LATER, T0, candidates
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
 NOTHING_JUDGED = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.\n"
+ENDS = "Next: `retention release h --reason …` ends it.\n"
 FILES = "policies: []\nholds: [{name: kept, datasets: lake/legal, reason: law}, {name: over, datasets: lake/x, until: 2020-01-01}]\n"
 
 
@@ -40,7 +41,7 @@ def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) ->
 
 def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:
     code, out, err = run(*PLACE)
-    assert (code, err) == (0, f"store 'lake' of 'lake/raw.*' is not in the settings.\n{NOTHING_JUDGED}")
+    assert (code, err) == (0, f"store 'lake' of 'lake/raw.*' is not in the settings.\n{NOTHING_JUDGED}{ENDS}")
     assert out == (
         "h\n  Holds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is released, because:"
         " lawsuit (owner ann).\n"
@@ -51,8 +52,10 @@ def test_a_hold_on_a_store_that_the_settings_do_not_know_says_so(run: Run) -> No
     Path("retention.yaml").write_text("stores: [{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}]\n")
     code, _, err = run("hold", "--name", "h", "--dataset", "lak/raw", "--reason", "r")
     assert code == 0
-    assert err == f"store 'lak' of 'lak/raw' is not in the settings. Did you mean lake?\n{NOTHING_JUDGED}"
-    assert run("hold", "--name", "i", "--dataset", "lake/raw", "--reason", "r")[2] == NOTHING_JUDGED
+    assert err == f"store 'lak' of 'lak/raw' is not in the settings. Did you mean lake?\n{NOTHING_JUDGED}{ENDS}"
+    assert run("hold", "--name", "i", "--dataset", "lake/raw", "--reason", "r")[2] == NOTHING_JUDGED + ENDS.replace(
+        " h ", " i "
+    )
 
 
 FIELD = "urn:li:schemaField:(urn:li:dataset:(hive,a.b,PROD),[version=2.0].[type=string].x)"
@@ -204,7 +207,7 @@ def test_a_broken_policy_file_stops_the_list(run: Run) -> None:
 def test_a_released_hold_is_over(ledger: Ledger, run: Run) -> None:
     run(*PLACE)
     code, out, err = run("release", "h", "--reason", "settled")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "Next: `retention preview` shows what policies decide.\n")
     assert out.startswith("h is released.")
     assert ledger.holds.in_force(T0) == []
     assert run("release", "h", "--reason", "settled")[0] == 1

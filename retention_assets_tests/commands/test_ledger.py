@@ -155,7 +155,7 @@ def test_a_reset_takes_back_what_a_fast_clock_has_marked(
     acts = [json.loads(line) for line in ledger.audit_lines()]
     assert [act["deed"] for act in acts if act["reason"] == "the battery was flat"] == ["UNMARK", "CLOCK"]
     code, out, err = run("clock", "reset", "--reason", "once more")
-    assert (code, err) == (0, "0 marks taken back.\n")
+    assert (code, err) == (0, "0 marks taken back.\nNext: `retention run` marks anew what policies select.\n")
     assert "2026-01-01T00:00:00Z" in out
 
 

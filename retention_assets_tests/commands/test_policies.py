@@ -43,7 +43,7 @@ def test_loading_writes_once_and_then_skips(files: Path, found: Json) -> None:
 
 def test_loading_as_a_table_says_why(files: Path, run: Run) -> None:
     code, out, err = run("policies", "load")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "Next: `retention run --mark-only` judges by them.\n")
     for words in ("WRITTEN", "is new", "lake/*"):
         assert words in out
 
@@ -145,8 +145,8 @@ def test_revoking_leaves_marks_and_counts_them(files: Path, ledger: Ledger, foun
     [
         (("show", "pp"), "'pp' is not in the policy book. Did you mean p?"),
         (("overwrite", "pp", *WHY), "'pp' is not in the policy files. Did you mean p?"),
-        (("overwrite", "p"), "Missing option '--reason'"),
-        (("revoke", "p"), "Missing option '--reason'"),
+        (("overwrite", "p"), "Missing option '-r' / '--reason'"),
+        (("revoke", "p"), "Missing option '-r' / '--reason'"),
         (("revoke",), "Missing argument"),
         (("approve", "p"), "No such command"),
     ],

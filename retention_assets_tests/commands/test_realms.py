@@ -13,7 +13,8 @@ def test_a_realm_that_is_purged_says_what_that_does(ledger: Ledger, run: Run) ->
     code, out, err = run(*PURGE, "--grace", "3d", "--yes")
     assert code == 0
     assert out == "acme is PURGING; marks that purging makes have a grace of 3 days.\n"
-    assert err == f"{WHAT} The marks are due 3 days later.\n"
+    following = "Next: the next `retention run` marks everything of it; `retention realm acme -s ACTIVE -r …` stops that.\n"
+    assert err == f"{WHAT} The marks are due 3 days later.\n{following}"
     assert ledger.realms.of("acme").status == "PURGING"
 
 
