@@ -144,7 +144,7 @@ def test_the_current_view_is_visible_past_any_mark(ledger: Ledger, found: Json) 
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("dd", 2, "dataset 'lake/dd' is not in the log. Did you mean lake/d?"),
+        ("dd", 2, "dataset 'lake/dd' is not in the log. Did you mean lake/d or lake/bad?"),
         ("bad", 1, "lake/bad is refused: cycle (transaction X)"),
     ],
 )
