@@ -1,7 +1,7 @@
 """The command line: `retention …`.
 
 Belongs here: the group, the registration of its commands, and what a problem becomes: a sentence and an exit code. What a
-command does is in its module (retention_assets/commands); the exit codes are in commands/output.py.
+command does is in its module (retention_assets/commands); the exit codes are in commands/common/output.py.
 """
 
 import io
@@ -15,6 +15,8 @@ from typing import NoReturn
 import click
 
 from retention_assets import __version__
+from retention_assets.commands.common.options import config_option
+from retention_assets.commands.common.output import ExitCode, echo, say
 from retention_assets.commands.demo import demo
 from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
 from retention_assets.commands.forecast import forecast
@@ -25,8 +27,6 @@ from retention_assets.commands.init import init
 from retention_assets.commands.keep import keep
 from retention_assets.commands.ledger import audit, clock
 from retention_assets.commands.marks import marks, unmark
-from retention_assets.commands.options import config_option
-from retention_assets.commands.output import ExitCode, echo, say
 from retention_assets.commands.plan import plan
 from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from retention_assets.commands.options import examples
-from retention_assets.commands.output import echo
+from retention_assets.commands.common.options import examples
+from retention_assets.commands.common.output import echo
 from retention_assets.errors import Refused
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.logs import finish_judging, read_all, read_one
-from retention_assets.commands.options import AS_OF, FORMAT, LOG, POLICIES, STRICT, examples
-from retention_assets.commands.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say, say_next
-from retention_assets.commands.sources import find_environment, find_settings, instant, policies_of, rules_of
+from retention_assets.commands.common.logs import finish_judging, read_all, read_one
+from retention_assets.commands.common.options import AS_OF, FORMAT, LOG, POLICIES, STRICT, examples
+from retention_assets.commands.common.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say, say_next
+from retention_assets.commands.common.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput, Refused
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from shlex import quote
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText, examples
-from retention_assets.commands.output import ExitCode, echo, print_json, print_tables, say, say_next
-from retention_assets.commands.sources import find_environment, holds_of_files, instant, ledger_to_read
+from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText, examples
+from retention_assets.commands.common.output import ExitCode, echo, print_json, print_tables, say, say_next
+from retention_assets.commands.common.sources import find_environment, holds_of_files, instant, ledger_to_read
 
 
 @examples(

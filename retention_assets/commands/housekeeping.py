@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, examples
-from retention_assets.commands.output import ExitCode, finish, print_json, print_tables, progress, say_next
-from retention_assets.commands.sources import find_environment, holds_of_files
+from retention_assets.commands.common.options import ACTOR, AS_OF, FORMAT, examples
+from retention_assets.commands.common.output import ExitCode, finish, print_json, print_tables, progress, say_next
+from retention_assets.commands.common.sources import find_environment, holds_of_files
 from retention_assets.errors import Refused
 
 if TYPE_CHECKING:

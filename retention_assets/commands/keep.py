@@ -7,9 +7,9 @@ from datetime import datetime
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
-from retention_assets.commands.output import echo, print_json, say
-from retention_assets.commands.sources import find_environment, instant
+from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
+from retention_assets.commands.common.output import echo, print_json, say
+from retention_assets.commands.common.sources import find_environment, instant
 
 
 @click.command()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, InstantParam, examples
-from retention_assets.commands.output import echo, echo_json, print_json, print_tables, progress, say, say_next
-from retention_assets.commands.sources import find_environment, ledger_to_read
+from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, InstantParam, examples
+from retention_assets.commands.common.output import echo, echo_json, print_json, print_tables, progress, say, say_next
+from retention_assets.commands.common.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import ACTOR, AS_OF, DATASETS, FORMAT, REASON, examples
-from retention_assets.commands.output import echo, print_json, print_rows, print_tables, say
-from retention_assets.commands.sources import find_environment, instant, ledger_to_read
+from retention_assets.commands.common.options import ACTOR, AS_OF, DATASETS, FORMAT, REASON, examples
+from retention_assets.commands.common.output import echo, print_json, print_rows, print_tables, say
+from retention_assets.commands.common.sources import find_environment, instant, ledger_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, REASON, examples
-from retention_assets.commands.output import echo, print_json, print_tables, say, say_next
-from retention_assets.commands.sources import find_environment, ledger_to_read, policies_if_any
+from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, examples
+from retention_assets.commands.common.output import echo, print_json, print_tables, say, say_next
+from retention_assets.commands.common.sources import find_environment, ledger_to_read, policies_if_any
 
 if TYPE_CHECKING:
     from retention_assets.operations.policy_book import EntryResult

@@ -8,9 +8,9 @@ from shlex import quote
 
 import click
 
-from retention_assets.commands.options import ACTOR, FORMAT, DurationParam, examples
-from retention_assets.commands.output import echo, print_json, print_tables, say, say_next
-from retention_assets.commands.sources import find_environment, ledger_to_read
+from retention_assets.commands.common.options import ACTOR, FORMAT, DurationParam, examples
+from retention_assets.commands.common.output import echo, print_json, print_tables, say, say_next
+from retention_assets.commands.common.sources import find_environment, ledger_to_read
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import Duration
 from retention_assets.render.text import visible

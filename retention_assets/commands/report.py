@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.clock import now
-from retention_assets.commands.options import FORMAT, examples
-from retention_assets.commands.output import echo, print_json, print_tables, progress, say
-from retention_assets.commands.sources import find_environment, ledger_to_read
+from retention_assets.commands.common.options import FORMAT, examples
+from retention_assets.commands.common.output import echo, print_json, print_tables, progress, say
+from retention_assets.commands.common.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.options import AS_OF, FORMAT, STRICT, examples
-from retention_assets.commands.output import ExitCode, ask, finish, is_on_terminal, print_json, print_tables, say, say_next
+from retention_assets.commands.common.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.common.output import (
+    ExitCode,
+    ask,
+    finish,
+    is_on_terminal,
+    print_json,
+    print_tables,
+    say,
+    say_next,
+)
+from retention_assets.commands.common.sources import find_environment
 from retention_assets.commands.plan import deletions_of, find_plan, print_deletions, show_plan
-from retention_assets.commands.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.logs import read_one
-from retention_assets.commands.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
-from retention_assets.commands.output import ExitCode, echo, finish, print_json, print_tables, progress, say
-from retention_assets.commands.sources import find_environment, instant, ledger_to_read
+from retention_assets.commands.common.logs import read_one
+from retention_assets.commands.common.options import ACTOR, AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
+from retention_assets.commands.common.output import ExitCode, echo, finish, print_json, print_tables, progress, say
+from retention_assets.commands.common.sources import find_environment, instant, ledger_to_read
 from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal

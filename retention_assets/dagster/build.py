@@ -18,10 +18,10 @@ from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, 
 from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
-from retention_assets.dagster.checks import asset_checks
+from retention_assets.dagster.checks.asset_checks import asset_checks
 from retention_assets.dagster.jobs import jobs
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operation_jobs import operation_jobs
+from retention_assets.dagster.operations.jobs import operation_jobs
 from retention_assets.dagster.partition_jobs import partition_jobs
 from retention_assets.dagster.resources import resources
 from retention_assets.dagster.store_assets import store_assets

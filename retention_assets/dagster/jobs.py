@@ -3,7 +3,7 @@
 Belongs here: `evaluate`, `sweep`, `cycle` and `report`. A selection of partitions costs Dagster events for each of them and
 can't say "these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its
 asset, whose checks are then evaluated; no step follows one whose blocking check failed.
-Does not belong here: what a step does (assets), and what a check looks at (check_queries.py).
+Does not belong here: what a step does (assets), and what a check looks at (queries.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from retention_assets.dagster.assets.purge_report import purge_report
 from retention_assets.dagster.assets.retention_policies import retention_policies
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.checks import evaluate_checks
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.checks.asset_checks import evaluate_checks
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.partition_events import partition_events
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
 from retention_assets.dagster.step import Step, resources_in

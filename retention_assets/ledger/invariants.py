@@ -2,7 +2,7 @@
 
 Belongs here: one query per invariant, for all datasets or for some. Each gives the datasets in which it does not hold, one
 violation for each, and reads only. Nothing of what writes the ledger is used to check it.
-Does not belong here: hashes and seals (ledger/audit/verify.py), and what logs and verdicts say (dagster/check_queries.py).
+Does not belong here: hashes and seals (ledger/audit/verify.py), and what logs and verdicts say (dagster/checks/queries.py).
 """
 
 import json

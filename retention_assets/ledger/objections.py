@@ -2,7 +2,7 @@
 
 Belongs here: raising them, taking them back, and which stand. They are in the ledger, so that every later sweep knows them,
 whoever launches it and whatever its Dagster remembers.
-Does not belong here: the checks (dagster/check_queries.py), and refusing the dataset (dagster/assets/swept_transactions.py).
+Does not belong here: the checks (dagster/checks/queries.py), and refusing the dataset (dagster/assets/swept_transactions.py).
 """
 
 from collections.abc import Collection, Iterable, Mapping

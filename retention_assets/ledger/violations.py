@@ -2,7 +2,7 @@
 
 Belongs here: noting what a check found in what it looked at, which violations stand, and when a check last looked at
 everything. They are in the ledger, so that a run which looks at other datasets does not make a check pass, whoever launches it.
-Does not belong here: what keeps a dataset from being swept (objections.py), and the checks (dagster/check_queries.py).
+Does not belong here: what keeps a dataset from being swept (objections.py), and the checks (dagster/checks/queries.py).
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -4,5 +4,5 @@ An operation is a function of a request and an environment. The request is a fro
 is a frozen value whose `as_dict` is what `--format json` prints. What can't be done is raised as BadInput or Refused, with the
 same sentence wherever it was asked for.
 
-Does not belong here: options and prompts (commands), forms and metadata (dagster/operation_jobs.py), statements (ledger).
+Does not belong here: options and prompts (commands), forms and metadata (dagster/operations/jobs.py), statements (ledger).
 """

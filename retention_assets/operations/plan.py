@@ -2,7 +2,7 @@
 
 Belongs here: what a plan says: what would be newly marked, deleted and spared now, what falls due on which day, by dataset and
 policy, with sizes and money. It is found by a rehearsal (rehearsal.py).
-Does not belong here: how it looks (commands/plan.py, dagster/operation_jobs.py).
+Does not belong here: how it looks (commands/plan.py, dagster/operations/jobs.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from retention_assets.dagster.assets import candidate_marks
-from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import Rulebook

@@ -16,7 +16,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.check_queries import (
+from retention_assets.dagster.checks.queries import (
     CheckResult,
     NeededMarks,
     limits_are_respected,

@@ -18,7 +18,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.assets import candidate_marks
-from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of

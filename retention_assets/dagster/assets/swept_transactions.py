@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from retention_assets.dagster.asset_factory import retention_asset
-from retention_assets.dagster.check_queries import before_a_sweep
+from retention_assets.dagster.checks.queries import before_a_sweep
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.run_config import JudgingConfig

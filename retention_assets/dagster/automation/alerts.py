@@ -18,7 +18,7 @@ import dagster as dg
 from retention_assets.dagster.automation.active_runs import shorten
 from retention_assets.dagster.automation.sensors import status_if
 from retention_assets.dagster.automation.troubles import Trouble, Troubles, find_troubles
-from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import resources_in, show_unseen
 from retention_assets.render.text import visible

@@ -2,7 +2,7 @@
 
 Belongs here: one tick, which asks every store for its datasets and reports the checks that say otherwise by now. A tick that
 finds everything as it was reports nothing.
-Does not belong here: what the checks look at in a run (check_queries.py), and telling people (alerts.py).
+Does not belong here: what the checks look at in a run (queries.py), and telling people (alerts.py).
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.check_queries import CHECKS, MOST_SHOWN, Check, CheckResult, reachability, stores_are_reachable
-from retention_assets.dagster.check_state import OF_PRESENT_DATASETS, gone_of, standing_result
-from retention_assets.dagster.checks import check_evaluation
+from retention_assets.dagster.checks.asset_checks import check_evaluation
+from retention_assets.dagster.checks.queries import CHECKS, MOST_SHOWN, Check, CheckResult, reachability, stores_are_reachable
+from retention_assets.dagster.checks.state import OF_PRESENT_DATASETS, gone_of, standing_result
 from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.render.text import visible

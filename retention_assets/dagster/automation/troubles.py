@@ -11,7 +11,7 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.dagster.automation.freshness import explain_overdue, freshness_policies
-from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.step import Resources
 from retention_assets.errors import BadInput
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import OperationContext, operation_job
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata

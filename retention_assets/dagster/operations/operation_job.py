@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field
 
 from retention_assets.clock import now
-from retention_assets.dagster.job_kinds import JobKind
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.step import Metadata, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused

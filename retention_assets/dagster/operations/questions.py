@@ -12,7 +12,7 @@ from heapq import nlargest
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import (
     MOST_SHOWN,
     OperationContext,

@@ -5,7 +5,7 @@ Belongs here: the forms of these jobs, and what their runs say. What each does i
 
 from pydantic import Field
 
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import (
     MOST_SHOWN,
     OperationContext,

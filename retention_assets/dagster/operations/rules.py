@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from retention_assets.clock import now
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import (
     OperationContext,
     OperationForm,

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.job_kinds import JobKind
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import (
     MOST_SHOWN,
     OperationContext,

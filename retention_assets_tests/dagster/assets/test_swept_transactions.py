@@ -19,8 +19,8 @@ from retention_assets.dagster.asset_factory import RetentionAsset
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult, check_result
-from retention_assets.dagster.checks import query
+from retention_assets.dagster.checks.asset_checks import query
+from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult, check_result
 from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.step import Step

@@ -2,7 +2,7 @@
 
 Belongs here: which datasets a check of a run has looked at, the look at everything once a day, and joining what was found with
 the violations that stand in the ledger. What was found of a dataset stands until the check finds it mended, or it is gone.
-Does not belong here: what a check queries (check_queries.py), and Dagster's words for it (checks.py).
+Does not belong here: what a check queries (queries.py), and Dagster's words for it (asset_checks.py).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -12,7 +12,7 @@ from functools import cached_property
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import MOST_SHOWN, Check, CheckResult, check_result
+from retention_assets.dagster.checks.queries import MOST_SHOWN, Check, CheckResult, check_result
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.errors import Refused

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.options import CONFIG_NOTE
-from retention_assets.commands.output import say
+from retention_assets.commands.common.options import CONFIG_NOTE
+from retention_assets.commands.common.output import say
 from retention_assets.errors import BadInput, Problem
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Belongs here: check results as Dagster's checks of assets, and as events of the 
 A check is of an asset, never of a dataset: partitioned checks would cost events with the square of their number, so the
 offending datasets are a table in the metadata. A failed blocking check stops whatever follows; the datasets at fault are left
 out or refused by what made them, and the check is the alarm.
-Does not belong here: what a check queries (check_queries.py).
+Does not belong here: what a check queries (queries.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult
-from retention_assets.dagster.check_state import CheckScope, WholeStep
+from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult
+from retention_assets.dagster.checks.state import CheckScope, WholeStep
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import JudgingConfig

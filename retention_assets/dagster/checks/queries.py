@@ -2,7 +2,7 @@
 
 Belongs here: which checks there are and of which asset, and joining what they compare: the folders of the run, the ledger, the
 naive latest views. A check that is asked outside the run that made something looks at all that is published.
-Does not belong here: Dagster's words for any of it (checks.py), what other runs found (check_state.py), and the comparing of
+Does not belong here: Dagster's words for any of it (asset_checks.py), what other runs found (state.py), and the comparing of
 rows (ledger/invariants.py, frames/views/latest_views.py).
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retention_assets.commands.output import ExitCode, finish, progress, say
+from retention_assets.commands.common.output import ExitCode, finish, progress, say
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:

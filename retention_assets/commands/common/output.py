@@ -114,6 +114,8 @@ def is_on_terminal() -> bool:
 def ask(question: str, *, err: bool = False) -> bool:
     """Whether the person at the terminal says yes; an empty answer is a no."""
     return click.confirm(visible(question), default=False, err=err)
+
+
 def say_next(words: str) -> None:
     """What comes after an act, as its last line. Who asked for JSON is a program, and is told nothing."""
     say(f"Next: {words}")

@@ -1,0 +1,1 @@
+"""The asset checks: what each asks, what stands of the answers, and how Dagster is told."""
