@@ -21,7 +21,7 @@ from retention_assets.commands.common.sources import find_environment
     help="Show beside it what this policy file or folder would lead to; may be repeated.",
 )  # fmt: skip
 @click.option("-d", "--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
-@click.option("--no-arrivals", is_flag=True, help="Assume that nothing new arrives: what becomes of what is there?")
+@click.option("--no-arrivals", is_flag=True, help="Assume that nothing new arrives, to see what becomes of what is there.")
 @AS_OF
 @FORMAT
 @STRICT

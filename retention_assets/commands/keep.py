@@ -7,11 +7,15 @@ from datetime import datetime
 
 import click
 
-from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText
+from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, InstantParam, NonEmptyText, examples
 from retention_assets.commands.common.output import echo, print_json, say
 from retention_assets.commands.common.sources import find_environment, instant
 
 
+@examples(
+    "retention keep lake/raw.orders T17 -r 'the audit of 2026 needs it'",
+    "retention keep lake/raw.orders -r 'a dispute' --until 'in 90d'",
+)
 @click.command()
 @click.argument("dataset")
 @click.argument("transactions", nargs=-1)

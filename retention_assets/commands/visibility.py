@@ -92,7 +92,7 @@ def _advance_by_rules(globs: tuple[str, ...], as_of: datetime | None, actor: str
 @click.command()
 @click.argument("dataset")
 @click.option("--at", type=InstantParam(), help="The instant that somebody wants to read; the present when left out.")
-@click.option("--branch", help="Only this branch.")
+@click.option("-b", "--branch", help="Only this branch.")
 @click.option("--for", "lasting", type=DurationParam(), default="10m", show_default=True, help="How long reading will take.")
 @LOG
 @AS_OF

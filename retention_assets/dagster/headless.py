@@ -80,7 +80,7 @@ def run_job(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags
         )
     said = {
-        event.asset_key.path[-1]: _plain(event.materialization.metadata)
+        event.asset_key.path[-1]: plain_metadata(event.materialization.metadata)
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
@@ -114,7 +114,7 @@ def _instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def _plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
     """Numbers and tables without the groups in which a page shows them. What both groups have is the run's; the state's keeps
     its whole name. A table is its rows, not the words that a page has for them.
     """

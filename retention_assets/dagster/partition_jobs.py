@@ -18,6 +18,7 @@ from retention_assets.dagster.assets.retention_policies import retention_policie
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.partitions import BY_STORE
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.datasets import by_store
@@ -29,9 +30,10 @@ _ASSETS: dict[str, tuple[RetentionAsset, ...]] = {
     "sweep": (swept_transactions, purge_report),
 }
 _DESCRIPTIONS = {
-    "evaluate": "Read, judge and mark the datasets of some partitions. Deletes nothing.",
+    "evaluate": "Read, judge and mark the datasets of some partitions.",
     "sweep": "Delete what is due of the datasets of some partitions, after a last look at each; then report.",
 }
+_KINDS = {"evaluate": JobKind.ACT, "sweep": JobKind.DELETE}
 # With more runs than these the starts would take longer than the work.
 _MOST_RUNS = 3
 
@@ -47,7 +49,8 @@ def partition_jobs(names: Names) -> list[Any]:
         dg.define_asset_job(
             names.of(over_partitions(job)),
             selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in assets)),
-            description=_DESCRIPTIONS[job],
+            description=_KINDS[job].describe(_DESCRIPTIONS[job]),
+            tags=_KINDS[job].tags,
             executor_def=dg.in_process_executor,
         )
         for job, assets in _ASSETS.items()

@@ -180,7 +180,7 @@ def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str,
 
 NOTHING: dict[str, object] = {
     "execution_date": None, "policies": {}, "periods": {}, "bounds": {}, "terminal_only": None, "archived_types": [], **dict.fromkeys(COUNTERS, 0),
-    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "datasets": [],
+    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "looked": [], "datasets": [],
 }  # fmt: skip
 
 

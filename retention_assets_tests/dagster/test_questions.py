@@ -282,8 +282,8 @@ def test_what_is_older_than_the_visibility_mark_is_counted(lake: Lake, instance:
 def test_every_job_says_what_kind_it_is_and_those_that_delete_say_it_aloud() -> None:
     jobs = [job for job in build_defs(Settings()).get_repository_def().get_all_jobs() if not job.name.startswith("__ASSET")]
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
-    assert {name for name, kind in kinds.items() if kind == "delete"} == {"sweep", "cycle"}
-    assert {name for name, kind in kinds.items() if kind == "look"} == {"upcoming", "explain", "history", "preview"}
+    assert {name for name, kind in kinds.items() if kind == "delete"} == {"sweep", "sweep_partitions", "cycle"}
+    assert {name for name, kind in kinds.items() if kind == "look"} == {"upcoming", "explain", "history", "preview", "forecast"}
     begins = {
         "look": "Looks, and changes nothing. ",
         "act": "Changes the record, and deletes nothing. ",

@@ -36,11 +36,8 @@ _CHANGED = (
 _SECONDS = 60
 _MOST = 20
 _OWN_CHECKS = frozenset(check.name for checks in CHECKS.values() for check in checks)
-# What a sweep leaves behind, by the name of the number in its metadata.
-_LEFT = {
-    "run/refused": "datasets were refused",
-    "run/failed": "transactions could not be deleted, which the next sweep tries again",
-}
+# What a sweep leaves behind, by the name of the number in its metadata. What it refused a failed run of its own tells.
+_LEFT = "run/failed"
 
 
 @dataclass(frozen=True)
@@ -203,9 +200,7 @@ def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterat
 
 
 def _sweep_troubles(made: dg.AssetMaterialization) -> str | None:
-    said = [
-        f"{made.metadata[name].value} {words}"
-        for name, words in _LEFT.items()
-        if name in made.metadata and made.metadata[name].value
-    ]
-    return f"The sweep: {'; '.join(said)}." if said else None
+    left = made.metadata.get(_LEFT)
+    if left is None or not left.value:
+        return None
+    return f"The sweep: {left.value} transactions could not be deleted, which the next sweep tries again."

@@ -39,7 +39,7 @@ def run(lake: Lake, instance: dg.DagsterInstance, job: str, day: float | None = 
         for event in done.get_asset_materialization_events()
         if event.asset_key
     }
-    return made["candidate_marks"]["visibility_raised"].value
+    return made["candidate_marks"]["run/visibility_raised"].value
 
 
 def marks_of(lake: Lake) -> dict[str, float]:

@@ -72,14 +72,17 @@ def test_what_could_not_be_deleted_is_told_although_the_run_succeeded(lake: Lake
     assert notice.text == "The sweep: 2 transactions could not be deleted, which the next sweep tries again."
 
 
-def test_a_dataset_that_was_refused_is_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_dataset_that_is_refused_is_told_once(lake: Lake, instance: dg.DagsterInstance) -> None:
     watch = Watch(lake, instance)
     lake.marks()
     (lake.folder / "log" / "lake-a.jsonl").rename(lake.folder / "elsewhere")
     (lake.folder / "log" / "other.jsonl").write_text("")
     run(lake.settings, instance, "sweep", SWEEP)
     (notice,) = watch.told()
-    assert notice.text == "The sweep: 1 datasets were refused."
+    assert notice.title == "refused_datasets failed"
+    assert notice.text.startswith("lake/a was refused: ")
+    run(lake.settings, instance, "sweep", SWEEP)
+    assert watch.told() == []
 
 
 def test_a_run_that_left_nothing_is_not_told(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -63,8 +63,8 @@ def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str
 def test_the_jobs_that_people_and_sensors_launch() -> None:
     assert set(build_defs().get_repository_def().job_names) == {
         "__ASSET_JOB", "advance_visibility", "audit_accept", "audit_verify", "change_realm", "clock_accept", "clock_reset", "cycle",
-        "evaluate", "evaluate_partitions", "hold", "housekeeping", "policy_overwrite", "policy_revoke", "preview", "release",
-        "report", "sweep", "sweep_partitions", "unmark",
+        "evaluate", "evaluate_partitions", "explain", "forecast", "history", "hold", "housekeeping", "keep", "policy_overwrite",
+        "policy_revoke", "preview", "release", "report", "sweep", "sweep_partitions", "unmark", "upcoming",
     }  # fmt: skip
 
 
