@@ -270,7 +270,10 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[
         return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {explain_wait(context, run, at)}")
     if not found:
         # That a sweep looked and nothing was due is on record, too.
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_config={"datasets": ["*"]}, tags={KIND: "sweep"})])
+        requests = run_requests(
+            "sweep", resources.names, resources.retention.settings, context.instance, None, ["*"], {KIND: "sweep"}
+        )
+        return dg.SensorResult(run_requests=requests)
     digest = _digest_of(found)
     if context.cursor and _SweepCursor(**json.loads(context.cursor)).is_fresh(digest, at):
         words = f"The last sweep has changed nothing on {shorten([one.dataset for one in found])}: tried again once an hour."

@@ -59,10 +59,9 @@ class CheckScope:
         runs = [one for one in (run.run.run_id, run.run.root_run_id, run.run.parent_run_id) if one]
         with run.retention.ledger() as ledger:
             mine = [one.dataset for one in ledger.publications.by(asset, runs)] if of_asset else []
-            if run.datasets.selects_all:
-                is_all = not mine or set(mine) >= set(ledger.publications.datasets(asset))
-                return cls(run, None if is_all else frozenset(mine))
-            return cls(run, frozenset(run.datasets.select(mine or ledger.publications.datasets(asset))))
+            published = ledger.publications.datasets(asset)
+        looked_at = frozenset(run.datasets.select(mine or published))
+        return cls(run, None if looked_at.issuperset(published) else looked_at)
 
     @cached_property
     def present(self) -> Listing:
