@@ -111,7 +111,7 @@ def run(
     else:
         _print(ran)
         if ran.number("candidate_marks", "newly_marked"):
-            say_next("`retention marks` shows what goes and when; `retention unmark` takes a mark back.")
+            say_next("`retention marks` shows what goes and when; `retention keep` takes something out of it for good.")
     if left := ran.number("swept_transactions", "left"):
         say(f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why.")
     return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)

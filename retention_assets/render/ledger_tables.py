@@ -12,7 +12,7 @@ from rich.table import Table
 
 from retention_assets.policy.durations import text_of
 from retention_assets.render.terminal import Row, table
-from retention_assets.render.text import minute_of, size_of, until_of
+from retention_assets.render.text import minute_of, sentence_case, size_of, until_of
 
 if TYPE_CHECKING:
     from retention_assets.ledger.policy_book import Orphaned
@@ -66,7 +66,7 @@ def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Tabl
             row["transaction"] if row["in_log"] else f"{row['transaction']} (in no log)",
             row["type"] or "", "" if row["status"] == "COMMITTED" else row["status"] or "",
             minute_of(row["closed_at"]), size_of(row["bytes"]), row["mark"] or "",
-            f"{row['message']} {row['words']}" if row["message"] else row["words"],
+            f"{row['message']} {sentence_case(row['words'])}" if row["message"] else row["words"],
         )
         for row in transactions
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retention_assets.render.text import size_of, visible_line
+from retention_assets.render.text import sentence_case, size_of, visible_line
 
 # Dagster shows Markdown without a click that is shorter.
 MOST_INLINE = 1_000
@@ -69,7 +69,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 def paragraph(parts: Iterable[str]) -> str:
     """Parts of what is said, a line each: the page shows a list."""
-    return "\n".join(f"- {part[:1].upper()}{part[1:]}" for part in parts if part)
+    return "\n".join(f"- {sentence_case(part)}" for part in parts if part)
 
 
 def readable(rows: Sequence[Mapping[str, Any]]) -> str:
