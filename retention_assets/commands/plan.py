@@ -6,7 +6,7 @@ Does not belong here: what a plan says (operations/plan.py).
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from retention_assets.environment import Environment
-    from retention_assets.operations.amounts import Amount, Costs
+    from retention_assets.operations.amounts import Amount
     from retention_assets.operations.plan import PlanGroup, RetentionPlan
 
 # What is shown of each list without --detail.
@@ -134,6 +134,7 @@ _SAID = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"
 
 
 def _group_table(found: "RetentionPlan", groups: "Sequence[PlanGroup]", names: tuple[str, ...]) -> "Table":
+    from retention_assets.render.money import money_of
     from retention_assets.render.terminal import table
 
     # The largest are shown, in the order of their names.
@@ -142,9 +143,10 @@ def _group_table(found: "RetentionPlan", groups: "Sequence[PlanGroup]", names: t
     rows = []
     for number, one in enumerate(shown):
         again = number and shown[number - 1].dataset == one.dataset
-        costs = (_money(one.deleted.costs or one.newly_marked.costs),) if found.currency else ()
+        amount = one.deleted.costs or one.newly_marked.costs
+        costs = (money_of(amount.saved_monthly, found.currency) if amount else "",) if found.currency else ()
         rows.append(("" if again else one.dataset, one.policy, *(_cell(getattr(one, name)) for name in names), *costs))
-    columns = (*(_SAID[name] for name in names), *((f"{found.currency} a month",) if found.currency else ()))
+    columns = (*(_SAID[name] for name in names), *(("saved a month",) if found.currency else ()))
     return table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
 
 
@@ -210,21 +212,15 @@ def _detail(found: "RetentionPlan") -> "Iterator[Table]":
 
 def _print_costs(found: "RetentionPlan", amount: "Amount") -> None:
     """What deleting saves and costs, in a sentence; nothing where nothing has a price."""
-    costs = amount.costs
-    if costs is None:
+    from retention_assets.render.money import money_of
+
+    costs, currency = amount.costs, found.currency
+    if costs is None or currency is None:
         return
-    words = f"Deleting saves {_money(costs)} {found.currency} a month"
-    words += f", its requests cost {_money_of(costs.requests)}" if costs.requests else ""
-    early = f" {_money_of(costs.ended_early)} {found.currency} are billed on, as it is deleted early."
+    words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"
+    words += f", its requests cost {money_of(costs.requests, currency)}" if costs.requests else ""
+    early = f" {money_of(costs.ended_early, currency)} are billed on, as it is deleted early."
     print_words(f"{words}.{early if costs.ended_early else ''}")
-
-
-def _money(costs: "Costs | None") -> str:
-    return _money_of(costs.saved_monthly) if costs else ""
-
-
-def _money_of(amount: float) -> str:
-    return "under 0.01" if 0 < amount < 0.01 else f"{amount:,.2f}"
 
 
 def _of(amount: "Amount") -> str:
@@ -238,7 +234,9 @@ def _cell(amount: "Amount") -> str:
 
 
 def _minute(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    from retention_assets.render.text import minute_of
+
+    return f"{minute_of(at)} UTC"
 
 
 def _more(rows: Sequence[object]) -> str:

@@ -17,7 +17,7 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.objections import Objection
@@ -257,7 +257,7 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
     for log in rehearsed.logs():
         known = rehearsed.known(rehearsed.source, log)
         parts.append(rehearsed.candidates(log, known, rules, at))
-        unsound |= faults_of(log)
+        unsound |= faults_of(log.datasets)
         facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(parts[-1])]))
     # Stable: within a dataset they stay in the order of its log.
     candidates = pa.concat_tables(parts).sort_by("dataset").combine_chunks()
@@ -266,13 +266,6 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
     due = dues.take(pc.index_in(candidates["grace"], value_set=pa.array(graces, pa.string())))
     newly_marked = candidates.append_column("due_at", due).select(PLAN_ROWS.names).cast(PLAN_ROWS)
     return _Judged(candidates, newly_marked, dict(sorted(unsound.items())), facts)
-
-
-def faults_of(log: Log) -> dict[str, str]:
-    """The datasets of a log that are refused, and why."""
-    rows = log.datasets.filter(pc.is_valid(log.datasets["fault"])).to_pylist()
-    at = {row["dataset"]: f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else "" for row in rows}
-    return {row["dataset"]: f"{row['fault']}{at[row['dataset']]}" for row in rows}
 
 
 def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:

@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
-from retention_assets.frames.log import SUMMED, Log
+from retention_assets.frames.log import SUMMED, Log, faults_of
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.operations.amounts import NOTHING, Amount
-from retention_assets.operations.plan import faults_of
 from retention_assets.operations.rehearsal import Rehearsal, rehearse
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.dry_run import RememberingStore
@@ -99,7 +98,7 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
                 f" {text_of(begin)}. Leave --from out to begin now."
             )
         logs = [(log, rehearsed.known(rehearsed.source, log)) for log in rehearsed.logs()]
-        refused = {name: why for log, _ in logs for name, why in faults_of(log).items()}
+        refused = {name: why for log, _ in logs for name, why in faults_of(log.datasets).items()}
         days = tuple(_live(rehearsed, logs, instants, refused))
         spared = rehearsed.copy.marks.table(statuses=["SPARED"])
         counts = {row["values"]: row["counts"] for row in pc.value_counts(spared["why"].combine_chunks()).to_pylist()}

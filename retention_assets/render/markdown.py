@@ -38,12 +38,8 @@ class Answer:
 def code(text: str) -> str:
     """A name of somebody else's, as Markdown shows it unchanged. It stands in a cell as well as in a sentence."""
     name = visible_line(text)
-    if "|" in name or not name.strip():
-        # A bar would end the cell, and nothing can be escaped between ticks.
-        return plain(text)
-    # More ticks than there are in the name: no run of its own ends it.
-    fence, pad = "`" * (name.count("`") + 1), " " if "`" in name else ""
-    return f"{fence}{pad}{name}{pad}{fence}"
+    # Nothing can be escaped between backticks, and a bar would end the cell.
+    return plain(text) if "`" in name or "|" in name or not name.strip() else f"`{name}`"
 
 
 def plain(text: str) -> str:

@@ -121,7 +121,7 @@ def test_money_is_told_where_there_is_a_price(lake: Lake, run: Run) -> None:
     lake.settings_file.write_text(json.dumps({**settings, "prices": {"currency": "EUR", "default": price}}))
     _, said, _ = run("plan", *DAY)
     size = as_json(run, "plan", *DAY)["totals"]["deleted"]["bytes"]
-    assert f"Deleting saves {size:,.2f} EUR a month, its requests cost 4.00." in said
+    assert f"Deleting saves {size:,.2f} EUR a month, its requests cost 4.00 EUR." in said
     assert "EUR are billed on, as it is deleted early" in said
     assert "EUR a month" in said.splitlines()[4]
 

@@ -17,6 +17,7 @@ from retention_assets.render.summaries import (
     report_summary,
     swept_summary,
 )
+from retention_assets.render.text import visible_line
 from retention_assets.report import DayReport
 
 # A Tuesday.
@@ -77,7 +78,7 @@ def test_a_quiet_day_and_a_day_on_which_nobody_came_are_not_the_same() -> None:
 @pytest.mark.parametrize("name", ["a`b", "``", "[x](y)", "a|b", "<b>", "\u202e"])
 def test_a_name_takes_no_part_in_markdown(name: str) -> None:
     assert "\u202e" not in code(name) + plain(name)
-    assert code(name).count("`") >= 2 * (name.count("`") + 1)
+    assert code(name) == (plain(name) if "`" in name or "|" in name else f"`{visible_line(name)}`")
     assert all(f"\\{letter}" in plain(name) for letter in name if letter in "`[]|<>")
 
 

@@ -69,7 +69,7 @@ LINE = ReportLine(
 TABLES = {
     "marks": (ledger_tables.mark_tables({"MARKED": (1, 10**9), "SWEPT": (1, 1)}, [mark(), mark(status="SWEPT")], NOW), (DATASET, TRANSACTION, POLICY)),
     "history": (
-        [ledger_tables.history_table(DATASET, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "words": f"marked by {POLICY}, and held by {HOLD}"}], 9)],
+        [ledger_tables.history_table(DATASET, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "message": "This transaction has been scheduled for deletion.", "words": f"marked by {POLICY}, and held by {HOLD}"}], 9)],
         (DATASET, TRANSACTION, POLICY, HOLD),
     ),
     "as-of": (
