@@ -4,7 +4,6 @@ A script that goes on after 0 deletes because of it; one that stops at every ref
 """
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -58,21 +57,23 @@ def test_judging_a_log(command: str, policies: str, more: str, options: tuple[st
 
 
 @pytest.mark.parametrize("command", ["preview", "compare"])
-def test_a_store_that_is_away_is_a_failure_and_the_others_are_judged(command: str, run: Run, tmp_path: Path) -> None:
+def test_a_store_that_is_away_is_a_failure_and_the_others_are_judged(
+    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(tmp_path / "lake").has(HISTORY)
-    environment(lake, GONE)
+    environment(monkeypatch, lake, GONE)
     policies = ("--policies", str(lake.folder / "policies")) * (2 if command == "compare" else 1)
     code, out, err = run(command, *policies, "--as-of", NOW, "--format", "json")
     assert (code, err.count("the store gone failed")) == (FAILED, 1)
     assert command == "compare" or {row["dataset"] for row in json.loads(out)["transactions"]} == {"lake/d"}
 
 
-def environment(lake: Lake, *stores: object) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, lake: Lake, *stores: object) -> None:
     """The settings of a lake, with more stores, as those that hold."""
     file = lake.folder / "retention.yaml"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps({**settings, "stores": [*settings["stores"], *stores]}))
-    os.environ["RETENTION_CONFIG"] = str(file)
+    monkeypatch.setenv("RETENTION_CONFIG", str(file))
 
 
 @pytest.fixture
@@ -151,12 +152,14 @@ def test_housekeeping_that_only_looks_says_whether_there_is_something_to_do(run:
 
 
 @pytest.mark.spark
-def test_a_run_is_done_but_for_what_was_refused_unless_something_failed(lake: Lake, run: Run, spark: object) -> None:
+def test_a_run_is_done_but_for_what_was_refused_unless_something_failed(
+    lake: Lake, run: Run, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.branches("main", "S1")
     assert run("run", "--as-of", "2026-04-01T00:00:00Z", "--mark-only", "--dataset", "lake/e")[0] == DONE
     assert run("run", "--as-of", "2026-04-01T00:00:00Z", "--mark-only")[0] == REFUSED
     assert run("run", "--as-of", "2026-04-01T00:00:00Z", "--mark-only", "--strict")[0] == FAILED
-    environment(lake, GONE)
+    environment(monkeypatch, lake, GONE)
     code, _, err = run("run", "--as-of", "2026-04-01T00:00:00Z", "--mark-only")
     assert code == FAILED
     assert err.splitlines()[0].startswith("gone/* was not read: ")

@@ -216,7 +216,7 @@ def test_each_asset_shows_what_matters_of_it(asset: str, texts: tuple[str, ...],
 def test_all_assets_of_one_dataset_are_materialized_from_the_graph(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/asset-groups")
     page.see("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report")
-    page.click("Materialize all…")
+    page.click("Materialize all (6)…")
     page.see("Launch runs to materialize 6 assets")
     page.rest()
     page.click("Select a partition or create one")
