@@ -13,6 +13,7 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
 from retention_assets.ledger.reports import DayLook
+from retention_assets.policy.deletion_message import SCHEDULED
 from retention_assets.render.markdown import MOST_INLINE, code, count, paragraph, plain
 from retention_assets.render.text import size_of
 from retention_assets.report import DayReport
@@ -206,14 +207,14 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
     for row in examples:
         if row["code"]:
             said.setdefault(row["verdict"], row)
-    words = (("mark", "to go"), ("spare", "spared"), ("keep", "kept"))
+    words = (("mark", SCHEDULED), ("spare", "It is spared."), ("keep", "It is kept."))
     shown = [_example(said[verdict], word) for verdict, word in words if verdict in said]
     sweep = sweep_words(state.last_sweep, as_of)
     return paragraph((waiting_words(state.waiting, as_of), log, *shown[:2], *_objections(state), sweep))
 
 
-def _example(row: Mapping[str, Any], word: str) -> str:
-    return f"for example {code(row['transaction'])} is {word}: {plain(Reason[row['code']].text(row['witness']))}"
+def _example(row: Mapping[str, Any], words: str) -> str:
+    return f"for example {code(row['transaction'])}: {words} {plain(Reason[row['code']].text(row['witness']))}"
 
 
 def swept_summary(state: DatasetState) -> str:

@@ -144,7 +144,7 @@ def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.Dagst
         "transactions": 3, "bytes": 60, "marked": 2, "marked_bytes": 30, "due": 0, "kept": 1, "swept": 0,
     }  # fmt: skip
     assert "**2 marked** (30 B)" in said["summary"]
-    assert "For example `S1` is to go: Policy 'old' selects it." in said["summary"]
+    assert "For example `S1`: This transaction has been scheduled for deletion. Policy 'old' selects it." in said["summary"]
     assert page(instance, "transaction_log", "lake/a")["transactions"] == 3
     # The run of one partition says the same of it, and fails where it is refused.
     assert launch(lake, instance, "lake/a", "lake/a")

@@ -57,7 +57,7 @@ def test_a_dataset_says_what_waits_and_why_for_example() -> None:
     assert judged_summary(state, rows, AS_OF).splitlines() == [
         "- **2 marked** (20 B), **1 due now** (10 B), the next due tomorrow",
         "- 9 transactions, 90 B: 2 to go, 7 swept",
-        "- For example `T*1` is to go: Policy 'p' selects it.",
+        "- For example `T*1`: This transaction has been scheduled for deletion. Policy 'p' selects it.",
         "- **not swept**: c failed in r: s",
         "- Nothing was swept yet",
     ]

@@ -187,7 +187,7 @@ def test_no_sentence_is_cut_on_a_narrow_page(page: Page, site: Site) -> None:
 
 def test_a_dataset_says_what_waits_of_it_and_a_refused_one_is_failed(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/raw.events")
-    page.see("Materialized", "3 marked (27.0 KiB), 2 due now", "is to go: Policy 'raw-30-days' selects it.", "marked_bytes")
+    page.see("Materialized", "3 marked (27.0 KiB), 2 due now", "This transaction has been scheduled for deletion. Policy 'raw-30-days' selects it.", "marked_bytes")
     page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/broken.log")
     page.see("Failed (1)", "failed, and did not materialize this asset.")
     pictured(page, "refused-dataset", 620, 1280)
