@@ -15,10 +15,9 @@ import dagster as dg
 
 # The only way to say that a partition was to be materialized, and was not.
 from dagster._core.events import AssetMaterializationPlannedData
-from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import BY_STORE, is_valid_key, partitions_of
+from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.render.markdown import count, paragraph, plain
@@ -139,7 +138,7 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
     other datasets, so the attempt is written down as that of a run of its own, one for each change: what is shown as failed for
     the same reason already stays as it is.
     """
-    new = [page for page in pages if page.dataset not in _known(step, pages)]
+    new = [page for page in pages if not _is_said(step, page)]
     if not new:
         return
     run = _failed_run(step, new)
@@ -151,21 +150,18 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
         yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata)
 
 
-def _known(step: Step, pages: Sequence[DatasetPage]) -> set[str]:
-    """The partitions that are shown as failed for the same reason already."""
-    names = [page.dataset for page in pages]
-    shown = step.instance.get_status_by_partition(step.key, names, partitions_of(_names(step))) if names else None
-    failed = [page for page in pages if shown and shown.get(page.dataset) is AssetPartitionStatus.FAILED]
-    return {page.dataset for page in failed if _is_said(step, page)}
-
-
 def _is_said(step: Step, page: DatasetPage) -> bool:
-    """Whether the same was said last. Numbers in a reason (of a port, of the seconds that somebody waited) make it no other."""
+    """Whether a partition is shown as failed for the same reason already: it was said, and nothing was materialized since.
+
+    Numbers in a reason (of a port, of the seconds that somebody waited) make it no other.
+    """
     where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
-    records = step.instance.fetch_observations(where, limit=1).records
-    said = records[0].asset_observation if records else None
-    before = said.metadata.get("refused") if said else None
-    return before is not None and _NUMBER.sub("0", str(before.value)) == _NUMBER.sub("0", _reason(page))
+    said = step.instance.fetch_observations(where, limit=1).records
+    before = said[0].asset_observation.metadata.get("refused") if said and said[0].asset_observation else None
+    if before is None or _NUMBER.sub("0", str(before.value)) != _NUMBER.sub("0", _reason(page)):
+        return False
+    made = step.instance.fetch_materializations(where, limit=1).records
+    return not made or made[0].timestamp < said[0].timestamp
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:

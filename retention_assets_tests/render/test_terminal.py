@@ -34,6 +34,12 @@ POLICIES = """policies:
 MANY = " - ".join(f"S{number}:SNAPSHOT@{number}d=1024" for number in (90, 80, 45, 40, 35, 20, 1))
 
 
+@pytest.fixture(autouse=True)
+def a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody has said how wide it may be, as the programs that run tests side by side do."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def cells(found: Table) -> list[list[str]]:
     """The rows of a table as they are printed."""
     out = io.StringIO()
