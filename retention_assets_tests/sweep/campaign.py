@@ -149,6 +149,9 @@ class Game:
         self.check()
         self.check_end()
         self.ledger.close()
+        # A server has room for so many connections, and there are hundreds of games.
+        if close := getattr(self.store, "close", None):
+            close()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
