@@ -32,6 +32,7 @@ from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
 
 BATCH = 2
@@ -126,6 +127,9 @@ class Game:
         names = [f"T{number}" for number in range(TRANSACTIONS + 1)]
         drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{90 - age}d" for age, name in enumerate(names))
         ids = self.environment.write(self.dataset, drawing)
+        if isinstance(self.environment, Records):
+            # An empty table may be another one: what was begun there stays begun until it has a row again.
+            self.environment.units.has("unfinished", closed=None)
         self.store = self.environment.store()
         self.ledger = open_simulated(self.url)
         evaluate(self.ledger, [self.store], self.settings, MARKED)
@@ -145,7 +149,7 @@ class Game:
             self.check()
         self._wait_for_leases()
         refused = sweep_here(self.ledger, self.store, self.settings)
-        assert refused == []
+        assert refused == [], refused
         self.check()
         self.check_end()
         self.ledger.close()
