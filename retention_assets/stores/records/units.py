@@ -19,6 +19,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Event
 from typing import Any
 
 from sqlalchemy import Connection, Executable, Row, select
@@ -151,6 +152,8 @@ class _UnitRunner:
     lock_wait: float = MOMENT
     # Which of them failed because of others.
     blocked: set[str] = field(default_factory=set)
+    # Set once any part of the batch has seen a row of the root: another part may have deleted the last one since.
+    root_seen: Event = field(default_factory=Event)
 
     def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
         """The outcomes of one part."""
@@ -214,7 +217,9 @@ class _UnitRunner:
         go = [name for name, why in reasons.items() if why is None]
         missing = [name for name in absent if name not in held]
         known = {one.transaction for one in targets if one.place_known} | sent
-        is_right = bool(present) or not missing or known.issuperset(missing) or has_rows(connection, self.tables.root.table)
+        if present:
+            self.root_seen.set()
+        is_right = not missing or known.issuperset(missing) or self._has_roots(connection)
         # In an empty table, which may be another one, nothing is taken for gone, and no row of a child for an orphan.
         gone = missing if is_right else [name for name in missing if name in known]
         on_children = self._act_at_once if at_once else partial(self._act_one_by_one, connection)
@@ -236,6 +241,11 @@ class _UnitRunner:
         if self.action.outcome is Outcome.DELETED:
             sent.update(go)
         return found
+
+    def _has_roots(self, connection: Connection) -> bool:
+        """Whether there are rows in the root, or were some when this batch began."""
+        # The rows first: a part that deletes the last one has said before that it saw it.
+        return has_rows(connection, self.tables.root.table) or self.root_seen.is_set()
 
     def _act_one_by_one(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""

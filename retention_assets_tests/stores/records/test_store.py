@@ -302,6 +302,16 @@ def test_what_is_left_of_a_root_that_is_gone_goes_too(units: Units) -> None:
     assert units.whole("b")
 
 
+def test_a_batch_that_deletes_the_last_row_still_knows_what_was_gone(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is empty only because of the batch itself, which is no sign of another table."""
+    units.has("a", "b")
+    planned = {one.transaction: one for one in targets(units, "a", "b")}
+    units.loses(units.root, "a")
+    monkeypatch.setattr("retention_assets.stores.records.units._AT_ONCE", 1)
+    assert outcomes(units, [planned["b"], planned["a"]], parallelism=1) == {"b": DELETED, "a": GONE}
+    assert not units.there()
+
+
 CHANGED: dict[str, tuple[dict[str, str | None], str]] = {
     "reopened": ({"closed": None}, "It was reopened: closed_at was 2021-05-16"),
     "closed again": ({"closed": "2023-01-01"}, "closed_at was 2021-05-16"),
