@@ -15,7 +15,8 @@ from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
 from retention_assets.frames.arrays import NEVER, as_micros
 from retention_assets.policy.datahub import escape_glob
-from retention_assets.policy.durations import Duration, micros
+from retention_assets.policy.durations import EPOCH, micros
+from retention_assets.settings.model import AutomationSettings
 from retention_assets.stores.protocol import Store, error_text
 
 
@@ -75,16 +76,19 @@ def _list_from_stores(
 
 
 def datasets_to_evaluate(
-    present: Listing, rules: Sequence[str], looks: pa.Table, now: datetime, everything: Duration, max_skew: timedelta
+    present: Listing, rules: Sequence[str], looks: pa.Table, now: datetime, automation: AutomationSettings, max_skew: timedelta
 ) -> dict[str, ChangeReason]:
     """The datasets that can be judged otherwise now, the one longest unseen first. `rules`: what can reach each, as a digest.
 
-    A look that lies in the future by more than clocks differ says nothing of the present.
+    What time may change is judged again at the next full `granularity`, so that datasets come together and not one by one; what
+    somebody asked for is not put off. A look that lies in the future by more than clocks differ says nothing of the present.
     """
     names, tokens, digests = (looks[name].to_pylist() for name in ("dataset", "token", "rules"))
     looked_at, next_look = (as_micros(looks[name]).tolist() for name in ("looked_at", "next_look"))
     known = dict(zip(names, zip(tokens, digests, looked_at, next_look, strict=True), strict=True))
-    present_time, oldest, newest = micros(now), micros(everything.before(now)), micros(now + max_skew)
+    oldest, newest = micros(automation.everything.before(now)), micros(now + max_skew)
+    step = micros(automation.granularity.after(EPOCH))
+    time, full = micros(now), micros(now) // step * step
 
     def why(name: str, digest: str) -> ChangeReason | None:
         if name not in known:
@@ -96,7 +100,7 @@ def datasets_to_evaluate(
             return ChangeReason.LOG
         if digest != before:
             return ChangeReason.RULES
-        if NEVER < then <= present_time:
+        if NEVER < then <= (full if then > looked else time):
             return ChangeReason.TIME
         return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 

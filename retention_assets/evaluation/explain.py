@@ -33,7 +33,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
-from retention_assets.policy.sentences import sentence
+from retention_assets.policy.sentences import count, sentence
 from retention_assets.policy.table_windows import TableWindows, table_windows
 
 MOST_BRANCHES = 50
@@ -161,6 +161,8 @@ def explain_with_ledger(
     if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
         explanation = explain(log, rules, dataset, transaction, as_of, already_marked(ledger, dataset))
     (life,) = TransactionLives(dataset, log, ledger, holds, as_of).named([transaction])
+    if explanation is not None and life.mark is not None:
+        explanation = replace(explanation, summary=_summary_of_marked(explanation, life.mark.status))
     return ExplainedTransaction(dataset, as_of, explanation, life)
 
 
@@ -182,6 +184,17 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
             " branches, so it is spared."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
+
+
+def _summary_of_marked(found: Explanation, status: str) -> str:
+    """The same of what has a mark already, by where that stands."""
+    if status not in ("MARKED", "SWEEPING", "SWEPT"):
+        return found.summary
+    if found.verdict != "mark":
+        again = " It is marked: the sweep looks once more, and spares it if that is still so."
+        return found.summary + (again if status == "MARKED" else "")
+    where = {"MARKED": "it is marked, and swept when its grace is over", "SWEEPING": "it is being swept"}
+    return f"Policy '{found.policy}' selects it and nothing protects it: {where.get(status, 'it was swept')}."
 
 
 def _holders(history: History, position: int) -> Ints:
@@ -212,7 +225,7 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
         words = (
             f"{view} view{'s' if view > 1 else ''} behind the latest one, which it left at {left_at}; nothing protects it here"
         )
-    words += f" ({newer} newer data transaction{'' if newer == 1 else 's'})"
+    words += f" ({count(newer, 'newer data transaction')})"
     words += ", and an open transaction follows" if scope.open_after[position] else ""
     return BranchView(name, view, newer, left_at, words)
 

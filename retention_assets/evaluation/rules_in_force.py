@@ -92,6 +92,8 @@ class Rulebook:
     book: tuple[Stored, ...] | None = None
     # What is to be said besides of where entries come from.
     warnings: tuple[str, ...] = ()
+    # The files are on another machine. Their holds are those that it was sent with, and those that the ledger knows since.
+    is_remote: bool = False
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
@@ -112,7 +114,12 @@ class Rulebook:
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
         """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
-        seen, holds = _stamps(self.settings), self.files.holds
+        if self.is_remote:
+            # A hold that is gone from the files since holds on until the run is over: nobody here can know who took it out.
+            return lambda: (*self.files.holds, *(one for one in self.ledger.holds.of_files() if one not in self.files.holds))
+        # They may have changed since they were read for this rulebook, so they are read once more.
+        seen: list[tuple[str, int, int]] | None = None
+        holds = self.files.holds
 
         def present() -> tuple[Hold, ...]:
             nonlocal seen, holds

@@ -93,12 +93,13 @@ def newest_closes(transactions: pa.Table) -> pa.Table:
     return plain.group_by("dataset").aggregate([("closed_at", "max")])
 
 
-def raise_visibility(ledger: Ledger, datasets: pa.Table, newest: pa.Table, at: datetime, actor: str) -> int:
+def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]], at: datetime, actor: str) -> int:
     """Raise the marks of some datasets by what the book says of them at an instant; how many rose.
 
-    `newest` is what `newest_closes` says of them.
+    Each part is some datasets with what `newest_closes` says of them. Where the book says nothing, none is looked at.
     """
-    found = propose_raises(VisibilityRules.of(ledger, at), datasets, newest)
+    rules = VisibilityRules.of(ledger, at)
+    found = (one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest))
     raises = {one.dataset: one.to for one in found if one.to is not None}
     before = ledger.visibility.of_all(raises)
     after = ledger.visibility.raise_all(raises, actor)

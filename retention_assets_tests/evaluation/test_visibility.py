@@ -144,7 +144,7 @@ def evaluates(lake: Lake, ledger: Ledger, day: float) -> dict[str, str]:
     at = AS_OF + day * DAY
     load_rulebook(ledger, lake.settings, "run", at)
     log = read(lake)
-    raise_visibility(ledger, log.datasets, newest_closes(log.transactions), at, "run")
+    raise_visibility(ledger, [(log.datasets, newest_closes(log.transactions))], at, "run")
     return {name: f"{(AS_OF - visible_from) / DAY:g}" for name, visible_from in ledger.visibility.of_all().items()}
 
 

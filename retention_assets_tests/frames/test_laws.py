@@ -34,10 +34,10 @@ from retention_assets_tests.policies import (
     random_policies,
     with_purges,
 )
+from retention_assets_tests.rounds import rounds
 
-DATASETS_IN_BULK = 20_000
-SEEDS = range(20)
-ROUNDS = 8
+SEEDS = range(rounds(8))
+BOOKS, DATASETS_OF_ONE = 8, 125
 SPARING_CODES = {reason.name for reason in SPARING}
 Rows = dict[tuple[str, str], dict[str, object]]
 
@@ -98,10 +98,10 @@ def disagreement(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kernel_and_oracle_agree_on_many_random_histories(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
-    """20,000 datasets over all seeds, judged in batches of hundreds, each batch under policies of its own."""
+    """8,000 datasets over all seeds, judged in batches, each batch under policies of its own."""
     rng = random.Random(seed)
-    for _ in range(ROUNDS):
-        drawn = random_histories(rng, DATASETS_IN_BULK // len(SEEDS) // ROUNDS)
+    for _ in range(BOOKS):
+        drawn = random_histories(rng, DATASETS_OF_ONE)
         rules, held = built(random_policies(rng, rng.randint(0, 5)), random_holds(rng, rng.randint(0, 2)))
         rules = with_purges(rng, rules)
         known = random_known(rng, drawn) if rng.random() < 0.6 else None
@@ -110,7 +110,7 @@ def test_kernel_and_oracle_agree_on_many_random_histories(seed: int, log_of) -> 
             assert (different := disagreement(rows, one, rules, held, known)) is None, different
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     drawn=histories(),
     shapes=policies(),

@@ -22,7 +22,7 @@ from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
 from retention_assets.frames.verdicts.ended_refs import next_ref_ends, remaining_scopes
-from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, JudgedRows, TimeWatch, reevaluation_times
+from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, NextTurns
 from retention_assets.frames.verdicts.selectors import unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, windows_of
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
@@ -113,7 +113,7 @@ class _Evaluation:
     windows: Windows
     # Datasets that let nobody delete their files.
     forbidding: frozenset[str]
-    # Also find out when time alone turns a verdict.
+    # Also find out when time alone could turn a verdict.
     watch: bool
 
 
@@ -157,10 +157,9 @@ def _evaluate(
         part = log if len(groups) == 1 else slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        judged, rows = _judge(_Group(part, about, held[mine], mine_fresh), evaluation)
+        rows, next_looks = _judge(_Group(part, about, held[mine], mine_fresh), evaluation)
         parts.append(rows)
-        if watch:
-            times.append(reevaluation_times(judged))
+        times.append(next_looks)
     when = pa.concat_tables(times)
     if len(parts) == 1:
         return parts[0], when
@@ -175,16 +174,14 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
     return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
 
 
-def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table]:
-    """What is found of a group's rows, and their verdicts."""
+def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
+    """The verdicts of a group's rows, and when to evaluate its datasets again."""
     policies, holds = group.policies, evaluation.holds
     history = History(group.log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
-    watches = [TimeWatch() for _ in policies]
-    lines = [
-        unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen if evaluation.watch else None)
-        for policy, seen in zip(policies, watches, strict=True)
-    ]
+    turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
+    seen = turns.add_line if turns else None
+    lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
     found = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
@@ -193,12 +190,11 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
     free = [~pins & (hold < 0) & ~forbidden for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
-    countable: list[Bools | None] = [None] * len(policies)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
             latest = (then if policy.drops_refs else found).branch
             may = ~forbidden if policy.latest_view else ~forbidden & (latest == FAR)
-            countable[number] = may = may if group.fresh is None else may & history.column(group.fresh)
+            may = may if group.fresh is None else may & history.column(group.fresh)
             over[:, number] = limits.over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
@@ -210,18 +206,20 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[JudgedRows, pa.Table
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
     table = VerdictTable(decisions, policies, holds, history)
-    judged = JudgedRows(
-        history=history, as_of=evaluation.as_of, policies=policies, lines=lines, watches=watches, holds=holds, held=group.held,
-        facts=facts, decisions=decisions, combination=combination, over=over, countable=countable, free=free,
-        pinned=pinned, ref_ends=next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None,
-    )  # fmt: skip
+    next_looks = NEXT_LOOKS.empty_table()
+    if turns:
+        turns.add_ends(holds, group.held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
+        marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
+        new = marks if group.fresh is None else marks & history.column(group.fresh)
+        # What is newly marked counts towards the limits no more that were passed.
+        next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
     witnesses = [history.in_log_order(column) for column in _witnesses(history, found, then, hold)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
         parts.append(table.rows(group.log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
-    return judged, pa.concat_tables(parts)
+    return pa.concat_tables(parts), next_looks
 
 
 def _witnesses(history: History, found: Protection, then: Protection, hold: Ranks) -> tuple[Ranks, ...]:

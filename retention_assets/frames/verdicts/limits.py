@@ -1,7 +1,7 @@
-"""Limits of a policy: whether a dataset is over them, and when it would be.
+"""Limits of a policy: whether a dataset is over them.
 
-Belongs here: counting what a policy alone could newly mark of each dataset, now and as time adds to it.
-Does not belong here: which transactions those are (candidate_marks.py, reevaluate_at.py), and what follows (decisions.py).
+Belongs here: counting what a policy alone could newly mark of each dataset.
+Does not belong here: which transactions those are (candidate_marks.py), and what follows (decisions.py).
 """
 
 from fractions import Fraction
@@ -24,31 +24,6 @@ def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
         high, low = (np.add.reduceat(part, history.starts) for part in _halves(history, may))
         found |= _above(high, low, limits.bytes)
     return found
-
-
-def limit_crossings(limits: Limits, history: History, may: Bools, rows: Ints, instants: Ints) -> tuple[Ints, Ints]:
-    """Of rows that come to count at some instants: those with which, or after which, a limit is passed, and when."""
-    of = np.searchsorted(history.starts, rows, side="right") - 1
-    order = np.lexsort((instants, of))
-    rows, instants, of = rows[order], instants[order], of[order]
-    begins = np.flatnonzero(np.append(True, of[1:] != of[:-1])) if len(of) else of
-    sizes = np.diff(np.append(begins, len(of)))
-    passed = np.zeros(len(rows), dtype=bool)
-    if (most := _most(limits, history)) is not None:
-        counted = np.add.reduceat(may.astype(np.int64), history.starts)
-        rank = np.arange(1, len(rows) + 1) - np.repeat(begins, sizes)
-        passed |= counted[of] + rank > most[of]
-    if limits.bytes is not None:
-        own = np.zeros(len(history), dtype=bool)
-        own[rows] = True
-        sums = []
-        for now, part in zip(_halves(history, may), _halves(history, own), strict=True):
-            so_far = np.cumsum(part[rows])
-            before = np.repeat(so_far[begins] - part[rows][begins], sizes)
-            sums.append(np.add.reduceat(now, history.starts)[of] + so_far - before)
-        high, low = sums
-        passed |= _above(high, low, limits.bytes)
-    return rows[passed], instants[passed]
 
 
 def _most(limits: Limits, history: History) -> Ints | None:

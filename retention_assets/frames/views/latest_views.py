@@ -5,7 +5,7 @@ that a fault there is not repeated here. Each transaction is walked over once, h
 Does not belong here: any rule of a policy but the one that lets it select in latest views.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -92,11 +92,32 @@ def needed_marks(
     A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm. One that says that only
     a ref was left that is over, by a version of `dropping`, is held against the log `remaining`, without such branches.
     """
+    then = log if remaining is None else remaining
+    return needed_in_views(marks, allowed, dropping, lambda: rows_in_views(log), lambda: rows_in_views(then))
+
+
+def rows_in_views(log: pa.Table) -> pa.Table:
+    """The rows of some sound logs that are in a latest view, by key, each with a branch that has it."""
+    found, branches = latest_views(log)
+    there = np.flatnonzero(found != _NONE)
+    rows = log.select(["dataset", "transaction"]).take(pa.array(there))
+    named = pa.DictionaryArray.from_arrays(pa.array(found[there], pa.int32()), pa.array(branches, pa.string()))
+    return pa.table({"key": _keys(rows), "branch": named})
+
+
+def needed_in_views(
+    marks: pa.Table,
+    allowed: Collection[tuple[str, int]],
+    dropping: Collection[tuple[str, int]],
+    views: Callable[[], pa.Table],
+    remaining: Callable[[], pa.Table],
+) -> pa.Table:
+    """The same by `rows_in_views` of the logs: of the one and of the other only if there are marks to hold against it."""
     versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
     says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
     drops = pa.array([says and one in dropping for says, one in zip(says_over, versions, strict=True)], pa.bool_())
-    parts = [(log, marks.filter(pc.invert(drops))), (log if remaining is None else remaining, marks.filter(drops))]
-    found = [row for part in parts for row in _needed(*part, allowed)]
+    parts = [(views, marks.filter(pc.invert(drops))), (remaining, marks.filter(drops))]
+    found = [row for view, some in parts if len(some) for row in _needed(view(), some, allowed)]
     counts: dict[str, int] = {}
     for row in found:
         counts[row["dataset"]] = counts.get(row["dataset"], 0) + 1
@@ -104,20 +125,15 @@ def needed_marks(
     return pa.Table.from_pylist([{**row, "marks": counts[name]} for name, row in reversed(first.items())], schema=NEEDED)
 
 
-def _needed(log: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int]]) -> Iterator[dict[str, Any]]:
-    if not len(marks):
-        return
-    found, branches = latest_views(log)
-    there = np.flatnonzero(found != _NONE)
-    rows = log.select(["dataset", "transaction"]).take(pa.array(there))
-    at = pc.index_in(_keys(rows), value_set=_keys(marks).combine_chunks())
-    met = np.flatnonzero(pc.is_valid(at).to_numpy())
-    for row, mark in zip(there[met].tolist(), marks.take(at.drop_null()).to_pylist(), strict=True):
+def _needed(views: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    at = pc.index_in(views["key"], value_set=_keys(marks).combine_chunks())
+    branches = views["branch"].filter(pc.is_valid(at)).to_pylist()
+    for branch, mark in zip(branches, marks.take(at.drop_null()).to_pylist(), strict=True):
         if realm_of(mark["policy"]) is not None:
             continue
         if mark["reason"] == Reason.LATEST_VIEW_ALLOWED.name and (mark["policy"], mark["policy_version"]) in allowed:
             continue
-        yield {**{name: mark[name] for name in ("dataset", "transaction", "policy")}, "branch": branches[found[row]]}
+        yield {**{name: mark[name] for name in ("dataset", "transaction", "policy")}, "branch": branch}
 
 
 def _keys(table: pa.Table) -> pa.ChunkedArray:
