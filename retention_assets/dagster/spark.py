@@ -6,6 +6,7 @@ Belongs here: the resource. The configuration and the start are those of pipelin
 from typing import Any
 
 from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
 
 from retention_assets.pipeline.spark import is_running, session_of
 
@@ -14,6 +15,18 @@ STARTING = "Starting Spark …"
 
 class QuietSparkResource(LazyPySparkResource):
     """In the place of Dagster's own: the same session, by the same configuration."""
+
+    # Whether somebody has looked if a cluster can do what a run asks of it.
+    _is_checked: bool = PrivateAttr(default=False)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the cluster was looked at; once in a run is enough."""
+        return self._is_checked
+
+    def note_checked(self) -> None:
+        """It was."""
+        self._is_checked = True
 
     @property
     def is_started(self) -> bool:

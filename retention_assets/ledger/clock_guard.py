@@ -16,6 +16,7 @@ from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.marks.steps import open_marks
 from retention_assets.ledger.marks.unmarking import take_back
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
 from retention_assets.policy.durations import Duration, text_of
@@ -220,7 +221,7 @@ def _reset(tx: WriteTransaction, present: datetime, actor: str, reason: str) -> 
     # First, so that nobody marks in between.
     known = tx.connection.execute(select(CLOCK).with_for_update()).one()
     later = MARKS.c.marked_at > present
-    unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [later])
+    unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
     sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
     newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
     values = {

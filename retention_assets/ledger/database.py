@@ -5,7 +5,7 @@ audit last, all of it again if it was undone; and who is told where the chain en
 Does not belong here: what differs between databases (sql), and any table but the audit's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,6 +37,8 @@ T = TypeVar("T")
 # Acts that an older copy of the ledger would not know of, and would delete or mark against: after each of them somebody outside
 # the ledger is told where the chain ends.
 WITNESSED = frozenset({ActType.HOLD, ActType.RELEASE, ActType.UNMARK, ActType.REALM, ActType.PUBLISH, ActType.OBJECT})
+
+_PRESENT = select(DatabaseTime())
 
 
 def unwritable(fault: OperationalError) -> str:
@@ -85,7 +87,7 @@ class WriteTransaction:
     def present(self) -> datetime:
         """The database's clock, the same in all of a transaction."""
         if self._present is None:
-            self._present = self.connection.execute(select(DatabaseTime())).scalar_one()
+            self._present = self.connection.execute(_PRESENT).scalar_one()
         return self._present
 
     def append(self) -> None:
@@ -118,10 +120,10 @@ class LedgerDatabase:
         with reading(self.engine) as connection:
             yield connection
 
-    def write(self, work: Callable[[WriteTransaction], T], staged: pa.Table | None = None) -> T:
+    def write(self, work: Callable[[WriteTransaction], T], staged: Iterable[pa.Table] | None = None) -> T:
         """Do work in one transaction, with its audit; and all of it again if the database undid it for another one.
 
-        `staged` is a table that the work finds under the name STAGED.
+        `staged` are rows, part by part, that the work finds in a table of the name STAGED.
         """
         with stage(self.engine, staged) as (attach, load):
 

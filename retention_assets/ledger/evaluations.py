@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS
 from retention_assets.sql.streams import stream
-from retention_assets.sql.transactions import portions
+from retention_assets.sql.transactions import PORTION, portions
 from retention_assets.sql.upserts import insert_or_update
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -84,13 +84,14 @@ def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: Swept
     missing = [name for name in FOUND_ROWS.names[len(EVALUATION_ROWS) :] if name not in evaluations.column_names]
     for name in missing:
         evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))
-    rows = evaluations.cast(FOUND_ROWS).to_pylist()
-    with_swept = {dataset for dataset, _ in swept}
-    for row in rows:
-        if row["dataset"] in with_swept and row["counts"]:
-            row["counts"] = counts_text(_apart(row["dataset"], counts_of(row["counts"]), swept))
-    if rows:
-        tx.connection.execute(insert_or_update(tx.connection, EVALUATIONS, ("dataset",), FOUND_ROWS.names[1:]), rows)
+    found, with_swept = evaluations.cast(FOUND_ROWS), {dataset for dataset, _ in swept}
+    write = insert_or_update(tx.connection, EVALUATIONS, ("dataset",), FOUND_ROWS.names[1:])
+    for at in range(0, len(found), PORTION):
+        rows = found.slice(at, PORTION).to_pylist()
+        for row in rows:
+            if row["dataset"] in with_swept and row["counts"]:
+                row["counts"] = counts_text(_apart(row["dataset"], counts_of(row["counts"]), swept))
+        tx.connection.execute(write, rows)
 
 
 def _apart(dataset: str, counts: Iterable[VerdictCount], swept: SweptBefore) -> Iterable[VerdictCount]:

@@ -49,13 +49,19 @@ class Holds:
         self.database.write(lambda tx: _release(tx, name, actor, reason))
 
     def note_files(self, holds: Iterable[Hold], actor: str) -> None:
-        """Record which holds of policy files have come and which are gone. They hold by standing in the files."""
+        """Record which holds of policy files have come and which are gone: for the record, and for who has no files."""
         present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
         query = select(FILE_HOLDS.c.digest).where(FILE_HOLDS.c.gone_at.is_(None))
         with self.database.reading() as connection:
             known = set(connection.execute(query).scalars())
         if known != present.keys():
             self.database.write(lambda tx: _note_files(tx, present, actor))
+
+    def of_files(self) -> tuple[Hold, ...]:
+        """The holds of policy files, as whoever has the files saw them last."""
+        query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
+        with self.database.reading() as connection:
+            return tuple(Hold.model_validate_json(content) for content in connection.execute(query).scalars())
 
     def in_force(self, as_of: datetime) -> list[Hold]:
         """The holds that are in force at a time, by name."""

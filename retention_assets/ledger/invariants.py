@@ -12,7 +12,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, func, or_, select, text, true
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, case, exists, func, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -51,7 +51,8 @@ class Violation:
     times: int = 1
 
 
-# Checks all datasets, or some.
+# Checks all datasets, or some; one of what is swept also only what moved after a position of the audit.
+SweptInvariant = Callable[[Connection, Sequence[str] | None, int | None], Iterator[Violation]]
 Invariant = Callable[[Connection, Sequence[str] | None], Iterator[Violation]]
 
 
@@ -165,32 +166,50 @@ def policies_and_reasons(
                 yield from _violations(connection, mine, f"was marked for a reason that does not exist: {kind.reason!r}")
 
 
-def swept_before_due(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+def swept_before_due(
+    connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
+) -> Iterator[Violation]:
     """Whatever is swept was in a plan that was made when its grace was over."""
     for some in _parts(datasets):
-        plans = select(PLANNED.c.mark, func.max(PLANS.c.as_of).label("as_of")).join(PLANS, PLANS.c.id == PLANNED.c.plan)
-        newest = plans.where(_is_in(PLANS.c.dataset, some)).group_by(PLANNED.c.mark).subquery()
-        early = or_(newest.c.as_of.is_(None), newest.c.as_of < MARKS.c.due_at)
-        query = _grouped(and_(text(SWEPT), _is_in(MARKS.c.dataset, some), early))
-        found = query.select_from(MARKS.outerjoin(newest, newest.c.mark == MARKS.c.id))
+        columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
+        swept = select(*columns).where(_is_swept(MARKS, some, since)).cte("swept")
+        # Plans of a dataset that were made before anything of it was due say nothing.
+        first = select(swept.c.dataset, func.min(swept.c.due_at).label("due_at")).group_by(swept.c.dataset).subquery()
+        in_time = and_(PLANS.c.dataset == first.c.dataset, PLANS.c.as_of >= first.c.due_at)
+        plans = select(PLANNED.c.mark, func.max(PLANS.c.as_of).label("as_of")).select_from(first)
+        plans = plans.join(PLANS, in_time).join(PLANNED, PLANNED.c.plan == PLANS.c.id)
+        newest = plans.group_by(PLANNED.c.mark).subquery()
+        early = or_(newest.c.as_of.is_(None), newest.c.as_of < swept.c.due_at)
+        found = _grouped(swept).select_from(swept.outerjoin(newest, newest.c.mark == swept.c.id)).where(early)
         yield from _rows(connection, found, "was swept, and no plan had it after its grace was over")
 
 
-def swept_without_mark(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+def swept_without_mark(
+    connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
+) -> Iterator[Violation]:
     """Whatever is swept was marked, and the record says that its deletion began before it says that it was done."""
     for some in _parts(datasets):
         began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
         steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
-        mine = and_(text(SWEPT), _is_in(MARKS.c.dataset, some))
-        swept = select(MARKS.c.id).where(mine).subquery()
+        swept = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction).where(_is_swept(MARKS, some, since)).cte("swept")
         both = steps.join(swept, swept.c.id == STEPS.c.mark).group_by(STEPS.c.mark).subquery()
         never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
-        found = _grouped(and_(mine, never)).select_from(MARKS.outerjoin(both, both.c.mark == MARKS.c.id))
+        found = _grouped(swept).select_from(swept.outerjoin(both, both.c.mark == swept.c.id)).where(never)
         yield from _rows(connection, found, "is said to be swept, and the record does not say that its deletion began before")
-        yield from _swept_twice(connection, some)
+        yield from _swept_twice(connection, some, since)
 
 
-def _swept_twice(connection: Connection, some: Sequence[str] | None) -> Iterator[Violation]:
+def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
+    """The swept marks of some datasets, or those of them that moved after a position of the audit."""
+    here = _is_in(marks.c.dataset, some)
+    if since is None:
+        return and_(text(f"marks.{SWEPT}"), here)
+    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > since)
+    # Not in the words of the index of what is swept: SQLite would go through all of that for the few that moved.
+    return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
+
+
+def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
     """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody
     knows, it was the same.
     """
@@ -204,7 +223,7 @@ def _swept_twice(connection: Connection, some: Sequence[str] | None) -> Iterator
     )
     unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
     same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
-    query = _grouped(and_(text(f"marks.{SWEPT}"), _is_in(MARKS.c.dataset, some), same)).select_from(MARKS.join(earlier, before))
+    query = _grouped(MARKS).where(_is_swept(MARKS, some, since), same).select_from(MARKS.join(earlier, before))
     yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 
@@ -325,14 +344,14 @@ def _is_in(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElem
     return true() if some is None else column.in_(some)
 
 
-def _grouped(where: ColumnElement[bool]) -> Select[Any]:
+def _grouped(marks: FromClause) -> Select[Any]:
     """The datasets of some marks, each with how many they are and one of them."""
-    query = select(MARKS.c.dataset, func.count().label("times"), func.min(MARKS.c.transaction).label("transaction"))
-    return query.where(where).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
+    query = select(marks.c.dataset, func.count().label("times"), func.min(marks.c.transaction).label("transaction"))
+    return query.group_by(marks.c.dataset).order_by(marks.c.dataset)
 
 
 def _violations(connection: Connection, where: ColumnElement[bool], what: str) -> Iterator[Violation]:
-    yield from _rows(connection, _grouped(where), what)
+    yield from _rows(connection, _grouped(MARKS).where(where), what)
 
 
 def _rows(connection: Connection, query: Select[Any], what: str) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ Does not belong here: what any part does.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +18,12 @@ from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
 from retention_assets.ledger.audit.heads import LedgerHead, head_of
-from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verify
+from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
-from retention_assets.ledger.leases import Leases
+from retention_assets.ledger.invariants import SweptInvariant, Violation
 from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.keeping import Keeping
 from retention_assets.ledger.marks.marking import Marks
@@ -32,12 +32,15 @@ from retention_assets.ledger.marks.states import States
 from retention_assets.ledger.marks.unmarking import Unmarking
 from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.policy_book import PolicyBook
-from retention_assets.ledger.postponements import Postponements
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
-from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
-from retention_assets.ledger.sweeps import Sweeps
+from retention_assets.ledger.sweep_runs import SweepRuns
+from retention_assets.ledger.sweeps.leases import Leases
+from retention_assets.ledger.sweeps.paces import Paces
+from retention_assets.ledger.sweeps.postponements import Postponements
+from retention_assets.ledger.sweeps.reports import Reports
+from retention_assets.ledger.sweeps.sweeps import Sweeps
 from retention_assets.ledger.violations import Violations
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
@@ -62,6 +65,8 @@ class Ledger:
         self.unmark = Unmarking(database)
         self.sweeps = Sweeps(database)
         self.leases = Leases(database)
+        self.sweep_runs = SweepRuns(database)
+        self.paces = Paces(database)
         self.reports = Reports(database)
         self.publications = Publications(database)
         self.postponements = Postponements(database)
@@ -87,12 +92,38 @@ class Ledger:
         """Verify all of it, or what came after the last verification without a fault; one that finds none is an act itself."""
         with self.database.reading() as connection:
             before = last_verified(connection)
-            result = verify(connection, known, before if only_new else None)
-        if not result.faults and result.rows and (before is None or result.head.position > before.position + 1):
-            scope = "new" if only_new and before is not None else "all"
-            detail = {**asdict(result.head), "scope": scope, "rows_verified": result.rows}
-            self.database.write(lambda tx: tx.record(Act(ActType.VERIFY, actor, detail=detail)))
+            is_whole = not only_new or before is None
+            result = verify(connection, known, None if is_whole else before)
+            is_due = is_whole and verified_lately(connection, "all") is None
+        is_new = before is None or result.head.position > before.position + 1
+        if not result.faults and result.rows and (is_new or is_due):
+            self._record_verification(actor, result.head, "all" if is_whole else "new", result.rows)
         return result
+
+    def verify_in_run(self, actor: str) -> AuditResult:
+        """Verify what came after the last verification, and all of it where nobody has for a day."""
+        with self.database.reading() as connection:
+            lately = verified_lately(connection, "all")
+        return self.verify_and_record(actor, only_new=lately is not None)
+
+    def check_swept(
+        self, name: str, invariant: SweptInvariant, actor: str, datasets: Sequence[str] | None, is_whole: bool = False
+    ) -> list[Violation]:
+        """What breaks an invariant of what is swept, of what moved since all of it was last looked at; all of it once a day.
+
+        A look at everything that finds nothing is an act, by whose head the next ones know what is new.
+        """
+        with self.database.reading() as connection:
+            last = None if is_whole else verified_lately(connection, name)
+            found = [*invariant(connection, datasets, last.position if last else None)]
+            head = ChainHead(*connection.execute(select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
+        if last is None and datasets is None and not found and head.position:
+            self._record_verification(actor, head, name)
+        return found
+
+    def _record_verification(self, actor: str, head: ChainHead, scope: str, rows: int | None = None) -> None:
+        detail = {**asdict(head), "scope": scope, **({} if rows is None else {"rows_verified": rows})}
+        self.database.write(lambda tx: tx.record(Act(ActType.VERIFY, actor, detail=detail)))
 
     def accept(self, actor: str, reason: str, noted: Mapping[str, Any] | None, fault: str | None = None) -> "Accepted":
         """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed."""

@@ -16,6 +16,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import PUBLISHED
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_or_update
 
 
@@ -77,13 +78,16 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
         return
     act, at = new_id(), tx.connection.execute(select(DatabaseTime())).scalar_one()
     statement = insert_or_update(tx.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
-    tx.connection.execute(statement.values(act=act, published_at=at), [one._asdict() for one in publications])
+    for some in portions(publications):
+        tx.connection.execute(statement.values(act=act, published_at=at), [one._asdict() for one in some])
     detail = {"published": {"act": act, "at": text_of(at), "groups": _groups(publications)}}
     tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(publications), at=at, id=act))
 
 
 def _groups(publications: Sequence[Publication]) -> list[dict[str, Any]]:
     """The same, with each dataset named once: most of a run's assets go to one folder for all datasets."""
+    if len(alike := {(one.asset, one.run, one.folder) for one in publications}) == 1:
+        return [{"assets": sorted(alike), "datasets": sorted({one.dataset for one in publications})}]
     places: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
     for one in publications:
         places[one.dataset].add((one.asset, one.run, one.folder))

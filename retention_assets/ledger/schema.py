@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0011"
+REVISION = "0013"
 
 METADATA = MetaData(
     naming_convention={
@@ -166,6 +166,32 @@ LEASES = Table(
     Column("given_up", Boolean, nullable=False),
 )
 
+# By the name under which a run holds its leases: the word to stop, and how far each of its tasks is. They decide nothing.
+STOPS = Table(
+    "stops",
+    METADATA,
+    Column("run", Name, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("asked_at", InstantColumn, nullable=False),
+)
+
+TASK_PROGRESS = Table(
+    "task_progress",
+    METADATA,
+    Column("run", Name, primary_key=True),
+    Column("task", Integer, primary_key=True, autoincrement=False),
+    Column("progress", Text, nullable=False),
+    Column("told_at", InstantColumn, nullable=False),
+)
+
+# From when on the next batch of a policy may begin. It decides nothing but when, so the audit does not know it.
+PACES = Table(
+    "paces",
+    METADATA,
+    Column("policy", Name, primary_key=True),
+    Column("next_at", InstantColumn, nullable=False),
+)
+
 VISIBILITY = Table(
     "visibility",
     METADATA,
@@ -208,7 +234,8 @@ HOLDS = Table(
 HELD = "released_at IS NULL"
 Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
 
-# Holds of policy files, as the record has seen them come and go. They hold by standing in the files, not by standing here.
+# Holds of policy files, as the record has seen them come and go. Where the files are they hold by standing there; a task on
+# another machine, which has no files, goes by these.
 FILE_HOLDS = Table(
     "file_holds",
     METADATA,

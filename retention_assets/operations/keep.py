@@ -22,6 +22,7 @@ from retention_assets.operations.request import ReasonedRequest
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets.policy.sentences import count
 from retention_assets.stores.protocol import StoreFailed
 
 
@@ -81,11 +82,11 @@ class KeepResult:
     def headline(self) -> str:
         """What was done, in a sentence."""
         if self.transactions:
-            what = f"{_counted(len(self.transactions), 'transaction')} of {self.dataset}"
+            what = f"{count(len(self.transactions), 'transaction')} of {self.dataset}"
         elif self.known is None:
             what = f"Everything of {self.dataset}"
         else:
-            what = f"Everything of {self.dataset}, {_counted(self.known, 'transaction')},"
+            what = f"Everything of {self.dataset}, {count(self.known, 'transaction')},"
         is_one = len(self.transactions) == 1
         until = f"until {text_of(self.until)}" if self.until else "until the hold is released"
         return f"{what} {'is' if is_one or not self.transactions else 'are'} kept {until}."
@@ -94,7 +95,7 @@ class KeepResult:
         """What was done for it, what is too late, and how it ends."""
         kept = self.kept
         were = "was" if kept.unmarked == 1 else "were"
-        taken = f"{_counted(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
+        taken = f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
         placed = "was placed" if kept.placed else "was in force already"
         lines = [taken, f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."]
         if kept.sweeping or kept.swept:
@@ -136,7 +137,3 @@ def _again(request: KeepRequest, environment: Environment, log: Log | None, ledg
         raise no_dataset(environment, request.dataset)
     lives = TransactionLives(request.dataset, log, ledger, (), request.at).named(request.transactions)
     return {life.transaction for life in lives if life.mark is None and life.earlier}
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

@@ -15,10 +15,11 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.policy.model import Policy
 
 KNOWN_ROWS = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
+_BATCH = 10_000
 _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
@@ -43,12 +44,13 @@ def write_already_marked(
     limited = [policy for policy in policies if policy.limits]
     about = [
         row["dataset"]
-        for row in datasets.select(["dataset", "attributes"]).to_pylist()
+        for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited else ())
+        for row in batch.to_pylist()
         if any(selects_dataset(policy.datasets, row["dataset"], dict(row["attributes"] or ())) for policy in limited)
     ]
     if not about:
         return AlreadyMarked()
-    path = f"{folder}/known.parquet"
+    path = inside(folder, "known.parquet")
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
     with pq.ParquetWriter(place, KNOWN_ROWS, filesystem=files) as writer:

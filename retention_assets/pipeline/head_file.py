@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.heads import REMEDY, LedgerHead, head_fault, head_of
 from retention_assets.ledger.database import LedgerDatabase
-from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.file_systems import inside, place_of
 
 NAME = "HEAD.json"
 _LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class HeadFile:
     @property
     def path(self) -> str:
         """Where it is."""
-        return f"{self.root.rstrip('/')}/{NAME}"
+        return inside(self.root, NAME)
 
     def read(self) -> LedgerHead | None:
         """What was noted, or none where nothing ever was; refused where nobody can say."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import faults_of
 from retention_assets.ledger.evaluations import EVALUATION_ROWS, VerdictCount, counts_text
-from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str) -> None:
     for one in chosen:
         with suppress(Exception):
             tokens.update(one.store.tokens(one.datasets))
-    files, root = place_of(f"{folder}/{TOKENS}")
+    files, root = place_of(inside(folder, TOKENS))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)
 

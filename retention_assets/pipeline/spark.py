@@ -5,11 +5,15 @@ that come with every start. Nothing starts before it is asked for: importing thi
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
+
+from retention_assets.pipeline.class_data import JAVA_OPTIONS, find_class_data
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,23 +27,61 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# On this machine no row enters Java. It starts, deals out work and ends: a collector and a compiler for long programs, and code
+# made for queries over rows, cost more than they give.
+_LOCAL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+_SERIAL = "-XX:+UseSerialGC"
+# Java does not start with two collectors.
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+# Where Java and Spark's scripts find more options.
+_OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_PYTHON = "spark.pyspark.python"
+# Of those above what a Spark Connect server has settled.
+_OF_SERVER = {"spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.python.worker.reuse", "spark.app.name"}
+_OBJECT_STORE_KEYS = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+)  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # What no option silences: Java's word about a module that Spark itself asks for, and Spark's about a shell that there is not.
 _SILENCED = (b"WARNING: Using incubator modules: ", b"Setting default log level to ", b"To adjust logging level use sc.")
 
+# The Java that was started before a session was asked for, and for which configuration.
+_early: tuple[Mapping[str, str], Future[Any]] | None = None
+
 
 def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """The configuration of a session; `sc://` is a Spark Connect server."""
-    if master.startswith("local"):
+    is_local = master.startswith("local")
+    if named_python := conf.get(_PYTHON):
+        # Spark reads that key only where spark-submit starts the program; this Python asks its environment.
+        os.environ["PYSPARK_PYTHON"] = named_python
+    elif is_local:
         # Workers on this machine have to be the Python that has the packages, not the first one on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    named = {**DEFAULTS, "spark.app.name": "retention_assets", **conf}
+    named = {**DEFAULTS, **(_LOCAL if is_local else {}), "spark.app.name": "retention_assets", **conf}
     if master.startswith("sc://"):
-        return {**named, "spark.remote": master}
-    # Of two logging files Java takes the one named last: that of the settings, if they name one.
-    options = f'-Dlog4j2.configurationFile="{_LOGGING}" {conf.get(_JAVA_OPTIONS, "")}'.strip()
-    return {"spark.master": master, **named, _JAVA_OPTIONS: options}
+        # What a server has settled when it started it refuses to be told.
+        return {**{key: value for key, value in named.items() if key in conf or key not in _OF_SERVER}, "spark.remote": master}
+    if master.startswith("spark://"):
+        # An executor of a standalone cluster has the environment of its worker, and could not open what this program can.
+        # Elsewhere the environment of executors is for all to read who see the pods, and secrets have a way of their own.
+        mine = {f"spark.executorEnv.{name}": os.environ[name] for name in _OBJECT_STORE_KEYS if os.environ.get(name)}
+        named = {**mine, **named}
+    # Of two options that say the same Java takes the one named last: that of the settings, if they name one.
+    options = [
+        f'-Dlog4j2.configurationFile="{_LOGGING}"',
+        *(_java_options(conf) if is_local else ()),
+        conf.get(JAVA_OPTIONS, ""),
+    ]
+    return {"spark.master": master, **named, JAVA_OPTIONS: " ".join(filter(None, options))}
+
+
+def _java_options(conf: Mapping[str, str]) -> list[str]:
+    """For a Java that lives as long as a run."""
+    theirs = (conf.get(JAVA_OPTIONS), conf.get("spark.driver.defaultJavaOptions"), *map(os.environ.get, _OPTIONS_OF_OTHERS))
+    return [_SHORT_LIVED] if _COLLECTOR.search(" ".join(filter(None, theirs))) else [_SHORT_LIVED, _SERIAL]
 
 
 def spark_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -67,27 +109,74 @@ def session_of(conf: Mapping[str, str]) -> "SparkSession":
 
 
 def _start(conf: Mapping[str, str]) -> None:
-    """Start the Java side, and read along what it says while it does: all but one line goes on to stderr."""
+    """Start the Java side, from its class-data archive if there is one."""
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
 
     wanted = SparkConf().setAll(list(conf.items()))
     if SparkContext._gateway is not None:
         # The session was stopped, and its Java runs on.
         SparkContext(conf=wanted)
         return
+    SparkContext(conf=wanted, gateway=_taken(conf) or _gateway(conf))
+
+
+def launch_early(master: str, conf: Mapping[str, str]) -> None:
+    """Start Java on this machine beside what this Python goes on to do. What fails is said by whoever asks for the session."""
+    global _early
+    # All of it is loaded by this thread: two that load one package at a time can see halves of it.
+    from pyspark import SparkContext, java_gateway  # noqa: F401
+    from pyspark.find_spark_home import _find_spark_home  # noqa: F401
+
+    if not master.startswith("local") or _early is not None or SparkContext._gateway is not None:
+        return
+    wanted = spark_conf(master, conf)
+    pool = ThreadPoolExecutor(1, "java")
+    _early = (wanted, pool.submit(_gateway, wanted))
+    pool.shutdown(wait=False)
+
+
+def _taken(conf: Mapping[str, str]) -> Any:
+    """The Java that is on its way, if there is one for this configuration; nobody takes it twice."""
+    global _early
+    early, _early = _early, None
+    return early[1].result() if early and early[0] == conf else None
+
+
+def _gateway(conf: Mapping[str, str]) -> Any:
+    """A Java for Spark, from its class-data archive if there is one."""
+    data = find_class_data(conf)
+    options = data.options() if data else None
+    if data is None or options is None:
+        gateway = _launch(conf)
+        if data is not None:
+            data.wish()
+        return gateway
+    try:
+        return _launch({**conf, JAVA_OPTIONS: f"{options} {conf.get(JAVA_OPTIONS, '')}".strip()})
+    except Exception:  # noqa: BLE001 - whatever it was, without the archive it either works or is said again
+        gateway = _launch(conf)
+        # It was the archive, for without it Java starts.
+        data.give_up()
+        return gateway
+
+
+def _launch(conf: Mapping[str, str]) -> Any:
+    """Start Java, and read along what it says while it does: all but some lines go on to stderr."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
     reading, writing = os.pipe()
     reader = Thread(target=_pass_on, args=(reading,), daemon=True)
     reader.start()
     try:
-        gateway: Any = launch_gateway(wanted, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
+        gateway = launch_gateway(SparkConf().setAll(list(conf.items())), {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
     except Exception:
         os.close(writing)
         # Why Java did not start stands in what it has said.
         reader.join(timeout=10)
         raise
     os.close(writing)
-    SparkContext(conf=wanted, gateway=gateway)
+    return gateway
 
 
 def _pass_on(reading: int) -> None:

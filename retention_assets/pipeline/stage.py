@@ -7,7 +7,7 @@ line of counts per part.
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkAttributeError
 
 from retention_assets.frames.log import DATASETS, LOG, Log
-from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.file_systems import inside, place_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # A part is what one task holds in memory at a time. A dataset is never split, so a giant one is a part of its own.
 ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
+_BATCH = 50_000
 _FILTERED = ("dataset", "ordinal", "verdict", "policy")
 # To start a task costs more than to judge a small part, so a task takes several; a few per slot keep the slots busy to the end.
 TASKS_PER_SLOT = 3
@@ -34,6 +35,8 @@ TASKS_PER_SLOT = 3
 _Part = tuple[int, str]
 # From the transactions and datasets of a part to one table per output name.
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
+# Takes an output of a part elsewhere as well; what it says of it comes to the driver if the task does.
+Sink = Callable[[pa.Table], str]
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,27 @@ class Source:
 
 @dataclass(frozen=True)
 class Written:
-    """What a stage wrote: rows per output."""
+    """What a stage wrote: rows per output, and what sinks said of each part, in the order of the parts.
+
+    Of a task that Spark ran twice, it is what one of the two said.
+    """
 
     rows: dict[str, int]
+    told: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutputParts:
+    """An output, to be gone through part by part as often as one likes."""
+
+    folder: str
+    output: str
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        files, root = place_of(self.folder)
+        for info in sorted(files.get_file_info(pafs.FileSelector(f"{root}/{self.output}")), key=lambda info: info.path):
+            with pq.ParquetFile(info.path, filesystem=files) as part:
+                yield from (pa.Table.from_batches([batch]) for batch in part.iter_batches(_BATCH))
 
 
 def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: int = 0) -> int:
@@ -113,23 +134,36 @@ def _words(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def run_stage(
-    spark: "SparkSession", sources: Sequence[Source], target: str, outputs: Sequence[str], frame: Frame, columns: Sequence[str]
+    spark: "SparkSession",
+    sources: Sequence[Source],
+    target: str,
+    outputs: Sequence[str],
+    frame: Frame,
+    columns: Sequence[str],
+    sinks: Mapping[str, Sink] | None = None,
 ) -> Written:
-    """Run a frame over every part of some logs. `target` gets a folder per output, with a part for each part that was read."""
+    """Run a frame over every part of some logs. `target` gets a folder per output, with a part for each part that was read.
+
+    An output that has a sink goes there as well.
+    """
+    sinks = sinks or {}
     sizes = {part: size for number, source in enumerate(sources) for part, size in _parts_of(number, source)}
     into, place = place_of(target)
     for output in outputs:
         into.create_dir(f"{place}/{output}", recursive=True)
+    rows, told = dict.fromkeys(outputs, 0), {output: list[str]() for output in sinks}
     if not sizes:
-        return Written(dict.fromkeys(outputs, 0))
+        return Written(rows, told)
     shares = _shares(sizes, TASKS_PER_SLOT * slots(spark))
-    work = _Work(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares)
+    work = _Work(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
     # One number per task, so that no shuffle decides which parts come together.
     tasks = spark.range(0, len(shares), 1, len(shares))
-    rows = dict.fromkeys(outputs, 0)
-    for line in tasks.mapInArrow(work, "output string, rows bigint").collect():
+    lines = tasks.mapInArrow(work, "part string, output string, rows bigint, told string").collect()
+    for line in sorted(lines, key=lambda line: str(line["part"])):
         rows[line["output"]] += line["rows"]
-    return Written(rows)
+        if line["output"] in told:
+            told[line["output"]].append(line["told"])
+    return Written(rows, told)
 
 
 def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
@@ -175,6 +209,7 @@ class _Work:
     frame: Frame
     columns: tuple[str, ...]
     shares: tuple[tuple[_Part, ...], ...]
+    sinks: Mapping[str, Sink]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
@@ -194,13 +229,33 @@ class _Work:
             transactions, datasets = (_only(table, source.datasets) for table in (transactions, datasets))
         tables = self.frame(transactions, datasets)
         into, place = place_of(self.target)
+        part = _output_part(number, name)
         for output in self.outputs:
-            write_part(tables[output], f"{place}/{output}/from-{number:03d}-{name}", into)
-        return pa.record_batch({"output": list(self.outputs), "rows": [len(tables[output]) for output in self.outputs]})
+            write_part(tables[output], f"{place}/{output}/{part}", into)
+        told = [self.sinks[output](tables[output]) if output in self.sinks else None for output in self.outputs]
+        lines = {
+            "part": [part] * len(self.outputs),
+            "output": list(self.outputs),
+            "rows": [len(tables[output]) for output in self.outputs],
+            "told": pa.array(told, pa.string()),
+        }
+        return pa.record_batch(lines)
 
 
 def _only(table: pa.Table, datasets: frozenset[str]) -> pa.Table:
     return table.filter(pc.is_in(table["dataset"].cast(pa.string()), pa.array(sorted(datasets), pa.string())))
+
+
+def read_parts(sources: Sequence[Source], folder: str, outputs: Sequence[str]) -> Iterator[tuple[pa.Table, ...]]:
+    """The datasets of each part of some logs, and what a stage has made of it: its outputs, which are small ones."""
+    into, place = place_of(folder)
+    for number, source in enumerate(sources):
+        files, root = place_of(source.folder)
+        for (_, name), _ in sorted(_parts_of(number, source)):
+            datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files).cast(DATASETS)
+            mine = datasets if source.datasets is None else _only(datasets, source.datasets)
+            paths = (f"{place}/{output}/{_output_part(number, name)}" for output in outputs)
+            yield mine, *(pq.read_table(path, filesystem=into) for path in paths)
 
 
 def read_datasets(sources: Sequence[Source]) -> pa.Table:
@@ -217,7 +272,7 @@ def read_output(
 ) -> pa.Table:
     """An output as one table: all of it, which is for small ones, or some columns of some datasets."""
     some = None if datasets is None else pc.field("dataset").isin(list(datasets))
-    return parquet(f"{folder}/{output}").to_table(columns=None if columns is None else list(columns), filter=some)
+    return parquet(inside(folder, output)).to_table(columns=None if columns is None else list(columns), filter=some)
 
 
 def read_transactions(sources: Sequence[Source], datasets: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -237,6 +292,10 @@ def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
 
     files, root = place_of(folder)
     return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
+
+
+def _output_part(number: int, name: str) -> str:
+    return f"from-{number:03d}-{name}"
 
 
 def _part_name(share: int, number: int) -> str:

@@ -5,6 +5,7 @@ removing folders that nobody will read again. An asset is named as Dagster shows
 Does not belong here: what is in a folder (stage.py), and which runs are over (dagster/step.py).
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
-from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.stage import Source
 
@@ -35,11 +36,11 @@ class Warehouse:
 
     def folder(self, asset: str, run_id: str) -> str:
         """Where a run writes an asset."""
-        return f"{self.root}/{asset}/{run_id}"
+        return inside(self.root, asset, run_id)
 
     def below(self, folder: str) -> str:
         """A folder as seen from the root: a page is as wide as its longest word."""
-        return folder.removeprefix(f"{self.root}/")
+        return without_query(folder)[0].removeprefix(f"{without_query(self.root)[0].rstrip('/')}/")
 
     def publications(self, asset: str, run_id: str, datasets: Iterable[str]) -> list[Publication]:
         """That a run's folder holds an asset's rows of some datasets; whoever writes this down publishes them."""
@@ -63,21 +64,35 @@ class Warehouse:
         A ledger that is not the newest of this warehouse does not know what others point at: refused.
         """
         self.head_file.check(ledger.database)
-        published = ledger.publications.folders()
+        published = {_spot(folder) for folder in ledger.publications.folders()}
         removed = 0
         for asset in assets:
             for info in self._folders(asset):
-                if self.folder(asset, info.base_name) not in published and is_over(info.base_name, info.mtime):
-                    files, place = place_of(self.folder(asset, info.base_name))
+                folder = self.folder(asset, info.base_name)
+                if _spot(folder) in published:
+                    continue
+                files, place = place_of(folder)
+                if is_over(info.base_name, info.mtime or _newest(files, place)):
                     files.delete_dir(place)
                     removed += 1
         return removed
 
     def _folders(self, asset: str) -> Iterator[pafs.FileInfo]:
-        files, place = place_of(f"{self.root}/{asset}")
+        files, place = place_of(inside(self.root, asset))
         for info in files.get_file_info(pafs.FileSelector(place, allow_not_found=True)):
             if info.type is pafs.FileType.Directory:
                 yield info
+
+
+def _spot(folder: str) -> str:
+    """A folder, however it is spelled: how its store is reached, and bars after bars, make it no other one."""
+    return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
+
+
+def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
+    """When the newest file of a folder was written: where folders are only the beginning of names, they have no time."""
+    infos = files.get_file_info(pafs.FileSelector(place, recursive=True))
+    return max((info.mtime for info in infos if info.type is pafs.FileType.File and info.mtime), default=None)
 
 
 def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, set[str]]:

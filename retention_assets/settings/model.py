@@ -26,6 +26,7 @@ from pydantic import (
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
+from retention_assets.settings.cluster import is_local_master, out_of_reach
 from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
@@ -62,6 +63,21 @@ class SparkSettings(SettingsPart):
     master: Annotated[str, AfterValidator(_master)] = "local[*]"
     # Not in repr: a Spark configuration holds the keys of object stores.
     conf: Properties = Field(default_factory=dict, repr=False)
+    shared_disk: Annotated[
+        bool, Field(description="With a cluster: folders of these settings are the same on every machine of it, as on NFS.")
+    ] = False
+
+    @model_validator(mode="after")
+    def _no_task_runs_twice(self) -> Self:
+        """A second copy of a task that sweeps finds its datasets under the lease of the first, and does nothing but harm."""
+        if self.conf.get("spark.speculation", "").strip().lower() == "true":
+            raise InvalidValue(
+                "has spark.speculation: true: a task that deletes must not be started twice",
+                "spark.speculation: false, or nothing",
+                "Take the line out.",
+                key="conf",
+            )
+        return self
 
 
 class ClockSettings(SettingsPart):
@@ -94,6 +110,9 @@ class AutomationSettings(SettingsPart):
     everything: Annotated[
         Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
     ] = Duration(days=7)
+    granularity: Annotated[
+        Interval, Field(description="With evaluate: how late at most what time alone changes is judged again, all together.")
+    ] = Duration(seconds=3600)
     datasets_per_run: Annotated[
         int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
     ] = 100_000
@@ -142,6 +161,17 @@ class Settings(SettingsPart):
         """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
         if conflict := next(self.place_conflicts((info.context or {}).get("file")), None):
             raise conflict.as_invalid_value()
+        return self
+
+    @model_validator(mode="after")
+    def _a_cluster_reaches_everything(self) -> Self:
+        """A task on another machine would make a ledger of its own, or take the folder of that machine for ours."""
+        spark = self.spark
+        if not is_local_master(spark.master):
+            places = [(one.name, mask_secrets("".join(place))) for one in self.stores for place in one.places.values()]
+            found = out_of_reach(mask_secrets(spark.master), self.ledger, self.warehouse, places, spark.shared_disk)
+            if fault := next(found, None):
+                raise fault
         return self
 
     @model_validator(mode="after")

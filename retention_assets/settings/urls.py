@@ -82,6 +82,10 @@ class Url(str):
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
 
+    def __reduce_ex__(self, protocol: object) -> tuple[type["Url"], tuple[str]]:
+        """By any protocol: the older ones would take `str()`, and leave the password behind."""
+        return type(self), (self.exposed,)
+
     @property
     def exposed(self) -> str:
         """The real text, as a plain string."""

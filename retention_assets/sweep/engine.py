@@ -1,14 +1,15 @@
-"""The engine: one sweep over many datasets, store by store, in the shares that the store reads best.
+"""The engine: one sweep over many datasets, store by store, read in the shares that the store reads best, swept in the shares
+that the ledger writes best.
 
 Belongs here: which dataset is swept when, and what is done when a part fails. One failing dataset never stops the others, nor
 does a store that is away; a ledger that is gone stops everything, for nothing may be deleted that can't be recorded.
-Does not belong here: the sweep of one dataset (dataset_sweep.py).
+Does not belong here: the sweep of a share (share_sweep.py).
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -16,16 +17,18 @@ from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import SECONDS
-from retention_assets.policy.durations import Duration
+from retention_assets.ledger.sweeps.leases import SECONDS
 from retention_assets.stores.protocol import Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.lease import LedgerFailed, hold_lease
-from retention_assets.sweep.permit import SweepPermit
+from retention_assets.sweep.lease import LedgerFailed, hold_leases
 from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
+from retention_assets.sweep.share_sweep import sweep_share
+
+# What goes together in one share of the ledger: so many datasets, due marks, and rows of their logs.
+_MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 5_000, 500_000
 
 
 @dataclass
@@ -42,12 +45,14 @@ class Sweeper:
     holder: str
     on_progress: OnProgress = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
-    wait: Callable[[Duration, threading.Event], None] = pause
+    wait: Callable[[timedelta, threading.Event], None] = pause
     lease_seconds: float = SECONDS
     # What other clocks say, besides those of the stores' servers.
     clocks: Callable[[], Iterable[datetime]] = tuple
     # What a person has confirmed, if anybody was asked: nothing else is deleted.
     confirmed: pa.Table | None = None
+    # How many of these sweep side by side: what a policy allows at once is divided among them.
+    tasks: int = 1
     _newest: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +66,7 @@ class Sweeper:
             on_progress=self.on_progress,
             stop=self.stop,
             wait=self.wait,
+            tasks=self.tasks,
         )
 
     def run(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
@@ -78,6 +84,9 @@ class Sweeper:
                 yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str]) -> Iterator[SweepResult]:
+        """Read store share by store share, and swept in shares of the ledger: many small datasets, or a large one."""
+        amounts = self.ledger.sweeps.amounts(datasets, self._context.as_of)
+        waiting: list[DatasetReading] = []
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
@@ -92,9 +101,11 @@ class Sweeper:
                 yield from (SweepResult(one, refused=str(fault), store_failed=failed) for one in share)
                 continue
             for one in reading.datasets:
-                if self.stop.is_set():
-                    return
-                yield self._sweep_dataset(store, one)
+                if waiting and _is_full([*waiting, one], amounts):
+                    yield from self._sweep_share(store, waiting)
+                    waiting = []
+                waiting.append(one)
+        yield from self._sweep_share(store, waiting)
 
     def _place_fault(self, store: str) -> str | None:
         """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read."""
@@ -119,16 +130,39 @@ class Sweeper:
         at = self.ledger.clock.due_by(self.as_of)
         return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at))
 
-    def _sweep_dataset(self, store: Store, reading: DatasetReading) -> SweepResult:
-        result = SweepResult(reading.dataset)
+    def _sweep_share(self, store: Store, readings: Sequence[DatasetReading]) -> Iterator[SweepResult]:
+        if not readings or self.stop.is_set():
+            return
+        results = {one.dataset: SweepResult(one.dataset) for one in readings}
         try:
-            permit = SweepPermit()
-            with hold_lease(self.ledger, reading.dataset, self.holder, self.lease_seconds, permit) as lease:
-                DatasetSweep(self._context_now(), store, lease, permit, reading, result).run()
+            with hold_leases(self.ledger, results, self.holder, self.lease_seconds) as held:
+                for name, why in held.others.items():
+                    results[name].skipped = why
+                context = self._context_now()
+                mine = [
+                    DatasetSweep(context, store, held.leases[one.dataset], held.permits[one.dataset], one, results[one.dataset])
+                    for one in readings
+                    if one.dataset in held.leases
+                ]
+                sweep_share(context, store, mine)
         except LedgerFailed:
             # Other datasets could not be recorded either.
             raise
         except Refused as fault:
-            result.refused, result.store_failed = str(fault), isinstance(fault, StoreFailed)
-        self.on_progress(result)
-        return result
+            for one in results.values():
+                if one.refused is None and one.skipped is None:
+                    one.refused, one.store_failed = str(fault), isinstance(fault, StoreFailed)
+        for one in results.values():
+            # What a stop came before has nothing to say.
+            if one.is_touched or not self.stop.is_set():
+                self.on_progress(one)
+                yield one
+
+
+def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:
+    """Whether so many are more than go together: by number, by what is due, or by what their logs take in memory."""
+    return (
+        len(readings) > _MOST_DATASETS
+        or sum(amounts.get(one.dataset, 0) for one in readings) > _MOST_MARKS
+        or sum(len(one.log.transactions) for one in readings) > _MOST_ROWS
+    )

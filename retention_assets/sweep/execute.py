@@ -2,17 +2,18 @@
 
 Belongs here: cutting a plan into batches as the policies say (`sweep: {batch, every}`), giving the order, and an outcome for
 each mark whatever happens: a target that a store does not answer for, or answers by raising, has failed.
-Does not belong here: what may go (recheck.py), and recording outcomes (dataset_sweep.py).
+Does not belong here: what may go (recheck.py), and recording outcomes (share_sweep.py).
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
@@ -32,31 +33,42 @@ _NO_ANSWER = "the store said nothing of it"
 
 @dataclass(frozen=True)
 class Batch:
-    """Marks of one dataset that are deleted together, by their ids, and how."""
+    """Marks that are deleted together, by dataset and id, how, and how many of each policy they are."""
 
-    targets: Mapping[int, Target]
+    targets: Mapping[str, Mapping[int, Target]]
     sweep: Sweep
+    policies: Mapping[str, int]
+
+    def takes(self) -> dict[str, timedelta]:
+        """How much of the time of its policies the batch takes: of a batch that is not full, its part."""
+        every = seconds_of(self.sweep.every)
+        return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
-def cut_batches(rows: Sequence[Mapping[str, Any]], sweeps: Mapping[int, Sweep], latest: frozenset[int]) -> Iterator[Batch]:
-    """The rows of a plan in their order, cut where another way of sweeping begins and where a batch is full."""
-    waiting: dict[int, Target] = {}
-    how: Sweep | None = None
+def cut_batches(rows: Sequence[Mapping[str, Any]], sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
+    """Marks in their order, those together that are swept alike, cut where a batch is full.
+
+    A batch has as many marks as its policy says, of however many datasets they are.
+    """
+    alike: dict[Sweep, list[Mapping[str, Any]]] = {}
     for row in rows:
-        mark = row["id"]
-        if how is not None and (sweeps[mark] != how or len(waiting) == how.batch):
-            yield Batch(waiting, how)
-            waiting = {}
-        how = sweeps[mark]
-        waiting[mark] = Target(row["transaction"], row["note"], mark in latest)
-    if how is not None and waiting:
-        yield Batch(waiting, how)
+        alike.setdefault(sweeps[row["id"]], []).append(row)
+    for how, mine in alike.items():
+        for at in range(0, len(mine), how.batch):
+            targets: dict[str, dict[int, Target]] = {}
+            for row in mine[at : at + how.batch]:
+                targets.setdefault(row["dataset"], {})[row["id"]] = Target(row["transaction"], row["note"])
+            yield Batch(targets, how, Counter(row["policy"] for row in mine[at : at + how.batch]))
 
 
-def pause(every: Duration, stop: threading.Event) -> None:
-    """Wait as long as the policy says between two batches, or until somebody says stop."""
-    seconds = (every.after(_SOME_DAY) - _SOME_DAY).total_seconds()
-    stop.wait(min(seconds, threading.TIMEOUT_MAX))
+def seconds_of(every: Duration) -> timedelta:
+    """A duration as a time to wait: a month is as long as the first ones of a year."""
+    return every.after(_SOME_DAY) - _SOME_DAY
+
+
+def pause(time: timedelta, stop: threading.Event) -> None:
+    """Wait for so long, or until somebody says stop."""
+    stop.wait(min(time.total_seconds(), threading.TIMEOUT_MAX))
 
 
 def execute_deletion(

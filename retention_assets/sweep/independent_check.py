@@ -7,18 +7,58 @@ that a fault there is not repeated here.
 Does not belong here: what justifies a mark (recheck.py). A fault that is found here refuses the dataset: people have to look.
 """
 
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.latest_views import needed_marks, without_ended
+from retention_assets.frames.views.latest_views import needed_in_views, rows_in_views, without_ended
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Policy
 
 _REMEDY = "Take back what nobody can vouch for (`retention unmark`); the next evaluation marks anew."
+
+
+class CheckedLog:
+    """What is found out once of a log that comes again with the next slice of marks. A log never changes: what changed is
+    another one. It is not kept in memory for this.
+    """
+
+    def __init__(self, log: Log, as_of: datetime) -> None:
+        self._log, self.as_of = weakref.ref(log), as_of
+
+    def is_of(self, log: Log, as_of: datetime) -> bool:
+        """Whether it is about this very log at this instant."""
+        return self._log() is log and self.as_of == as_of
+
+    @property
+    def log(self) -> Log:
+        """Whoever asks about a log has it."""
+        log = self._log()
+        assert log is not None
+        return log
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """How many transactions each dataset has."""
+        counts = pc.value_counts(self.log.transactions["dataset"].cast(pa.string())).to_pylist()
+        return {row["values"]: row["counts"] for row in counts}
+
+    @cached_property
+    def views(self) -> pa.Table:
+        """What is in a latest view."""
+        return rows_in_views(self.log.transactions)
+
+    @cached_property
+    def remaining(self) -> pa.Table:
+        """What is in a latest view once the branches are dropped that are over."""
+        return rows_in_views(without_ended(self.log.transactions, self.log.datasets, self.as_of))
 
 
 @dataclass
@@ -29,13 +69,17 @@ class IndependentCheck:
     _policies: dict[tuple[str, int], Policy] = field(default_factory=dict)
     # Versions that were looked for, also those that are no policies of this language.
     _looked_up: set[tuple[str, int]] = field(default_factory=set)
+    _checked: CheckedLog | None = None
 
-    def fault(self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime) -> str | None:
-        """Why none of some marks of one dataset may go, if so; in words for people."""
+    def faults(self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime) -> dict[str, str]:
+        """Of the datasets of some marks those of which none may go, and why, in words for people."""
         if not len(marks):
-            return None
+            return {}
         self._load_policies(marks)
-        return self._in_latest_view(log, marks, as_of) or self._over_limits(log, marks, log_is_complete)
+        if self._checked is None or not self._checked.is_of(log, as_of):
+            self._checked = CheckedLog(log, as_of)
+        checked = self._checked
+        return {**self._over_limits(checked, marks, log_is_complete), **self._in_latest_view(checked, marks)}
 
     def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
@@ -44,7 +88,7 @@ class IndependentCheck:
                 self._policies = invariants.policies(connection)
             self._looked_up |= versions
 
-    def _in_latest_view(self, log: Log, marks: pa.Table, as_of: datetime) -> str | None:
+    def _in_latest_view(self, log: CheckedLog, marks: pa.Table) -> dict[str, str]:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}
         dropping = {version for version, policy in self._policies.items() if policy.drops_refs}
         # A transaction may have come into a latest view since it was marked: its policy says whether it may go from there.
@@ -52,22 +96,23 @@ class IndependentCheck:
         reasons = [Reason.LATEST_VIEW_ALLOWED if one in allowed else Reason.EXPIRED_REF for one in versions]
         said = pa.array([reason.name for reason in reasons], pa.string())
         rows = marks.set_column(marks.column_names.index("reason"), "reason", said)
-        remaining = without_ended(log.transactions, log.datasets, as_of) if dropping else None
-        for needed in needed_marks(log.transactions, rows, allowed, dropping, remaining).to_pylist():
-            return (
+        found = needed_in_views(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
+        return {
+            needed["dataset"]: (
                 f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch"
                 f" {needed['branch']}, and policy {needed['policy']} marked it, which may not ({needed['marks']} such marks)."
                 f" {_REMEDY}"
             )
-        return None
+            for needed in found.to_pylist()
+        }
 
-    def _over_limits(self, log: Log, marks: pa.Table, log_is_complete: bool) -> str | None:
+    def _over_limits(self, log: CheckedLog, marks: pa.Table, log_is_complete: bool) -> dict[str, str]:
         if not any(policy.limits for policy in self._policies.values()):
-            return None
-        dataset = marks["dataset"][0].as_py()
+            return {}
+        found: dict[str, str] = {}
         with self.ledger.database.reading() as connection:
-            for found in invariants.open_over_limits(
-                connection, dataset, len(log.transactions), log_is_complete, self._policies
-            ):
-                return f"nothing of {dataset} is swept: {found.what}. {_REMEDY}"
-        return None
+            for dataset in pc.unique(marks["dataset"]).to_pylist():
+                size = log.sizes.get(dataset, 0)
+                for one in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
+                    found.setdefault(dataset, f"nothing of {dataset} is swept: {one.what}. {_REMEDY}")
+        return found

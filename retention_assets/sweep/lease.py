@@ -1,12 +1,13 @@
-"""A lease that is kept alive while somebody sweeps, and the permit that tells whether it still is.
+"""Leases that are kept alive while somebody sweeps a share, and the permits that tell whether they still are.
 
 Belongs here: the heartbeat, in a thread of its own, and what becomes of the lease when the ledger can't be written any more.
-Does not belong here: what a lease is (ledger/leases.py), and what a permit is (permit.py).
+Does not belong here: what a lease is (ledger/sweeps/leases.py), and what a permit is (permit.py).
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
@@ -14,7 +15,7 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.database import unwritable
-from retention_assets.ledger.leases import SECONDS, Lease
+from retention_assets.ledger.sweeps.leases import SECONDS, Lease
 from retention_assets.sweep.permit import SweepPermit
 
 # So many fit into the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a
@@ -26,6 +27,15 @@ class LedgerFailed(Refused):
     """The ledger can't be written any more. Nothing can go on, since nothing could be recorded."""
 
 
+@dataclass(frozen=True)
+class HeldLeases:
+    """The leases of a share, each with its permit; and of datasets that another has, who and until when."""
+
+    leases: Mapping[str, Lease]
+    permits: Mapping[str, SweepPermit]
+    others: Mapping[str, str]
+
+
 @contextmanager
 def hold_lease(
     ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS, permit: SweepPermit | None = None
@@ -34,51 +44,79 @@ def hold_lease(
 
     The permit is good from the beginning to the end, and no longer than the lease.
     """
-    permit = permit or SweepPermit()
+    with hold_leases(ledger, [dataset], holder, seconds, lambda: permit or SweepPermit()) as held:
+        if dataset in held.others:
+            raise Refused(held.others[dataset])
+        yield held.leases[dataset]
+
+
+@contextmanager
+def hold_leases(
+    ledger: Ledger,
+    datasets: Collection[str],
+    holder: str,
+    seconds: float = SECONDS,
+    make_permit: Callable[[], SweepPermit] = SweepPermit,
+) -> Iterator[HeldLeases]:
+    """The leases of those of some datasets that nobody else has: one heart for all of them, and one statement a beat.
+
+    One that is lost ends the permit of its dataset alone.
+    """
     sent = moment()
     try:
-        lease = ledger.leases.take(dataset, holder, seconds)
+        taken = ledger.leases.take_all(datasets, holder, seconds)
     except OperationalError as fault:
         raise LedgerFailed(unwritable(fault)) from fault
-    permit.confirm(lease, sent, seconds)
-    permit.watch(ledger.file.watch())
+    permits = {name: make_permit() for name in taken.leases}
+    if not taken.leases:
+        yield HeldLeases({}, {}, taken.others)
+        return
+    ledger_fault = ledger.file.watch()
+    for name, lease in taken.leases.items():
+        permits[name].confirm(lease, sent, seconds)
+        permits[name].watch(ledger_fault)
     over = threading.Event()
 
     def beats() -> None:
-        while not over.wait(seconds / _BEATS):
+        alive = dict(taken.leases)
+        while alive and not over.wait(seconds / _BEATS):
             sent = moment()
             try:
-                permit.confirm(ledger.leases.beat(lease, seconds), sent, seconds)
-            except Refused as fault:
-                # Lost: every write of the sweep is fenced and says so itself, and its permit ends at once.
-                permit.end(str(fault).rstrip("."))
-                return
+                kept = ledger.leases.beat_all(alive.values(), seconds)
             except SQLAlchemyError:
                 # The database may be back before the lease ends. The permit ends earlier, by itself.
                 continue
+            for name, lease in kept.leases.items():
+                permits[name].confirm(lease, sent, seconds)
+            for name, why in kept.others.items():
+                # Lost: every write of the sweep is fenced and says so itself, and its permit ends at once.
+                permits[name].end(why.rstrip("."))
+                del alive[name]
 
-    heart = threading.Thread(target=beats, name=f"lease of {dataset}", daemon=True)
+    named = min(taken.leases) + (f" and {len(taken.leases) - 1} more" if len(taken.leases) > 1 else "")
+    heart = threading.Thread(target=beats, name=f"lease of {named}", daemon=True)
     heart.start()
     given_up = False
     try:
         try:
-            yield lease
+            yield HeldLeases(taken.leases, permits, taken.others)
         finally:
-            permit.end("the sweep is over")
+            for permit in permits.values():
+                permit.end("the sweep is over")
             over.set()
             heart.join()
             # What the sweep itself raised must not be hidden by this.
-            given_up = _give_up(ledger, lease)
+            given_up = _give_up(ledger, taken.leases.values())
     except OperationalError as fault:
-        late = "" if given_up else f" The lease of {dataset} could not be given up: it ends by itself in {seconds:.0f} s."
+        late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
         raise LedgerFailed(unwritable(fault) + late) from fault
 
 
-def _give_up(ledger: Ledger, lease: Lease) -> bool:
-    """Whether that could be written. Where it can't be, the lease ends by itself."""
+def _give_up(ledger: Ledger, leases: Collection[Lease]) -> bool:
+    """Whether that could be written. Where it can't be, the leases end by themselves."""
     for _ in range(2):
         try:
-            ledger.leases.give_up(lease)
+            ledger.leases.give_up_all(leases)
         except SQLAlchemyError:
             continue
         return True

@@ -5,7 +5,7 @@ what reading its file or its neighbours costs, so datasets are read in the share
 last of them an hour later, and then asks for its token before it believes what was read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -54,8 +54,8 @@ def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
     """Some datasets now. What changes from here on changes their tokens."""
     tokens = call_store(store, lambda: store.tokens(datasets))
     log = sound_log(call_store(store, lambda: store.read(datasets)))
-    transactions = _sliced(log.transactions)
-    about = _sliced(log.datasets)
+    transactions = by_dataset(log.transactions)
+    about = by_dataset(log.datasets)
     readings = []
     for name in datasets:
         one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
@@ -63,18 +63,28 @@ def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
     return StoreReading(log, tuple(readings))
 
 
-def is_current(store: Store, reading: DatasetReading) -> bool:
-    """Whether the store still says what was read."""
-    present = call_store(store, lambda: store.tokens([reading.dataset]))
-    return reading.token is not None and present.get(reading.dataset) == reading.token
+def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
+    """Of some datasets those of which the store still says what was read."""
+    if not readings:
+        return set()
+    present = call_store(store, lambda: store.tokens([one.dataset for one in readings]))
+    return {one.dataset for one in readings if one.token is not None and present.get(one.dataset) == one.token}
 
 
-def _sliced(table: pa.Table) -> dict[str, pa.Table]:
+def joined(readings: Sequence[DatasetReading]) -> Log:
+    """What was read of some datasets as one log."""
+    if len(readings) == 1:
+        return readings[0].log
+    transactions, datasets = ([getattr(one.log, name) for one in readings] for name in ("transactions", "datasets"))
+    return Log(pa.concat_tables(transactions).unify_dictionaries(), pa.concat_tables(datasets))
+
+
+def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
     """The rows of each dataset; those of one stand together."""
     if not len(table):
         return {}
-    encoded = table.set_column(0, "dataset", table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries())
-    bounds = bounds_of(encoded)
+    column = table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries()
+    bounds = bounds_of(pa.table({"dataset": column}))
     names = table["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
     return {
         name: table.slice(begin, end - begin)

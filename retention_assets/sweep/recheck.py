@@ -10,6 +10,7 @@ Limits do not count here: they bound what one evaluation marks. Whether these ma
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
-from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
+from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
 from retention_assets.frames.log import Log
@@ -45,6 +46,8 @@ class SpareReason(TypedDict):
 
 
 _USUAL = Sweep()
+# By so many sets of rules a log stays judged: each takes some 20 bytes a row.
+_VERDICTS_KEPT = 4
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
 _ANOTHER = "It closed after it was marked, so it is another one of the same name: its grace has not begun."
@@ -67,10 +70,59 @@ class RecheckResult:
     # Branches and tags on them that are over, and that their policy drops with them.
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
+    def with_(self, newer: "RecheckResult", marks: Iterable[int]) -> "RecheckResult":
+        """The same, with what was found anew of some of the marks."""
+        asked = frozenset(marks)
+        return RecheckResult(
+            (self.go - asked) | newer.go,
+            (self.in_latest_view - asked) | newer.in_latest_view,
+            {**{mark: why for mark, why in self.spared.items() if mark not in asked}, **newer.spared},
+            {**{mark: refs for mark, refs in self.ended_refs.items() if mark not in asked}, **newer.ended_refs},
+        )
+
+
+@dataclass
+class JudgedRows:
+    """The rows of some datasets of a log, and what some rules say of all of them. A verdict is known again only by everything
+    that it depends on: these very rows, the rules with their holds, and the instant.
+    """
+
+    rows: pa.Table
+    datasets: pa.Table
+    _judged: list[tuple[RulesInForce, datetime, pa.Table]] = field(default_factory=list)
+
+    def verdicts(self, rules: RulesInForce, as_of: datetime) -> pa.Table:
+        """Verdict and reasons of each row, in the order of the rows."""
+        for known, at, found in self._judged:
+            if at == as_of and known == rules:
+                return found
+        found = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of).select(["verdict", "reasons"])
+        self._judged = [(rules, as_of, found), *self._judged[: _VERDICTS_KEPT - 1]]
+        return found
+
+    def positions(self, marks: pa.Table) -> Ints:
+        """Of each mark of these datasets the row that has its transaction, -1 if none has."""
+        mine = self._keys_of(marks)
+        # The few are hashed, and the many only looked up.
+        at = pc.index_in(self._keys, value_set=mine)
+        rows = np.full(len(mine), -1, dtype=np.int64)
+        rows[np.asarray(at.drop_null())] = np.flatnonzero(np.asarray(pc.is_valid(at)))
+        # Of two marks of one transaction both have its row.
+        found: Ints = rows[np.asarray(pc.index_in(mine, value_set=mine))]
+        return found
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        return self._keys_of(self.rows)
+
+    def _keys_of(self, table: pa.Table) -> pa.Array:
+        """Within one dataset a transaction is its own key, and no copy is made."""
+        return join_chunks(table["transaction"]) if len(self.datasets) == 1 else keys_of(table)
+
 
 @dataclass
 class Recheck:
-    """The re-check of one run: policy versions are read from the book once."""
+    """The re-check of one run: policy versions are read from the book once, and a log that has not changed is judged once."""
 
     ledger: Ledger
     settings: Settings
@@ -80,11 +132,8 @@ class Recheck:
     # What a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes. None: nobody was asked.
     confirmed: pa.Table | None = None
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
-
-    def protections(self) -> tuple[object, ...]:
-        """Holds and purging realms: as long as they and the log are the same, what was checked stands."""
-        realms = [realm.name for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
-        return (*self._holds(), *realms)
+    # Of the log that was asked about last, should marks of all its datasets come in several slices.
+    _judged: tuple[Log, JudgedRows] | None = field(default=None, init=False)
 
     def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult:
         """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
@@ -142,26 +191,23 @@ class Recheck:
     def _recheck_version(
         self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], capabilities: Capabilities
     ) -> RecheckResult:
-        about = pc.unique(join_chunks(marks["dataset"]))
-        datasets = log.datasets.filter(pc.is_in(log.datasets["dataset"], about))
-        rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
+        judged = self._rows_about(log, marks)
+        rows, datasets = judged.rows, judged.datasets
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds, capabilities.drops_refs)
-        verdicts = self._verdicts(rows, datasets, rules)
-        at = pc.index_in(keys_of(marks), value_set=keys_of(verdicts))
-        ids = np.asarray(marks["id"])
-        known = np.asarray(pc.is_valid(at))
-        found = verdicts.take(at.drop_null())
-        goes = np.asarray(pc.equal(join_chunks(found["verdict"]).cast(pa.string()), "mark"))
-        reasons = found["reasons"].to_pylist()
-        if not goes.all():
-            reasons = self._with_witnesses(rows, datasets, rules, at.drop_null(), reasons)
-        mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(at.drop_null())
+        at = judged.positions(marks)
+        ids, known = np.asarray(marks["id"]), at >= 0
+        at = at[known]
+        found = judged.verdicts(rules, self.as_of).take(pa.array(at))
+        goes = flags(pc.equal(join_chunks(found["verdict"]).cast(pa.string()), "mark"))
+        mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
         # What closed after it was marked is another one of the same name, also under a mark that does not know what it is of.
         later = flags(pc.greater(here["closed_at"], mine["marked_at"]))
         replaced = ~is_same_life(mine, here) | (flags(pc.not_equal(here["bytes"], mine["bytes"])) & ~_is_begun(mine))
-        ours = ids[known].tolist()
-        latest = {mark for mark, why in zip(ours, reasons, strict=True) if any(one["code"] == _IN_LATEST for one in why)}
-        spared = {mark: _sentences(why) for mark, why, may in zip(ours, reasons, goes.tolist(), strict=True) if not may}
+        latest = ids[known][_have_reason(found["reasons"], _IN_LATEST)].tolist()
+        spared = {}
+        if not goes.all():
+            reasons = self._with_witnesses(judged, rules, at[~goes], found["reasons"].filter(pa.array(~goes)).to_pylist())
+            spared = {mark: _sentences(why) for mark, why in zip(ids[known][~goes].tolist(), reasons, strict=True)}
         spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
         spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, capabilities.log_is_complete)
@@ -184,11 +230,21 @@ class Recheck:
                 spared[row["id"]] = _NOT_IN_LOG
         return spared
 
-    def _verdicts(self, rows: pa.Table, datasets: pa.Table, rules: RulesInForce) -> pa.Table:
-        return candidate_marks(rows, datasets, rules.policies, rules.holds, self.as_of)
+    def _rows_about(self, log: Log, marks: pa.Table) -> JudgedRows:
+        """The rows of a log that are of the datasets of some marks. A log never changes: what changed is another one."""
+        if self._judged is not None and self._judged[0] is not log:
+            self._judged = None
+        about = pc.unique(join_chunks(marks["dataset"]))
+        mine = pc.is_in(log.datasets["dataset"], about)
+        if not pc.all(mine).as_py():
+            rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
+            return JudgedRows(rows, log.datasets.filter(mine))
+        if self._judged is None:
+            self._judged = log, JudgedRows(log.transactions, log.datasets)
+        return self._judged[1]
 
     def _with_witnesses(
-        self, rows: pa.Table, datasets: pa.Table, rules: RulesInForce, at: pa.Array, reasons: list[list[SpareReason]]
+        self, judged: JudgedRows, rules: RulesInForce, at: Ints, reasons: list[list[SpareReason]]
     ) -> list[list[SpareReason]]:
         """Reasons that name who needs it now, also where the policy by itself would no longer select it.
 
@@ -204,7 +260,8 @@ class Recheck:
             )
             for policy in rules.policies
         )
-        asked = self._verdicts(rows, datasets, RulesInForce(eager, rules.holds)).take(at)["reasons"].to_pylist()
+        verdicts = judged.verdicts(RulesInForce(eager, rules.holds), self.as_of)
+        asked = verdicts["reasons"].take(pa.array(at)).to_pylist()
         needed = [[one for one in why if Reason[one["code"]] in SPARING] for why in asked]
         return [[*(one for one in more if one not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
@@ -234,6 +291,13 @@ def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], tr
         if is_live and is_about and selects_dataset(hold.datasets, dataset, attributes):
             return hold.name or ""
     return None
+
+
+def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
+    """Which of some lists of reasons have one of a code."""
+    lists = join_chunks(reasons)
+    codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
+    return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
 def _sentences(reasons: Iterable[SpareReason]) -> str:

@@ -19,7 +19,7 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.selectors import cut_off
-from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.policy.durations import Duration, from_micros, text_of
 from retention_assets.policy.model import Policy
 

@@ -4,37 +4,41 @@ Belongs here: that instant, and raising the visibility mark to it.
 Does not belong here: how far settings raise it (evaluation/visibility.py).
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import flags
+from retention_assets.frames.arrays import flags, keys_of
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import Lease
+from retention_assets.ledger.visibility import Raise
 
 _WHY = "what was current before is swept"
 
 
-def hide_swept(ledger: Ledger, lease: Lease, rows: pa.Table, transactions: Sequence[str], as_of: datetime) -> None:
-    """Raise the mark of a dataset past every instant that needs some of its transactions, before any of them goes."""
-    whole = oldest_whole_instant(rows, branch_views(rows, as_of), transactions)
-    if whole is not None:
-        ledger.visibility.raise_to(lease.dataset, whole, lease.holder, _WHY)
+def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_of: datetime) -> None:
+    """Raise the marks of datasets past every instant that needs some of their transactions, before any of them goes."""
+    whole = oldest_whole_instants(rows, branch_views(rows, as_of), going)
+    if whole:
+        ledger.visibility.raise_all({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
 
 
-def oldest_whole_instant(rows: pa.Table, views: pa.Table, transactions: Sequence[str]) -> datetime | None:
-    """From when on nothing that is current needs any of some transactions; none where no state ever needed one of them.
+def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
+    """From when on nothing that is current needs any of some transactions, by dataset; without those of which no state ever
+    needed one.
 
-    `views` are the `branch_views` of the rows of one dataset. Of what is in a latest view, which only a policy may take that
-    says so, the newest transaction is the bound: what is current is always visible.
+    `views` are the `branch_views` of the rows. Of what is in a latest view, which only a policy may take that says so, the
+    newest transaction of its dataset is the bound: what is current is always visible.
     """
-    mine = flags(pc.is_in(rows["transaction"], pa.array(transactions, pa.string()))) & flags(pc.is_valid(views["view"]))
-    bounds = [pc.max(views["superseded_at"].filter(pa.array(mine))).as_py()]
-    if (mine & flags(pc.equal(views["view"], 0))).any():
-        committed = pc.equal(rows["status"].cast(pa.string()), "COMMITTED")
-        bounds.append(pc.max(rows["closed_at"].filter(committed)).as_py())
-    newest: datetime | None = max((one for one in bounds if one is not None), default=None)
-    return newest
+    mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
+    if not mine.any():
+        return {}
+    names = rows["dataset"].cast(pa.string())
+    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(mine))]
+    if (latest := mine & flags(pc.equal(views["view"], 0))).any():
+        here = pc.is_in(names, value_set=pc.unique(names.filter(pa.array(latest))))
+        committed = pc.and_(here, pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
+        bounds.append(pa.table({"dataset": names, "at": rows["closed_at"]}).filter(committed))
+    newest = pa.concat_tables(bounds).group_by("dataset").aggregate([("at", "max")])
+    return {row["dataset"]: row["at_max"] for row in newest.to_pylist() if row["at_max"] is not None}

@@ -10,9 +10,9 @@ import pyarrow as pa
 from sqlalchemy import Update, text
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.sweeps import Plan, Settlement
+from retention_assets.ledger.sweeps.leases import Lease
+from retention_assets.ledger.sweeps.sweeps import Plan, Settlement
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets.ledger.invariants import reports_add_up
 from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.ledger.migrations import FOLDER
-from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned, statuses, write_past_ledger
 

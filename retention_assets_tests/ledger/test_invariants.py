@@ -10,12 +10,14 @@ import pytest
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
+from retention_assets.ledger.audit import verify
+from retention_assets.ledger.audit.verify import last_verified
 from retention_assets.ledger.invariants import Invariant, Violation
-from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
-from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, planned, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, planned, write_past_ledger
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all", "limits": {"transactions": 4, "bytes": 40}}
@@ -103,6 +105,47 @@ def test_what_is_done_past_the_ledger_is_found(lived: Ledger, sql: str, expected
     assert broken(lived, ["lake/d", "lake/e"]).items() >= others.items()
 
 
+SWEPT_CHECKS = {"early": hold.swept_before_due, "unmarked": hold.swept_without_mark}
+TAMPERED = {
+    "early": "UPDATE plans SET as_of = (SELECT min(marked_at) FROM marks) WHERE dataset = '{}'",
+    "unmarked": "UPDATE steps SET status = 'UNMARKED' WHERE status = 'SWEEPING' AND mark IN"
+    " (SELECT id FROM marks WHERE dataset = '{}')",
+}
+
+
+def check_swept(ledger: Ledger, datasets: list[str] | None = None) -> set[tuple[str, str]]:
+    """What runs find wrong with what is swept."""
+    return {
+        (name, one.dataset) for name, check in SWEPT_CHECKS.items() for one in ledger.check_swept(name, check, "run", datasets)
+    }
+
+
+def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at_all(
+    lived: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_swept(lived) == check_swept(lived) == set()
+    # Each whole look is an act, once a day; an act of a look at what is swept verifies no chain.
+    assert len([line for line in lived.audit_lines() if '"VERIFY"' in line]) == 2
+    with lived.database.reading() as connection:
+        assert last_verified(connection) is None
+    lived.marks.mark(candidates(["T9"], "lake/f"), LATER, "run")
+    lease = lived.leases.take("lake/f", "sweeper")
+    plan = lived.sweeps.plan(lease, ids(lived, dataset="lake/f"), LATER + WEEK)
+    begun = lived.sweeps.begin(lease, plan, lived.sweeps.planned(plan)["id"].to_pylist())
+    lived.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    for name, statement in TAMPERED.items():
+        assert write_past_ledger(lived, statement.format("lake/d")), name
+    assert check_swept(lived) == set(), "what is before the head waits for the look at everything"
+    for name, statement in TAMPERED.items():
+        assert write_past_ledger(lived, statement.format("lake/f")), name
+    new = {(name, "lake/f") for name in SWEPT_CHECKS}
+    assert check_swept(lived) == check_swept(lived) == check_swept(lived, ["lake/f"]) == new
+    assert check_swept(lived, ["lake/d"]) == set()
+    monkeypatch.setattr(verify, "WHOLE_EVERY", timedelta(0))
+    everything = new | {(name, "lake/d") for name in SWEPT_CHECKS}
+    assert check_swept(lived) == check_swept(lived) == everything
+
+
 def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
     """A later act with an earlier time, though each of its marks is in itself in order."""
     week = "604800000000" if lived.database.engine.dialect.name == "sqlite" else "INTERVAL '8 days'"
@@ -126,8 +169,9 @@ def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
 
 
 def test_marks_of_two_who_marked_at_once_may_lie_crosswise(ledger: Ledger) -> None:
-    """Ids are reserved before the clock is asked: the order that counts is that of the audit."""
-    reserved = ledger.marks._reserve(1)
+    """Earlier releases reserved ids before they asked the clock: the order that counts is that of the audit."""
+    reserved = 1
+    assert write_past_ledger(ledger, f"UPDATE clock SET next_mark = {reserved + 1}")
     ledger.marks.mark(candidates(["T1"]), T0, "the quick one")
     ledger.marks.mark(candidates(["T2"]), T0 + WEEK, "the slow one")
     assert write_past_ledger(ledger, f"UPDATE marks SET id = {reserved} WHERE \"transaction\" = 'T2'")

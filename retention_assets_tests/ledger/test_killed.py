@@ -13,16 +13,23 @@ from sqlalchemy import event
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, statuses, write_past_ledger
+from retention_assets_tests.rounds import every
 
 NAMES = [f"T{number}" for number in range(12)]
 TODAY = date(2026, 1, 8)
 # Every statement and every commit counts; there are a hundred, some fewer on PostgreSQL. The last writer comes to its end.
 SURELY_KILLED = 80
 LAST = 1000
+# At every third point on one database or the other.
+STEP = every(6)
+POINTS = [
+    *(("sqlite", last) for last in (*range(0, 106, STEP), LAST)),
+    *(("postgresql", last) for last in (*range(STEP // 2, 106, STEP), LAST)),
+]
 
 
 def works(ledger: Ledger, store: Path) -> None:
@@ -74,7 +81,7 @@ def writers() -> Any:
     return context
 
 
-@pytest.mark.parametrize("last", [*range(0, 106, 3), LAST])
+@pytest.mark.parametrize(("url", "last"), POINTS, indirect=["url"])
 def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, writers: Any, last: int) -> None:
     store = tmp_path / "store"
     store.mkdir()

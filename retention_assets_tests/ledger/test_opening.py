@@ -15,17 +15,19 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
+from retention_assets.ledger import Ledger, ledger_is_there, migrations, open_ledger
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.seal_existing import WRITTEN_EARLIER
 from retention_assets.ledger.audit.seals import digest_of
 from retention_assets.ledger.database import WriteTransaction
-from retention_assets.ledger.migrations import FOLDER
-from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.migrations import FOLDER, migrate
 from retention_assets.ledger.schema import CLOCK, MARKS, METADATA, REVISION
+from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import Url
+from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import FIRST_LIFE, LATER, T0, candidates, ids, swept, write_past_ledger
+from retention_assets_tests.ledger.templates import migrate_again
 
 LATER_RELEASE = """
 import sqlalchemy as sa
@@ -74,6 +76,12 @@ def write_first_marks(older: Ledger) -> None:
         tx.record(act)
 
     older.database.write(work)
+
+
+@pytest.fixture(autouse=True)
+def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Alembic, each time."""
+    monkeypatch.setattr(migrations, "migrate", migrate)
 
 
 @pytest.fixture
@@ -267,3 +275,39 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("Not a database at all. " * 50)
     with pytest.raises(Refused, match="file is not a database"):
         open_ledger(f"sqlite:///{tmp_path}/notes.db")
+
+
+# Whatever makes a ledger the one it is, but for its name; on PostgreSQL also but for the schema it is in.
+DESCRIBED = {
+    "sqlite": ["SELECT sql FROM sqlite_master ORDER BY sql"],
+    "postgresql": [
+        "SELECT table_name, column_name, ordinal_position, data_type, collation_name, is_nullable, column_default"
+        " FROM information_schema.columns WHERE table_schema = current_schema() ORDER BY 1, 2",
+        "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE connamespace = current_schema()::regnamespace ORDER BY 1, 2",
+        "SELECT indexname, replace(indexdef, current_schema() || '.', '') FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1",
+    ],
+}
+ROWS = ["SELECT version_num FROM alembic_version", "SELECT id, position, hash FROM audit_head", "SELECT * FROM clock"]
+
+
+def test_what_other_tests_begin_with_is_what_the_migrations_make(
+    url: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    found, names = [], set()
+    for number, way in enumerate((migrate, migrate_again, migrate_again)):
+        place = (
+            f"sqlite:///{tmp_path}/{number}.db" if url.startswith("sqlite") else new_schema(request.getfixturevalue("server"))
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(migrations, "migrate", way)
+            with open_ledger(place) as ledger, ledger.database.engine.connect() as connection:
+                assert ledger.verify().faults == ()
+                names.add(ledger.id)
+                statements = [*DESCRIBED[connection.dialect.name], *ROWS]
+                rows = [row for statement in statements for row in connection.exec_driver_sql(statement).all()]
+                # SQLite keeps the text of each table, and Alembic writes the constraints of one it makes anew in any order.
+                found.append([[row[1:], sorted(line.strip("\t ,") for line in str(row[0]).splitlines())] for row in rows])
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 40
+    assert len(names) == 3

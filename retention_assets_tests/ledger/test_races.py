@@ -6,8 +6,8 @@ from threading import Barrier
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.leases import Lease
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import T0, many, planned
 

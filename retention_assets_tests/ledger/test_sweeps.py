@@ -5,18 +5,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import Lease, LeaseLost
-from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import PLANS
-from retention_assets.ledger.sweeps import Plan, Planned, Settlement
+from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, statuses, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, statuses, swept, write_past_ledger
 
 TODAY = date(2026, 1, 8)
 TOMORROW = date(2026, 1, 9)
@@ -424,3 +426,22 @@ def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: L
     assert marked.reports.open(TOMORROW, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
     (report,) = marked.reports.of(TOMORROW)
     assert (report["to_delete"], report["deleted"], report["finished_at"]) == (2, 1, None)
+
+
+def test_a_batch_is_found_by_its_ids_and_not_among_all_open_marks(tmp_path: Path) -> None:
+    """By the index of a dataset's open marks SQLite would read all of them for each batch."""
+    said: list[tuple[str, Any]] = []
+    with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.marks.mark(candidates([f"T{number}" for number in range(60)]), T0, "run")
+        event.listen(
+            ledger.database.engine,
+            "before_cursor_execute",
+            lambda _, __, statement, values, *___: said.append((statement, values)),
+        )
+        swept(ledger)
+        moves = [one for one in said if one[0].startswith("UPDATE marks")]
+        assert len(moves) == 2
+        with ledger.database.reading() as connection:
+            for statement, values in moves:
+                steps = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+                assert any("marks USING INTEGER PRIMARY KEY" in step[3] for step in steps), steps

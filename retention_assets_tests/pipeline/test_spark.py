@@ -1,11 +1,15 @@
 """Starting Spark: nothing is said that nobody can mend, and everything is said of what went wrong."""
 
+import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from retention_assets.pipeline import class_data, spark
 from retention_assets.pipeline.spark import spark_conf
 from retention_assets_tests.commands.conftest import ENVIRONMENT
 
@@ -23,15 +27,27 @@ for _ in range(2):
 """
 
 
-def start(*conf: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def start(*conf: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", CODE, *conf], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", CODE, *conf],
+        cwd=folder,
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 @pytest.mark.spark
-def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path) -> None:
-    done = start(folder=tmp_path)
+def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its class-data archive is none: Java goes on without."""
+    monkeypatch.setenv(class_data.VARIABLE, str(tmp_path / "archives"))
+    data = class_data.find_class_data(spark_conf("local[1]", {}))
+    assert data is not None
+    data.write(replace(class_data.Note(data.key), made=True))
+    data.archive.write_bytes(b"no archive" * 10_000)
+    assert data.options() is not None
+    done = start(folder=tmp_path, **{class_data.VARIABLE: str(tmp_path / "archives")})
     assert (done.returncode, done.stdout) == (0, "5 UTC\n5 UTC\n"), done.stderr
     assert done.stderr.splitlines() == ["said by Java"] * 2
 
@@ -50,14 +66,121 @@ def test_a_spark_that_does_not_start_says_why(conf: str, words: str, tmp_path: P
     assert words in done.stderr
 
 
-def test_java_options_of_the_settings_come_after_ours() -> None:
-    options = spark_conf("local[1]", {"spark.driver.extraJavaOptions": "-Dmine=1"})["spark.driver.extraJavaOptions"]
-    ours, _, theirs = options.partition(" -Dmine")
-    assert "log4j2.properties" in ours
-    assert theirs == "=1"
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.mark.parametrize(
+    ("master", "theirs", "expected"),
+    [
+        ("local[2]", {}, SHORT),
+        ("local", {"spark.driver.extraJavaOptions": "-Dmine=1"}, f"{SHORT} -Dmine=1"),
+        # Two collectors refuse to start; of two levels the last counts.
+        ("local[*]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, "-XX:TieredStopAtLevel=1 -XX:+UseG1GC"),
+        ("local[2]", {"spark.driver.defaultJavaOptions": "-XX:+UseZGC"}, "-XX:TieredStopAtLevel=1"),
+        ("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseGCOverheadLimit"}, f"{SHORT} -XX:+UseGCOverheadLimit"),
+        ("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}, f"{SHORT} -XX:TieredStopAtLevel=4"),
+        # On a cluster the driver may be a long program, whose owner has chosen.
+        ("spark://host:7077", {"spark.driver.extraJavaOptions": "-Dmine=1"}, "-Dmine=1"),
+        ("yarn", {}, ""),
+    ],
+)
+def test_java_options_of_the_settings_come_after_ours(
+    master: str, theirs: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for word in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(word, raising=False)
+    conf = spark_conf(master, theirs)
+    logging, _, options = conf["spark.driver.extraJavaOptions"].partition('log4j2.properties"')
+    assert logging.startswith("-Dlog4j2.configurationFile=")
+    assert options.strip() == expected
+    assert ("spark.sql.codegen.wholeStage" in conf) == master.startswith("local")
+
+
+def test_a_collector_of_the_environment_and_what_the_settings_say_of_sql_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseParallelGC")
+    conf = spark_conf("local[2]", {"spark.sql.codegen.wholeStage": "true"})
+    assert "UseSerialGC" not in conf["spark.driver.extraJavaOptions"]
+    assert conf["spark.sql.codegen.wholeStage"] == "true"
+
+
+def test_a_java_that_does_not_start_from_its_archive_starts_without_and_never_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = class_data.ClassData(tmp_path, "spark", "key")
+    data.write(class_data.Note("key", made=True))
+    data.archive.write_bytes(b"an archive")
+    asked = list[str]()
+
+    def launch(conf: dict[str, str]) -> str:
+        asked.append(conf[class_data.JAVA_OPTIONS])
+        if "SharedArchiveFile" in asked[-1]:
+            raise RuntimeError("Java has crashed")
+        return "gateway"
+
+    monkeypatch.setattr(spark, "_launch", launch)
+    monkeypatch.setattr(spark, "find_class_data", lambda _: data)
+    for _ in range(2):
+        assert spark._gateway({class_data.JAVA_OPTIONS: "-Dmine=1"}) == "gateway"
+    assert [options.endswith("-Dmine=1") for options in asked] == [True] * 3
+    assert ["SharedArchiveFile" in options for options in asked] == [True, False, False]
+    assert json.loads((tmp_path / "spark.json").read_text()) == {"key": "key", "made": False, "tries": 3}
 
 
 def test_a_spark_connect_server_is_given_no_options_of_a_java_of_ours() -> None:
     conf = spark_conf("sc://host:15002", {})
     assert conf["spark.remote"] == "sc://host:15002"
-    assert not {"spark.master", "spark.driver.extraJavaOptions"} & conf.keys()
+    assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.ui.enabled", "spark.app.name"} & conf.keys()
+
+
+def test_java_that_is_on_its_way_is_taken_once_and_for_its_own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    launched = list[str]()
+
+    def gateway(conf: dict[str, str]) -> str:
+        launched.append(conf["spark.master"])
+        return launched[-1]
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark, "_gateway", gateway)
+    for master in ("local[2]", "local[3]", "spark://host:7077"):
+        spark.launch_early(master, {})
+    assert spark._taken(spark_conf("local[2]", {})) == "local[2]"
+    assert spark._taken(spark_conf("local[2]", {})) is None
+    spark.launch_early("local[3]", {})
+    assert spark._taken(spark_conf("local[2]", {})) is None
+    # One that has a session starts no other.
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    spark.launch_early("local[4]", {})
+    assert launched == ["local[2]", "local[3]"]
+
+
+def test_what_kept_java_from_starting_is_said_to_who_asks_for_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    def fails(_: object) -> None:
+        raise RuntimeError("no Java")
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark, "_gateway", fails)
+    spark.launch_early("local[2]", {})
+    with pytest.raises(RuntimeError, match="no Java"):
+        spark._taken(spark_conf("local[2]", {}))
+
+
+def test_the_python_of_the_settings_is_that_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark by itself reads that key only where spark-submit starts a program."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    spark_conf("spark://host:7077", {"spark.pyspark.python": "/opt/retention/bin/python"})
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/retention/bin/python"
+
+
+def test_executors_of_a_standalone_cluster_alone_are_given_the_keys_of_object_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, f"my {name}")
+    given = {"spark.executorEnv.AWS_REGION": "said in the settings"}
+    conf = spark_conf("spark://host:7077", given)
+    assert conf["spark.executorEnv.AWS_SECRET_ACCESS_KEY"] == "my AWS_SECRET_ACCESS_KEY"
+    assert conf["spark.executorEnv.AWS_REGION"] == "said in the settings"
+    for master in ("local[2]", "yarn", "k8s://https://host", "sc://host"):
+        assert not [key for key in spark_conf(master, {}) if "AWS_" in key]

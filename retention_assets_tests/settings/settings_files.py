@@ -16,7 +16,7 @@ WHOLE = """
 ledger: sqlite:///.retention/ledger.db
 warehouse: s3://bucket/warehouse
 policies: [policies, more/extra.yaml]
-spark: {master: "spark://host:7077", conf: {spark.sql.shuffle.partitions: 8, spark.ui.enabled: false, spark.app.name: x}}
+spark: {master: "local[4]", conf: {spark.sql.shuffle.partitions: 8, spark.ui.enabled: false, spark.app.name: x}}
 clock: {max_ahead: 2w, max_skew: PT10M}
 overwrite_user_policies: true
 partition_by: store

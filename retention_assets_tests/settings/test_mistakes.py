@@ -14,6 +14,7 @@ FILE_STORE = "stores: [{name: lake, kind: files, log: log, data: '%s'}]"
 ASPECTS = "stores: [{name: m, kind: aspects, %s}]"
 RECORDS = "stores: [{name: r, kind: records, url: sqlite:///r.db, %s}]"
 
+CLUSTER = "{ledger: postgresql://h/d, spark: {master: 'spark://h:7077'}, %s}"
 
 BAD = [
     # keys
@@ -24,7 +25,7 @@ BAD = [
         "automation: {discovr: true}",
         "automation.discovr",
         None,
-        "one of discover, policies, sweep, report, housekeeping, verify, alerts, evaluate, everything, datasets_per_run, assets_up_to",
+        "one of discover, policies, sweep, report, housekeeping, verify, alerts, evaluate, everything, granularity, datasets_per_run, assets_up_to",
     ),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),
@@ -57,6 +58,19 @@ BAD = [
     ("policies: s3://bucket/policies", "policies", "'s3://bucket/policies'", "a local file or folder"),
     # words and lengths
     ("spark: {master: localhost}", "spark.master", "'localhost'", "local[*]"),
+    ("spark: {conf: {spark.speculation: true}}", "spark.conf", None, "spark.speculation: false"),
+    # What a task on another machine would not find, or would find another of.
+    ("spark: {master: yarn}", "ledger", None, "postgresql://"),
+    ("spark: {master: yarn, shared_disk: true}", "ledger", None, "postgresql://"),
+    (CLUSTER % "warehouse: w", "warehouse", "'w'", "a place that all machines reach"),
+    (CLUSTER % "warehouse: file:///w", "warehouse", "'file:///w'", "a place that all machines reach"),
+    (CLUSTER % f"warehouse: s3://b/w, {LAKE}", "stores", None, "places that all machines reach"),
+    (
+        CLUSTER % "warehouse: s3://b/w, stores: [{name: m, kind: aspects, url: sqlite:///m.db}]",
+        "stores",
+        None,
+        "places that all",
+    ),
     ("clock: {max_ahead: 14}", "clock.max_ahead", "14", "a duration"),
     ("clock: {max_skew: 5 minutes}", "clock.max_skew", "'5 minutes'", "a duration"),
     ("clock: {max_skew: -5m}", "clock.max_skew", "'-5m'", "a duration"),

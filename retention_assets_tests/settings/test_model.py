@@ -115,9 +115,11 @@ def test_the_commented_examples_of_the_shipped_file_are_valid(tmp_path: Path) ->
 def test_settings_survive_a_pickle_with_their_passwords(tmp_path: Path) -> None:
     """Dagster starts other programs; a masked password that travelled would lock them out."""
     settings = read(tmp_path, "ledger: postgresql://u:secret@h/d")
-    copy = pickle.loads(pickle.dumps(settings))
-    assert copy == settings
-    assert copy.ledger == "postgresql://u:secret@h/d"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        copy = pickle.loads(pickle.dumps(settings, protocol))
+        assert copy == settings
+        assert copy.ledger == "postgresql://u:secret@h/d"
+        assert "secret" not in str(copy.ledger)
 
 
 def test_settings_import_no_framework_and_no_driver() -> None:

@@ -25,6 +25,7 @@ from retention_assets.settings.yaml import (
     without_value,
     yaml_files,
 )
+from retention_assets_tests.rounds import rounds
 
 
 def data(text: str) -> Any:
@@ -287,7 +288,7 @@ SIGNS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(SIGNS, max_size=40).map("".join)))
 @example("a: &x [*x]")
 @example("? - a\n: b")
@@ -299,7 +300,7 @@ def test_any_text_is_read_or_refused_and_nothing_else_happens(text: str) -> None
     _walk(found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused_and_nothing_else_happens(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -20,6 +20,7 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, always
+from retention_assets.sweep import share_sweep
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
@@ -318,15 +319,35 @@ def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: La
 def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     built: Lake, tmp_path: Path, guards: bool, left: bool
 ) -> None:
-    """Both are read together, and the first one may take an hour."""
+    """Both are read together, and the first one may take an hour. It has a batch of its own."""
+    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
+    lake.marks()
+    if left:
+        begin(lake, *ALL - {"S6"})
+        begin(lake, "K1", "K2", dataset="lake/before")
+    store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
+    results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
+    assert list(results) == ["lake/before", "lake/d"]
+    assert (lake.there("lake/before"), lake.there()) == ({"K3"}, {"S1", "S6"})
+
+
+@LEFT
+@pytest.mark.parametrize("late", [True, False])
+def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_noticed(
+    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool, left: bool
+) -> None:
+    """S1 is in one batch with K1. Before it goes its log is asked for again, if that was done long ago."""
+    monkeypatch.setattr(share_sweep, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
         begin(lake, *ALL - {"S6"})
-    store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
+        begin(lake, "K1", dataset="lake/before")
+    store = Elsewhere(lake.stores["lake"], False, lambda: lake.branches("rescue", "S1"), "sweep")
     results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
-    assert list(results) == ["lake/before", "lake/d"]
-    assert (lake.there("lake/before"), lake.there()) == ({"K2"}, {"S1", "S6"})
+    assert [one.refused for one in results.values()] == [None, None]
+    assert (lake.there("lake/before"), lake.there()) == ({"K2"}, {"S1", "S6"} if late else {"S6"})
+    assert lake.verified() == ()
 
 
 @GUARDS

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
-from retention_assets.ledger.leases import Leases
+from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
@@ -33,6 +33,7 @@ from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
 ALL = {"S1", "S2", "S3", "S4", "S5", "S6"}
 DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
 
 
 class Meddling(RecordingStore):
@@ -297,7 +298,8 @@ def test_the_second_of_two_sweepers_says_who_holds_the_lease(lake: Lake) -> None
     with lake.opened() as ledger:
         lease = ledger.leases.take("lake/d", "the other one")
         results = lake.sweeps()
-        assert "is being swept by the other one" in str(results["lake/d"].refused)
+        assert "is being swept by the other one" in str(results["lake/d"].skipped)
+        assert (results["lake/d"].refused, results["lake/d"].planned, results["lake/e"].skipped) == (None, 0, None)
         assert (lake.there(), lake.there("lake/e")) == (ALL, {"S6"})
         ledger.leases.give_up(lease)
     lake.sweeps()
@@ -332,14 +334,25 @@ def test_stop_ends_after_the_batch_in_flight(lake: Lake) -> None:
     assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})
 
 
-def test_batches_and_pace_are_the_policys(lake: Lake) -> None:
-    lake.says(OLD.replace("every: 0s", "every: 90s"))
-    lake.has(FIVE).marks()
-    waited: list[Duration] = []
+def test_batches_and_pace_are_the_policys_whoever_sweeps(lake: Lake) -> None:
+    """Batches of two, an hour each. Nobody really waits, so that each wait ends where the batch before it does."""
+    lake.says(OLD.replace("every: 0s", "every: 1h"))
+    lake.has(FIVE).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/e").marks()
+    waited: list[timedelta] = []
     store = RecordingStore(lake.stores["lake"])
-    lake.sweeps(stores={"lake": store}, wait=lambda every, _: waited.append(every))
-    assert waited == [Duration(seconds=90)] * 2
+
+    def sweep(dataset: str) -> None:
+        with lake.opened() as ledger:
+            rulebook = load_rulebook(ledger, lake.settings, "test")
+            sweeper = Sweeper(ledger, {"lake": store}, rulebook, DUE, "test", wait=lambda time, _: waited.append(time))
+            assert [one.refused for one in sweeper.run([dataset])] == [None]
+
+    sweep("lake/d")
     assert [one.transaction for one in store.recorded] == ["S1", "S2", "S3", "S4", "S5"]
+    assert [round(one / HOUR, 1) for one in waited] == [1, 2]
+    # A batch of one takes half of the time, and what another sweeper has reserved counts.
+    sweep("lake/e")
+    assert [round(one / HOUR, 1) for one in waited] == [1, 2, 2.5]
 
 
 def test_what_a_sweep_had_begun_is_finished_first(lake: Lake) -> None:
@@ -363,11 +376,11 @@ def test_what_a_sweep_had_begun_and_somebody_needs_now_is_not_deleted_any_furthe
     )
 
 
-def begin(lake: Lake, *transactions: str, as_of: datetime = DUE) -> None:
+def begin(lake: Lake, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
     """What a sweep leaves that is killed between writing down and deleting."""
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/d", "killed")
-        marks = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] in transactions]
+        lease = ledger.leases.take(dataset, "killed")
+        marks = [row["id"] for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] in transactions]
         plan = ledger.sweeps.plan(lease, marks, as_of)
         assert ledger.sweeps.begin(lease, plan, marks) == marks
         ledger.leases.give_up(lease)
@@ -631,7 +644,7 @@ def test_a_lease_that_cannot_be_given_up_hides_nothing_and_stops_nobody(lake: La
         raise OperationalError("UPDATE leases", {}, Exception("the other end is gone"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Leases, "give_up", breaks)
+        patch.setattr(Leases, "give_up_all", breaks)
         results = lake.sweeps()
     assert [one.refused for one in results.values()] == [None, None]
     assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})

@@ -8,6 +8,8 @@ import itertools
 import multiprocessing
 import os
 import signal
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,25 +18,36 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import event
 
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.ledger import Ledger
+from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.rounds import every
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptDataset
+from retention_assets_tests.sweep.lakes import OLD, Lake
 
 DATASETS = {"files": Files, "iceberg": Iceberg}
 # There are 200 to 300 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
 SURELY_KILLED, END, LAST, FARTHER = 104, 320, 10_000, 12
-POINTS = [*range(0, SURELY_KILLED, 2), *range(SURELY_KILLED, END, FARTHER), LAST]
-# Each store and each ledger is once in what is killed at every second point; the other pairs are at points in between.
-FEW = [*range(1, SURELY_KILLED, 8), *range(SURELY_KILLED + 1, END, 2 * FARTHER), LAST]
+STEP = every(4)
+
+
+def points(first: int, times: int = 1) -> list[int]:
+    return [*range(first, SURELY_KILLED, times * STEP), *range(SURELY_KILLED + first, END, times * FARTHER), LAST]
+
+
+# Each store and each ledger is once in what is killed at every fourth point; the other pairs are at points in between.
 PAIRS = {
-    ("files", "postgresql"): POINTS,
-    ("iceberg", "sqlite"): POINTS,
-    ("files", "sqlite"): FEW,
-    ("iceberg", "postgresql"): FEW,
+    ("files", "postgresql"): points(0),
+    ("iceberg", "sqlite"): points(2 % STEP),
+    ("files", "sqlite"): points(1 % STEP, 4),
+    ("iceberg", "postgresql"): points(3 % STEP, 4),
 }
+POINTS = points(0)
 
 
-def sweeps_until(dataset: SweptDataset, url: str, last: int, acts: Any = None) -> None:
+def sweeps_until(dataset: "SweptDataset | Share", url: str, last: int, acts: Any = None) -> None:
     """The sweep, in a program that kills itself before its so-manyth write or deletion. `acts`: where it says how many it did."""
     counted = itertools.count()
 
@@ -116,6 +129,52 @@ def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(
         assert ledger.verify().faults == ()
 
 
+@dataclass
+class Share:
+    """Three datasets of a lake that go together, of two marks each."""
+
+    folder: Path
+
+    @property
+    def lake(self) -> Lake:
+        """Opened, with a batch for three marks."""
+        return Lake(self.folder, policies=OLD.replace("batch: 2", "batch: 3"))
+
+    def sweeps(self, ledger: Ledger) -> None:
+        """Sweep what is due."""
+        lake = self.lake
+        sweeper = Sweeper(ledger, lake.stores, load_rulebook(ledger, lake.settings, "test"), DUE, "test")
+        for result in sweeper.run(ledger.marks.datasets_to_sweep(DUE)):
+            assert (result.refused, result.errors) == (None, [])
+
+
+@pytest.mark.parametrize("last", [3, 60, 85, 100, 112, 118, 124, 130, 140, 160])
+def test_a_share_that_is_killed_loses_nothing_and_is_finished_by_the_next(tmp_path: Path, sweepers: Any, last: int) -> None:
+    share, names = Share(tmp_path / "lake"), ("lake/a", "lake/b", "lake/c")
+    lake = share.lake
+    for name in names:
+        lake.has("main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@1d", name)
+    assert lake.marks() == 6
+    sweeper = sweepers.Process(target=sweeps_until, args=(share, lake.ledger_url, last))
+    sweeper.start()
+    sweeper.join()
+    assert sweeper.exitcode in (-signal.SIGKILL, 0)
+    assert lake.verified() == ()
+    for name in names:
+        begun = {one for one, status in lake.statuses(name).items() if status != "MARKED"}
+        assert {"S1", "S2", "S3"} - lake.there(name) <= begun
+        assert not lake.there(name) & {one for one, status in lake.statuses(name).items() if status == "SWEPT"}
+    with open_simulated(lake.ledger_url) as ledger:
+        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        share.sweeps(ledger)
+    for name in names:
+        report = lake.report(DUE, name)
+        assert lake.there(name) == {"S3"}
+        assert (report["to_delete"], report["deleted"] + report["already_gone"]) == (2, 2)
+        assert report["finished_at"] is not None
+    assert lake.verified() == ()
+
+
 def files_of_all(dataset: SweptDataset, swept: list[str]) -> set[str]:
     """The files that only these transactions, all of them together or some, had need of."""
     others = set().union(*(files for name, files in dataset.going.items() if name not in swept))
@@ -137,4 +196,4 @@ def test_the_points_reach_from_the_first_write_to_the_last(dataset: SweptDataset
     assert before_the_end[0] == 0
     assert acts.value > SURELY_KILLED
     assert acts.value - before_the_end[-1] <= FARTHER, acts.value
-    assert len(before_the_end) >= 50
+    assert len(before_the_end) >= 34

@@ -1,7 +1,7 @@
 """A lease lives as long as its sweeper: the heart beats several times in the life of a lease, by a clock that the test turns."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import SECONDS, Lease, Leases
+from retention_assets.ledger.sweeps.leases import SECONDS, Lease, Leases, TakenLeases
 from retention_assets.sweep import lease as module
 from retention_assets.sweep.lease import hold_lease
 from retention_assets_tests.ledger.states import write_past_ledger
@@ -103,14 +103,14 @@ def test_a_lease_that_is_held_lives_on_and_no_other_does(ledger: Ledger, pulses:
 def test_a_beat_that_the_database_misses_is_made_up_for(
     ledger: Ledger, pulses: list[Pulse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beat, missed = Leases.beat, [OperationalError("UPDATE leases", {}, Exception("the other end is gone"))]
+    beat, missed = Leases.beat_all, [OperationalError("UPDATE leases", {}, Exception("the other end is gone"))]
 
-    def misses(leases: Leases, lease: Lease, seconds: float) -> Lease:
+    def misses(self: Leases, leases: Collection[Lease], seconds: float) -> TakenLeases:
         if missed:
             raise missed.pop()
-        return beat(leases, lease, seconds)
+        return beat(self, leases, seconds)
 
-    monkeypatch.setattr(Leases, "beat", misses)
+    monkeypatch.setattr(Leases, "beat_all", misses)
     with hold_lease(ledger, "lake/d", "ann", LIFE) as lease:
         (pulse,) = pulses
         pulse.waits()

@@ -19,8 +19,8 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
-from retention_assets.sweep.execute import Batch, cut_batches, pause
-from retention_assets.sweep.read import DatasetReading, StoreReading, is_current, read_fresh
+from retention_assets.sweep.execute import cut_batches, pause, seconds_of
+from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
 from retention_assets.sweep.report_classes import classes_of, opening_of
 from retention_assets.sweep.signals import stop_on_signals
 from retention_assets_tests.histories import AS_OF
@@ -137,12 +137,10 @@ def test_nothing_is_judged_of_a_dataset_without_token_or_lines_or_with_a_fault()
 
 def test_a_look_is_current_as_long_as_its_store_says_the_same() -> None:
     store = Store()
-    look = DatasetReading("lake/a", EMPTY, "1")
-    assert is_current(store, look)
-    assert not is_current(store, DatasetReading("lake/gone", EMPTY, None))
-    assert not is_current(store, DatasetReading("lake/gone", EMPTY, "1"))
+    look, gone = DatasetReading("lake/a", EMPTY, "1"), DatasetReading("lake/gone", EMPTY, "1")
+    assert current(store, [look, gone, DatasetReading("lake/gone", EMPTY, None)]) == {"lake/a"}
     store.token = "2"
-    assert not is_current(store, look)
+    assert current(store, [look]) == set()
 
 
 def test_the_newest_time_of_a_reading_is_the_latest_that_has_come() -> None:
@@ -163,20 +161,33 @@ def test_the_newest_time_of_a_reading_is_the_latest_that_has_come() -> None:
         pytest.param("", [], id="nothing"),
         pytest.param("aa", ["01"], id="one that is full"),
         pytest.param("aaaaa", ["01", "23", "4"], id="a rest"),
-        pytest.param("abab", ["0", "1", "2", "3"], id="another way each time"),
-        pytest.param("abbba", ["0", "123", "4"], id="the next way has another size"),
-        pytest.param("bba", ["01", "2"], id="not full when the way changes"),
+        pytest.param("abab", ["02", "13"], id="two ways"),
+        pytest.param("abbba", ["04", "123"], id="the other way has another size"),
+        pytest.param("bba", ["01", "2"], id="not full"),
     ],
 )
-def test_a_batch_ends_where_it_is_full_or_the_way_of_sweeping_changes(ways: str, cut: list[str]) -> None:
-    how = {"a": Sweep(batch=2), "b": Sweep(batch=3)}
-    rows = [{"id": number, "transaction": f"T{number}", "note": f"note {number}"} for number in range(len(ways))]
-    found = list(cut_batches(rows, {number: how[way] for number, way in enumerate(ways)}, frozenset({1})))
-    assert found == [
-        Batch(
-            {number: Target(f"T{number}", f"note {number}", number == 1) for number in map(int, part)}, how[ways[int(part[0])]]
-        )
+@pytest.mark.parametrize("datasets", [1, 2])
+def test_a_batch_is_of_one_way_of_sweeping_and_ends_where_it_is_full(ways: str, cut: list[str], datasets: int) -> None:
+    """However many datasets its marks are of."""
+    how = {"a": Sweep(batch=2, every=Duration(seconds=6)), "b": Sweep(batch=3, every=Duration())}
+    rows = [
+        {"id": at, "transaction": f"T{at}", "note": f"note {at}", "dataset": f"lake/{at * datasets // 4}", "policy": way}
+        for at, way in enumerate(ways)
+    ]
+    found = list(cut_batches(rows, {number: how[way] for number, way in enumerate(ways)}))
+    assert [(batch.sweep, batch.policies) for batch in found] == [
+        (how[ways[int(part[0])]], {ways[int(part[0])]: len(part)}) for part in cut
+    ]
+    assert [batch.targets for batch in found] == [
+        {
+            name: {at: Target(f"T{at}", f"note {at}") for at in map(int, part) if rows[at]["dataset"] == name}
+            for name in {rows[int(at)]["dataset"] for at in part}
+        }
         for part in cut
+    ]
+    # One that is not full takes its part of the time, and none at all where the policy has no pace.
+    assert [batch.takes() for batch in found] == [
+        {"a": len(part) * timedelta(seconds=3)} if ways[int(part[0])] == "a" else {} for part in cut
     ]
 
 
@@ -201,7 +212,7 @@ class Waits(threading.Event):
 )
 def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_stop(every: Duration, seconds: float) -> None:
     stop = Waits()
-    pause(every, stop)
+    pause(seconds_of(every), stop)
     assert stop.waited == min(seconds, threading.TIMEOUT_MAX)
 
 

@@ -7,7 +7,7 @@ for its two folders.
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +19,8 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Withheld
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
-from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.sweeps import Plan, Sweeps
+from retention_assets.ledger.sweeps.leases import Lease
+from retention_assets.ledger.sweeps.sweeps import Moved, Plan, Sweeps
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
@@ -280,19 +280,19 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
     marked: Lake, monkeypatch: pytest.MonkeyPatch, pulse: Pulse
 ) -> None:
     """No heart beats here: what the ledger says once the batch has begun is enough."""
-    begin, batches = Sweeps.begin, list[list[int]]()
+    begin, batches = Sweeps.begin_all, list[Moved]()
 
-    def held_first(self: Sweeps, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
+    def held_first(self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
         if not batches:
             with marked.opened() as ledger:
                 hold = {"name": "legal", "datasets": ["lake/d"], "transactions": ["S2"], "reason": "case 7"}
                 ledger.holds.place(Hold.model_validate(hold), "ann")
-        batches.append(begin(self, lease, plan, marks))
+        batches.append(begin(self, leases, plans, marks))
         return batches[-1]
 
-    monkeypatch.setattr(Sweeps, "begin", held_first)
+    monkeypatch.setattr(Sweeps, "begin_all", held_first)
     (result,) = marked.sweeps().values()
-    assert len(batches[0]) == 5
+    assert len(batches[0].marks) == 5
     assert result.outcomes == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert marked.there() == {"S2", "S6"}
     assert marked.why("S2") == NOTHING + "Hold 'legal' keeps it."

@@ -25,6 +25,15 @@ GENESIS = "0" * 64
 # What the hash of a row covers, in this order: everything but the hash itself.
 _HASHED = tuple(column.name for column in AUDIT.columns if column.name != "hash")
 
+# Of each transaction: made once.
+_HEAD = (
+    select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, AUDIT_HEAD.c.ledger, DatabaseTime().label("at"))
+    .where(AUDIT_HEAD.c.id == 1)
+    .with_for_update()
+)
+_APPEND = insert(AUDIT)
+_MOVE_HEAD = update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1)
+
 
 class ActType(StrEnum):
     """What was done."""
@@ -80,11 +89,7 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
     """Add rows to the end of the chain. To be the last that a transaction does: from here on other writers wait for it."""
     if not acts:
         return
-    head = connection.execute(
-        select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, AUDIT_HEAD.c.ledger, DatabaseTime().label("at"))
-        .where(AUDIT_HEAD.c.id == 1)
-        .with_for_update()
-    ).one()
+    head = connection.execute(_HEAD).one()
     rows: list[dict[str, Any]] = []
     position, previous = head.position, head.hash
     for act in acts:
@@ -99,8 +104,8 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
         }  # fmt: skip
         previous = row["hash"] = hash_of(row)
         rows.append(row)
-    connection.execute(insert(AUDIT), rows)
-    connection.execute(update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1).values(position=position, hash=previous))
+    connection.execute(_APPEND, rows)
+    connection.execute(_MOVE_HEAD, {"position": position, "hash": previous})
 
 
 def hash_of(row: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Connection, select
 
 from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.audit.seals import mark_seals, planned_seal, step_seal
+from retention_assets.ledger.audit.seals import mark_seals, planned_seal, step_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, PLANNED, STEPS
 from retention_assets.sql.streams import stream
@@ -23,7 +23,7 @@ _SHOWN = 5
 
 
 class BulkAct(NamedTuple):
-    """An act with members, as the chain has it. `first` and `last` are ids of marks, `plan` the plan that it made."""
+    """An act with members, as the chain has it. `first` and `last` are ids of marks, `plans` the plans that it made."""
 
     position: int
     deed: str
@@ -31,7 +31,7 @@ class BulkAct(NamedTuple):
     digest: str
     first: int | None = None
     last: int | None = None
-    plan: int | None = None
+    plans: tuple[int, ...] = ()
 
     @property
     def place(self) -> str:
@@ -53,7 +53,7 @@ class Members:
     def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
         self.acts, self._only = acts, only
         self.counted: dict[int, int] = {}
-        self._plans = {act.plan: number for number, act in acts.items() if act.plan is not None}
+        self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
 
     def faults(self, connection: Connection) -> Iterator[str]:
         """Everything that does not fit."""
@@ -108,7 +108,7 @@ class Members:
                     current, digest = act, hashlib.sha256()
                 self.counted[act] = self.counted.get(act, 0) + 1
                 digest.update(seal.encode())
-                if seal != step_seal(*values):
+                if seal != step_seals([values])[0]:
                     yield f"The step of mark {values[0]} to {values[1]} was changed: it has not the hash of what it says."
             if current is not None:
                 yield from self._against(current, digest.hexdigest(), "steps")

@@ -9,6 +9,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +29,9 @@ _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
     """The digest of members, given their seals in the order of the marks."""
-    digest = hashlib.sha256()
     if not isinstance(seals, pa.ChunkedArray):
-        seals = pa.chunked_array([pa.array(seals, pa.string())])
+        return hashlib.sha256("".join(seals).encode()).hexdigest()
+    digest = hashlib.sha256()
     for chunk in seals.chunks:
         # The texts of an array stand one after the other.
         _, _, data = chunk.buffers()
@@ -61,7 +63,7 @@ def mark_seals(table: pa.Table) -> list[str]:
 def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.NDArray[np.int64]) -> list[str]:
     """The same, given what the marks have in common (the columns of _COMMON) and which of it each mark has."""
     # What is common goes into each line as a hash: short lines are what makes a million of them fast.
-    texts = pa.array([_hashed(json.dumps(values, default=_as_text, ensure_ascii=False)) for values in groups], pa.string())
+    texts = pa.array([common_hash(values) for values in groups], pa.string())
     # In parts, because the texts of very many marks together don't fit one Arrow array.
     parts = range(0, len(table), _PART)
     lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART]))) for at in parts)
@@ -86,8 +88,9 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
     return list(lines.cast(pa.binary()).to_pylist())
 
 
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def common_hash(values: tuple[object, ...]) -> str:
+    """What many marks have in common (the columns of _COMMON) as it stands in their lines."""
+    return hashlib.sha256(json.dumps(values, default=_as_text, ensure_ascii=False).encode()).hexdigest()
 
 
 def _as_text(value: object) -> str:
@@ -106,8 +109,15 @@ def planned_seal(plan: int, mark: int, size: int | None, note: str | None) -> st
     return hashlib.sha256(f"{plan}|{mark}|{size}|{text}".encode(errors="surrogatepass")).hexdigest()[:_SEAL]
 
 
-def step_seal(mark: int, status: str, outcome: str | None, size: int | None, why: str | None) -> str:
-    """The seal of one step in the life of a mark."""
+def step_seals(steps: Iterable[Sequence[Any]]) -> list[str]:
+    """The seal of each step in the lives of marks: the mark, the status, the outcome, the bytes and why."""
+    sha256 = hashlib.sha256
+    return [sha256(b"%d%b" % (step[0], _said(*step[1:]))).hexdigest()[:_SEAL] for step in steps]
+
+
+@lru_cache(maxsize=1024)
+def _said(status: str, outcome: str | None, size: int | None, why: str | None) -> bytes:
+    """What a step says besides of which mark: the steps of an act hardly differ in it."""
     # Only `why` is free text, and it comes last, so nothing can be read in two ways.
     text = "" if why is None else f"+{why}"
-    return hashlib.sha256(f"{mark}|{status}|{outcome}|{size}|{text}".encode()).hexdigest()[:_SEAL]
+    return f"|{status}|{outcome}|{size}|{text}".encode()

@@ -9,8 +9,9 @@ What it can't find: somebody who writes the whole chain anew from some row on. W
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,10 @@ from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_fau
 from retention_assets.ledger.audit.rows import SEALED, RowKey, initial_rows, rows_in
 from retention_assets.ledger.audit.seal_existing import NOTHING, ended_digest, planned_digest
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
+from retention_assets.sql.columns import DatabaseTime
 
+# What runs verify goes on from the last verification; all of it is verified anew this often.
+WHOLE_EVERY = timedelta(days=1)
 # A ledger that somebody has rewritten wholesale is not listed row by row.
 _MOST = 1_000
 # How far around its place a row that was moved is looked for.
@@ -83,13 +87,31 @@ def changed_rows(connection: Connection, chain: "_Chain") -> Iterator[RowFault]:
     return row_faults(connection, SEALED.values(), chain.recorded, only_recorded=chain.since is not None)
 
 
-def last_verified(connection: Connection) -> ChainHead | None:
+def last_verified(connection: Connection, scopes: Collection[str] = ("all", "new")) -> ChainHead | None:
     """Up to where a verification has found no fault."""
-    query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc()).limit(1)
-    detail = connection.execute(query).scalar_one_or_none()
-    if detail is None:
+    found = next(_verifications(connection, scopes), None)
+    return _head_in(found) if found else None
+
+
+def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
+    """Up to where all of something was verified without a fault in the last day, by the clock of the ledger."""
+    row = next(_verifications(connection, (scope,)), None)
+    # An act that was changed past the ledger, or one of the future, would put off the look at everything.
+    if row is None or hash_of(row) != row["hash"]:
         return None
-    said = json.loads(detail)
+    age = connection.execute(select(DatabaseTime())).scalar_one() - row["at"]
+    return _head_in(row) if timedelta(0) <= age < WHOLE_EVERY else None
+
+
+def _verifications(connection: Connection, scopes: Collection[str]) -> Iterator[Mapping[str, Any]]:
+    """The acts of verifications of some scopes, the newest first."""
+    query = select(AUDIT).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc())
+    with connection.execute(query, execution_options={"yield_per": 20}) as found:
+        yield from (dict(row) for row in found.mappings() if json.loads(row["detail"])["scope"] in scopes)
+
+
+def _head_in(row: Mapping[str, Any]) -> ChainHead:
+    said = json.loads(row["detail"])
     return ChainHead(said["position"], said["hash"])
 
 
@@ -162,8 +184,9 @@ class _Chain:
             self.sealed_at, self.sealed = row["position"], detail
         if row["digest"] is not None:
             ids = {name: detail.get(name) for name in ("first", "last")} if row["deed"] == ActType.MARK else {}
-            plan = detail.get("plan") if row["deed"] == ActType.PLAN else None
-            self.acts[row["act"]] = BulkAct(row["position"], row["deed"], row["members"], row["digest"], **ids, plan=plan)
+            made = detail.get("plans") or [detail.get("plan")] if row["deed"] == ActType.PLAN else []
+            plans = tuple(plan for plan in made if plan is not None)
+            self.acts[row["act"]] = BulkAct(row["position"], row["deed"], row["members"], row["digest"], **ids, plans=plans)
 
 
 def _sealed_faults(connection: Connection, chain: _Chain) -> Iterator[str]:

@@ -13,7 +13,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.holds import contents_in_force, place_in
-from retention_assets.ledger.marks.steps import by_id, newest_of
+from retention_assets.ledger.marks.steps import by_id, newest_of, open_marks
 from retention_assets.ledger.marks.unmarking import count_marks, take_back, too_late_words
 from retention_assets.ledger.schema import AUDIT_HEAD, FILE_HOLDS, MARKS, OPEN, SWEPT
 from retention_assets.policy.model import Hold
@@ -80,7 +80,7 @@ class Keeping:
 
         def work(tx: WriteTransaction) -> KeptMarks:
             here = MARKS.c.dataset == dataset
-            unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [here])
+            unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
             sweeping = count_marks(tx, here, "SWEEPING", OPEN)
             swept = count_marks(tx, here, "SWEPT", SWEPT)
             return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, sweeping, swept)

@@ -1,12 +1,14 @@
 """Marks: what is to be deleted, since when, by which policy, and when it is due.
 
-Belongs here: marking, a million at a time, and reading marks back as Arrow.
+Belongs here: marking, millions at a time and none of them through this program, and reading marks back as Arrow.
 Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,16 +41,15 @@ from sqlalchemy import (
 )
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.audit.seals import digest_of
+from retention_assets.ledger.audit.seals import common_hash
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
-from retention_assets.ledger.marks.candidates import PreparedMarks, prepare_marks
+from retention_assets.ledger.marks.candidates import STAGED_ROWS, MarkGroup, OwnCandidates, StagedCandidates
+from retention_assets.ledger.marks.sealing import MarkSeal, teach_seals
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
-from retention_assets.policy.durations import text_of
+from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import InstantColumn
-from retention_assets.sql.retry import RetryPolicy, retry
-from retention_assets.sql.staging import STAGED
 from retention_assets.sql.streams import stream
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
@@ -85,16 +86,15 @@ MARK_ROWS = pa.schema(
 # So many new marks change what is the quickest way to any of them.
 _MANY = 10_000
 
-_STAGED = Table(
-    STAGED,
-    MetaData(),
-    *(Column(name, BigInteger) for name in ("id", "bytes", "group_number", *TIMES)),
-    *(Column(name, Text) for name in ("dataset", "transaction", "seal")),
-)
+_KINDS = {pa.int64(): BigInteger, pa.string(): Text}
 _GROUPS: tuple[Column[Any], ...] = (
     Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
-    Column("grace", Text), Column("due_at", InstantColumn),
+    Column("grace", Text), Column("due_at", InstantColumn), Column("seal", Text),
 )  # fmt: skip
+_LOADS: tuple[Column[Any], ...] = (Column("number", BigInteger), Column("first", BigInteger))
+# What of a staged row is in its mark and, in this order, in its seal.
+_SEALED = ("bytes", "dataset", "transaction")
+_SEALS = pa.schema([MARK_ROWS.field("seal")])
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class Marks:
 
     def mark(
         self,
-        candidates: pa.Table,
+        candidates: pa.Table | Iterable[pa.Table] | StagedCandidates,
         present: datetime,
         actor: str,
         reason: str | None = None,
         published: Sequence[Publication] = (),
-        evaluations: pa.Table | None = None,
+        evaluations: pa.Table | Iterable[pa.Table] = (),
         hidden_again: Collection[str] = (),
     ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
@@ -141,32 +141,18 @@ class Marks:
         What a sweep only hid counts as swept, but not in the stores `hidden_again`: these delete every version now.
         What comes again under the id of something swept, opened or closed at another time, is not swept yet.
 
-        `candidates` has the columns of `CANDIDATES`, and `evaluations`, of whatever was evaluated, those of `EVALUATION_ROWS`.
+        `candidates` have the columns of `CANDIDATES`: a table, or tables to be gone through part by part, or what tasks have
+        staged. `evaluations`, of whatever was evaluated, have those of `EVALUATION_ROWS`, in parts as well. Parts may be gone
+        through more than once.
         Grace counts from `present`, which is what time it is as they are written, whatever the day was as of which was judged.
         Marking the same again changes nothing: not the time, not the policy.
         """
-        first = self._reserve(len(candidates))
-
-        def attempt() -> MarkResult:
-            prepared = prepare_marks(candidates, first, self._marked_at(present))
-            work = _Marking(prepared, actor, reason, published, evaluations, hidden_again)
-            return self.database.write(work, prepared.rows if len(candidates) else None)
-
-        done = retry(attempt, _RETRY_OVERTAKEN)
+        found = candidates if isinstance(candidates, StagedCandidates) else OwnCandidates(_parts(candidates))
+        work = _Marking(found, present, actor, reason, published, _parts(evaluations), hidden_again)
+        done = self.database.write(work, found if isinstance(found, OwnCandidates) else None)
         if done.new >= _MANY:
             self.database.analyze(MARKS)
         return done
-
-    def _reserve(self, amount: int) -> int:
-        """Ids for so many marks. Those that turn out not to be needed are never used."""
-        taken = update(CLOCK).values(next_mark=CLOCK.c.next_mark + amount).returning(CLOCK.c.next_mark)
-        return int(self.database.write(lambda tx: tx.connection.execute(taken).scalar_one())) - amount
-
-    def _marked_at(self, present: datetime) -> datetime:
-        """Mark times never go back: by a clock that is a little slow, grace begins at the newest mark."""
-        with self.database.reading() as connection:
-            newest: datetime | None = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
-        return max(present, newest) if newest else present
 
     def read(
         self,
@@ -231,99 +217,128 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
     return parts
 
 
-class _Overtaken(Exception):
-    """Somebody marked as of a later time, so the marks have to be prepared anew."""
-
-
-# At once and without end: each time, somebody else has marked.
-_RETRY_OVERTAKEN = RetryPolicy(lambda error: isinstance(error, _Overtaken))
-
-
 @dataclass(frozen=True)
 class _Marking:
     """The transaction that marks: nothing of it depends on an earlier attempt."""
 
-    prepared: PreparedMarks
+    candidates: OwnCandidates | StagedCandidates
+    present: datetime
     actor: str
     reason: str | None
     published: Sequence[Publication]
-    evaluations: pa.Table | None
+    evaluations: Iterable[pa.Table]
     hidden_again: Collection[str] = ()
 
     def __call__(self, tx: WriteTransaction) -> MarkResult:
-        """What was done. Raises _Overtaken where somebody marked as of a later time while this was prepared."""
-        marked_at = self.prepared.marked_at
-        # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark.
-        newest = tx.connection.execute(select(CLOCK.c.newest_mark_at).with_for_update()).scalar_one()
-        if newest is not None and newest > marked_at:
-            raise _Overtaken
-        act = new_id()
-        new = self._insert(tx, act) if len(self.prepared.rows) else 0
+        """What was done."""
+        # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark, and
+        # their ids follow each other as their times do.
+        clock = tx.connection.execute(select(CLOCK.c.newest_mark_at, CLOCK.c.next_mark).with_for_update()).one()
+        # Mark times never go back: by a clock that is a little slow, grace begins at the newest mark.
+        marked_at = max(self.present, clock.newest_mark_at) if clock.newest_mark_at else self.present
+        act, amount = new_id(), self.candidates.rows
+        first, last = clock.next_mark, clock.next_mark + amount - 1
+        new = self._insert(tx, act, first, marked_at) if amount else 0
         if new:
-            marking = tx.record(self._act(tx, act, new))
+            marking = tx.record(self._act(tx, act, new, (first, last), marked_at))
             tx.seal(marking, CLOCK, CLOCK.c.id == 1)
-            tx.connection.execute(update(CLOCK).values(newest_mark_at=marked_at, act=act))
+            # Ids of those that turned out not to be needed are never used.
+            tx.connection.execute(update(CLOCK).values(next_mark=last + 1, newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
-        known = len(self.prepared.rows) - new
+        known = amount - new
         swept = self._swept(tx) if known else {}
-        if self.evaluations is not None:
-            record_evaluations(tx, self.evaluations, swept)
+        for some in self.evaluations:
+            record_evaluations(tx, some, swept)
         return MarkResult(new, known, marked_at, act if new else None, swept)
 
     def _swept(self, tx: WriteTransaction) -> SweptBefore:
         """What of the rows was swept before. By now every other one has an open mark."""
-        alike = (_STAGED.c.dataset, _STAGED.c.group_number)
-        query = select(*alike, func.count().label("amount"), ByteSum(_STAGED.c.bytes).label("size"))
+        staged, counts = self._staged
+        alike = (staged.c.dataset, staged.c.common)
+        query = select(*alike, func.count().label("amount"), ByteSum(staged.c.bytes).label("size"))
         found: dict[tuple[str, str], tuple[int, int]] = {}
-        for row in tx.connection.execute(query.where(~_known(OPEN)).group_by(*alike)):
-            key = (row.dataset, self.prepared.groups[row.group_number].policy)
+        for row in tx.connection.execute(query.where(counts, ~_known(staged, OPEN)).group_by(*alike)):
+            key = (row.dataset, self.candidates.groups[row.common].policy)
             amount, size = found.get(key, (0, 0))
             found[key] = (amount + row.amount, size + int(row.size))
         return found
 
-    def _insert(self, tx: WriteTransaction, act: int) -> int:
+    @property
+    def _staged(self) -> tuple[Table, ColumnElement[bool]]:
+        """The staged rows, and which of them count."""
+        staged, loads = _staged_table(self.candidates.table), self.candidates.loads
+        numbers = [load.number for load in loads]
+        return staged, staged.c.load == numbers[0] if len(numbers) == 1 else staged.c.load.in_(numbers)
+
+    def _insert(self, tx: WriteTransaction, act: int, first: int, marked_at: datetime) -> int:
         """Insert the rows that are not marked or swept; the number of them."""
-        fields = [field.name for field in _GROUPS]
-        groups = values(*_GROUPS, name="mark_groups").data([astuple(group) for group in self.prepared.groups]).cte()
+        teach_seals(tx.connection)
+        staged, counts = self._staged
+        groups = values(*_GROUPS, name="mark_groups").data(list(self._groups(marked_at))).cte()
+        # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
+        rows = staged.outerjoin(groups, staged.c.common == groups.c.number)
+        before: ColumnElement[int] = literal(first, BigInteger)
+        if len(self.candidates.loads) > 1:
+            loads = values(*_LOADS, name="mark_loads").data(list(self._loads(first))).cte()
+            rows, before = rows.join(loads, staged.c.load == loads.c.number), loads.c.first
+        number = before + staged.c.place
+        seal = MarkSeal([number, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES)])
         columns = {
-            **{name: _STAGED.c[name] for name in ("id", "dataset", "transaction", "bytes", *TIMES, "seal")},
-            **{name: groups.c[name] for name in fields if name != "number"},
-            "marked_at": literal(self.prepared.marked_at, InstantColumn()),
+            "id": number,
+            **{name: staged.c[name] for name in (*_SEALED, *TIMES)},
+            **{name: groups.c[name] for name in (*MarkGroup._fields, "due_at")},
+            "marked_at": literal(marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
+            "seal": seal,
             "status": literal("MARKED"),
         }
         # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
         # itself, whatever it is of; when it is over, what came meanwhile is marked.
-        fresh = [~_known(OPEN), *(~_known(SWEPT, also, self.hidden_again) for also in _is_same_life(tx.connection))]
-        # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
-        joined = _STAGED.outerjoin(groups, _STAGED.c.group_number == groups.c.number)
-        new = select(*list(columns.values())).select_from(joined).where(*fresh)
+        lives = _is_same_life(tx.connection, staged)
+        fresh = [~_known(staged, OPEN), *(~_known(staged, SWEPT, also, self.hidden_again) for also in lives)]
+        new = select(*columns.values()).select_from(rows).where(counts, *fresh)
         return insert_counted(tx.connection, insert(MARKS).from_select(list(columns), new))
 
-    def _mine(self, act: int) -> ColumnElement[bool]:
-        """The marks of this act, by their ids, which have an index."""
-        ids = self.prepared.rows["id"]
-        return MARKS.c.id.between(ids[0].as_py(), ids[-1].as_py()) & (MARKS.c.act == act)
+    def _groups(self, marked_at: datetime) -> Iterator[tuple[object, ...]]:
+        """What marks have in common, with the end of their grace, and the hash by which it is in their seals."""
+        for number, group in self.candidates.groups.items():
+            due_at = parse_duration(group.grace).after(marked_at)
+            yield number, *group, due_at, common_hash((*group, marked_at, due_at))
 
-    def _act(self, tx: WriteTransaction, act: int, new: int) -> Act:
+    def _loads(self, first: int) -> Iterator[tuple[int, int]]:
+        """The id of the first row of each load."""
+        for load in self.candidates.loads:
+            yield load.number, first
+            first += load.rows
+
+    def _act(self, tx: WriteTransaction, act: int, new: int, ids: tuple[int, int], marked_at: datetime) -> Act:
         """The one row of the audit for all of them; its members are found again by the ids between first and last."""
-        ids, seals = self.prepared.rows["id"], self.prepared.rows["seal"]
-        first, last = ids[0].as_py(), ids[-1].as_py()
-        if new < len(ids):
-            mine = select(MARKS.c.seal).where(self._mine(act)).order_by(MARKS.c.id)
-            seals = pa.chunked_array([pa.array(tx.connection.execute(mine).scalars(), pa.string())])
-        policies = sorted({f"{group.policy}@{group.policy_version}" for group in self.prepared.groups})
-        detail = {"first": first, "last": last, "marked_at": text_of(self.prepared.marked_at), "policies": policies}
-        return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest_of(seals), id=act)
+        first, last = ids
+        mine = select(MARKS.c.seal).where(MARKS.c.id.between(first, last) & (MARKS.c.act == act)).order_by(MARKS.c.id)
+        digest = hashlib.sha256()
+        for batch in stream(tx.connection, mine, _SEALS):
+            digest.update("".join(batch.column(0).to_pylist()).encode())
+        policies = sorted({f"{group.policy}@{group.policy_version}" for group in self.candidates.groups.values()})
+        detail = {"first": first, "last": last, "marked_at": text_of(marked_at), "policies": policies}
+        return Act(ActType.MARK, self.actor, self.reason, detail=detail, members=new, digest=digest.hexdigest(), id=act)
+
+
+def _parts(tables: pa.Table | Iterable[pa.Table]) -> Iterable[pa.Table]:
+    return [tables] if isinstance(tables, pa.Table) else tables
+
+
+def _staged_table(name: str) -> Table:
+    return Table(name, MetaData(), *(Column(field.name, _KINDS[field.type]) for field in STAGED_ROWS))
 
 
 def _known(
+    staged: Table,
     condition: str,
     also: Callable[[FromClause], ColumnElement[bool]] | None = None,
     hidden_again: Collection[str] = (),
 ) -> Exists:
     known = MARKS.alias()
-    same = (known.c.dataset == _STAGED.c.dataset) & (known.c.transaction == _STAGED.c.transaction)
+    same = (known.c.dataset == staged.c.dataset) & (known.c.transaction == staged.c.transaction)
     found = exists().where(same, text(condition), true() if also is None else also(known))
     return found.where(~_only_hidden(known, hidden_again)) if hidden_again else found
 
@@ -335,20 +350,21 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
     return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))
 
 
-def _is_same_life(connection: Connection) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
+def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
     """Of which swept marks one has to be there for a row to be of the same transaction (frames/lives.py)."""
+    has_same_times = partial(_has_same_times, staged)
     if connection.dialect.name == "postgresql":
         # One after the other: it hashes equal values, and nothing with an OR.
-        return _knows_no_times, _has_same_times
-    return (lambda known: or_(_knows_no_times(known), _has_same_times(known)),)
+        return _knows_no_times, has_same_times
+    return (lambda known: or_(_knows_no_times(known), has_same_times(known)),)
 
 
 def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
     return and_(*(known.c[name].is_(None) for name in TIMES))
 
 
-def _has_same_times(known: FromClause) -> ColumnElement[bool]:
-    return and_(*(_even_if_none(known.c[name]) == _even_if_none(_STAGED.c[name]) for name in TIMES))
+def _has_same_times(staged: Table, known: FromClause) -> ColumnElement[bool]:
+    return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))
 
 
 def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:

@@ -11,7 +11,7 @@ A SWEEPING mark is SPARED where the store finds, as it is about to delete, that 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Text,
     and_,
     any_,
     bindparam,
@@ -31,7 +32,7 @@ from sqlalchemy import (
 )
 
 from retention_assets.ledger.audit.chain import Act
-from retention_assets.ledger.audit.seals import digest_of, step_seal
+from retention_assets.ledger.audit.seals import digest_of, step_seals
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.staging import append_rows
@@ -57,6 +58,9 @@ class MarkStep(NamedTuple):
     why: str | None = None
 
 
+_COLUMNS = [STEPS.c[name] for name in ("act", *MarkStep._fields, "seal")]
+
+
 def move_marks(
     tx: WriteTransaction,
     act: Act,
@@ -64,14 +68,15 @@ def move_marks(
     after: str,
     where: ColumnElement[bool],
     changes: Mapping[str, Any] | None = None,
-) -> Sequence[Row[tuple[int, str, int | None, datetime]]]:
+) -> Sequence[Row[int, str, int | None, datetime]]:
     """Move the marks that are in a state and meet a condition; id, dataset, bytes and due_at of those that were moved.
 
-    Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record_steps`.
+    Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record_steps`. A condition
+    that is not about ids says that it is about open marks (`open_marks`), which have an index.
     """
     if after not in TRANSITIONS.get(before, ()):
         raise ValueError(f"no mark goes from {before} to {after}")
-    mine = and_(text(OPEN), MARKS.c.status == before, where)
+    mine = and_(MARKS.c.status == before, where)
     if tx.connection.dialect.name == "postgresql":
         # Rows are locked in the order of their ids, so that two who move the same marks don't wait in a circle. Not as part of
         # the statement that moves them: joined with its own rows, the server may look through all marks for a few.
@@ -86,13 +91,12 @@ def move_marks(
 
 def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
     """Write steps down, and have the act say how many they are and what their digest is."""
-    ordered = sorted(steps, key=attrgetter("mark"))
+    ordered = sorted(steps, key=itemgetter(0))
     if not ordered:
         return 0
-    seals = [step_seal(*step) for step in ordered]
-    columns = [STEPS.c[name] for name in ("act", *MarkStep._fields, "seal")]
+    seals = step_seals(ordered)
     rows = [(act.id, *step, seal) for step, seal in zip(ordered, seals, strict=True)]
-    append_rows(tx.connection, STEPS, columns, rows)
+    append_rows(tx.connection, STEPS, _COLUMNS, rows)
     act.members, act.digest = len(ordered), digest_of(seals)
     tx.record(act)
     return len(ordered)
@@ -106,11 +110,16 @@ def by_id(
         yield and_(_among(connection, column, some), true() if also is None else also)
 
 
+def open_marks(where: ColumnElement[bool]) -> ColumnElement[bool]:
+    """The same condition over open marks. Not for ids: SQLite would read all open marks of their dataset, for a few of them."""
+    return and_(text(OPEN), where)
+
+
 def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
-    if connection.dialect.name != "postgresql":
-        # Numbers stand in the text: as parameters each of them would get a name of its own.
-        return column.in_(bindparam(None, ids, BigInteger, expanding=True, literal_execute=True))
     # One parameter, however many ids: one statement to compile and to plan.
+    if connection.dialect.name != "postgresql":
+        listed = func.json_each(bindparam(None, str([*ids]), Text)).table_valued("value")
+        return column.in_(select(listed.c.value))
     found: ColumnElement[bool] = column == any_(bindparam(None, ids, ARRAY(BigInteger)))
     return found
 

@@ -13,9 +13,9 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import request_evaluations
-from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, newest_of, record_steps
-from retention_assets.ledger.reports import ReportCounts, count_unmarked
+from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, newest_of, open_marks, record_steps
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
+from retention_assets.ledger.sweeps.reports import count_unmarked
 from retention_assets.policy.durations import text_of
 
 AGAIN = (
@@ -102,7 +102,7 @@ def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str
     here: ColumnElement[bool] = and_(
         true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
     )
-    unmarked = take_back(tx, act, [here])
+    unmarked = take_back(tx, act, [open_marks(here)])
     sweeping, swept = (count_marks(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
     if not unmarked:
         whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
@@ -121,6 +121,6 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
     """Take back the MARKED among some marks, as part of a transaction; how many."""
     taken = [row for where in conditions for row in move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})]
     if taken:
-        count_unmarked(tx, act, ((row.dataset, ReportCounts(row.id, row.due_at, "unmarked", row.bytes)) for row in taken))
-        request_evaluations(tx, (row.dataset for row in taken))
-    return record_steps(tx, act, (MarkStep(row.id, "UNMARKED", why=act.reason) for row in taken))
+        count_unmarked(tx, act, taken)
+        request_evaluations(tx, {dataset for _, dataset, *_ in taken})
+    return record_steps(tx, act, [MarkStep(mark, "UNMARKED", why=act.reason) for mark, *_ in taken])

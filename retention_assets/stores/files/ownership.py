@@ -10,7 +10,7 @@ Does not belong here: the name by itself (paths.py).
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Self
 
 import pyarrow as pa
@@ -72,12 +72,20 @@ class FolderOwnership:
         return len(folder) == len(self.layout.pattern(other))
 
     def _holds_log(self, folder: Folder) -> bool:
+        if self._log_and_root is None:
+            return False
+        log, root = self._log_and_root
+        return f"{log}/".startswith("/".join((root, *folder, "")))
+
+    @cached_property
+    def _log_and_root(self) -> tuple[str, str] | None:
+        """Where both are, if on one kind of file system. Resolved once, and not for each of thousands of folders."""
         (log_fs, log), (fs, root) = open_file_system(self.log.place), open_file_system(self.layout.root)
         if type(log_fs) is not type(fs):
-            return False
+            return None
         if is_local(fs):
             log, root = os.path.realpath(log), os.path.realpath(root)
-        return f"{log}/".startswith("/".join((root.rstrip("/"), *folder, "")))
+        return log, root.rstrip("/")
 
 
 def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:

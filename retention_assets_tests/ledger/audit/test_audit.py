@@ -13,7 +13,7 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.rows import row_seal
 from retention_assets.ledger.audit.verify import ChainHead
 from retention_assets.ledger.schema import REALMS
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
 

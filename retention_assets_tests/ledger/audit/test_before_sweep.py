@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import event
 
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.audit.seals import mark_seals
-from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.databases import new_schema
@@ -236,6 +237,29 @@ def test_what_came_after_the_last_verification_is_verified_by_the_next_new_one(l
 def test_without_an_earlier_verification_a_new_one_is_of_everything(lived: Ledger) -> None:
     write_past_ledger(lived, "UPDATE holds SET reason = 'x'")
     assert [fault for fault in lived.verify_and_record("ann", only_new=True).faults if "of holds was changed" in fault]
+
+
+def test_a_run_verifies_what_is_new_and_the_whole_once_a_day(lived: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lived.verify_in_run("run").rows > 3
+    lived.realms.change("beta", "INACTIVE", "ann", "r")
+    # The act of the verification, and that of the realm.
+    assert lived.verify_in_run("run").rows == 2
+    # Before the head: nobody sees it until all is verified.
+    assert write_past_ledger(lived, "UPDATE marks SET policy = 'x' WHERE \"transaction\" = 'T1'")
+    assert lived.verify_in_run("run").faults == ()
+    # After the head: it is seen at once, and by each run until it is mended.
+    lived.realms.change("gamma", "INACTIVE", "ann", "r")
+    assert write_past_ledger(lived, "UPDATE realms SET grace = 'x' WHERE name = 'gamma'")
+    for _ in range(2):
+        (fault,) = lived.verify_in_run("run").faults
+        assert "Row gamma of realms was changed" in fault
+    with monkeypatch.context() as patched:
+        patched.setattr(verify, "WHOLE_EVERY", timedelta(0))
+        faults = lived.verify_in_run("run").faults
+    assert {"T1 of lake/d" in fault for fault in faults} == {True, False}
+    # An act that is said to be of everything and is not what was written puts nothing off.
+    assert write_past_ledger(lived, "UPDATE audit SET actor = 'x' WHERE deed = 'VERIFY' AND position < 30")
+    assert len(lived.verify_in_run("run").faults) > len(faults)
 
 
 # --- what the record says of holds ---

@@ -13,9 +13,9 @@ from sqlalchemy import event, text
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.publications import Publication
-from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.schema import METADATA
-from retention_assets.ledger.sweeps import Planned, Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy

@@ -1,5 +1,6 @@
 """Marks on both databases: once set never moved, taken back in time or not at all, read as Arrow."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.marks.marking import Marks
+from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.publications import Publication
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
@@ -203,10 +204,39 @@ def test_what_was_swept_is_never_marked_again(ledger: Ledger) -> None:
     assert statuses(ledger) == {"T1": "SWEPT", "T2": "MARKED"}
 
 
-def test_a_marker_that_was_overtaken_marks_as_of_the_newer_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.marks.mark(candidates(["T1"]), LATER, "evaluation")
-    seen, today = iter([T0]), Marks._marked_at
-    monkeypatch.setattr(Marks, "_marked_at", lambda self, as_of: next(seen, None) or today(self, as_of))
-    assert ledger.marks.mark(candidates(["T2"]), T0, "evaluation").marked_at == LATER
-    assert ledger.marks.table()["marked_at"].to_pylist() == [LATER, LATER]
+class Overtaken:
+    """Candidates whose marker is overtaken while they are being staged, by one who marks as of a later time."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger, self.staged = ledger, 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        self.staged += 1
+        yield candidates(["T2"])
+        self.ledger.marks.mark(candidates(["T1"]), LATER, "another")
+
+
+def test_a_marker_that_was_overtaken_marks_as_of_the_newer_time_and_stages_nothing_again(ledger: Ledger) -> None:
+    slow = Overtaken(ledger)
+    assert ledger.marks.mark(slow, T0, "evaluation").marked_at == LATER
+    assert [(row["id"], row["transaction"], row["marked_at"]) for row in ledger.marks.table().to_pylist()] == [
+        (1, "T1", LATER),
+        (2, "T2", LATER),
+    ]
+    assert slow.staged == 1
+    assert ledger.verify().faults == ()
+
+
+def test_candidates_in_parts_are_numbered_as_in_one_piece(ledger: Ledger) -> None:
+    """Parts of none, of one policy, and of several that others have as well."""
+    tables = [candidates([f"T{n}{p}"], policy=p, grace=f"{n + 1}d") for n in range(3) for p in "pqr"]
+    parts = [tables[0], candidates([]), pa.concat_tables(tables[1:6]), pa.concat_tables(tables[6:])]
+    done = ledger.marks.mark(parts, T0, "evaluation")
+    assert done.new == len(tables)
+    rows = ledger.marks.table()
+    assert rows["id"].to_pylist() == list(range(1, len(tables) + 1))
+    whole = pa.concat_tables(tables)
+    for name in ("transaction", "policy", "grace"):
+        assert rows[name].to_pylist() == whole[name].to_pylist()
+    assert rows["seal"].to_pylist() == mark_seals(rows)
     assert ledger.verify().faults == ()

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup
-from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, swept
 

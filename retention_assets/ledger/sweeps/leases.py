@@ -1,0 +1,214 @@
+"""Leases: one sweeper per dataset, by the database's clock; taken, extended and given up by the share.
+
+Belongs here: taking, extending and giving up a lease, and the fence that every write of a sweep passes in its own transaction.
+A lease that expired is lost, whether or not somebody else took it: its holder can't know what has changed meanwhile.
+Does not belong here: what a sweeper writes (sweeps.py).
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, select, update
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASES, REALMS
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.identity import identity_of
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_skip
+
+SECONDS = 120.0
+# The share of a lease after which who could not extend it begins nothing more. The rest is for what was begun by then: no
+# statement in a store's database takes longer (sql/foreign.py).
+PERMITTED = 0.5
+_TIMES = ("taken_at", "beat_at", "expires_at")
+
+
+class LeaseLost(Refused):
+    """A sweeper wrote after it had lost its lease. It has to stop; who holds the lease now finishes what it began."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to sweep a dataset until a moment by the database's clock, and the token that proves it."""
+
+    dataset: str
+    holder: str
+    token: int
+    expires_at: datetime
+    # When it was taken, or extended last: what then protected anything, as a digest, and in which database that was.
+    protections: str = field(default="", compare=False)
+    database: str = field(default="", compare=False)
+
+
+class TakenLeases(NamedTuple):
+    """Leases by dataset; and of other datasets that were asked for, why there is none."""
+
+    leases: Mapping[str, Lease]
+    others: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Leases:
+    """The leases of a ledger."""
+
+    database: LedgerDatabase
+
+    def take(self, dataset: str, holder: str, seconds: float = SECONDS) -> Lease:
+        """Take the lease of a dataset, or refuse with who has it and until when."""
+        taken = self.take_all([dataset], holder, seconds)
+        if dataset in taken.others:
+            raise Refused(taken.others[dataset])
+        return taken.leases[dataset]
+
+    def take_all(self, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
+        """Take the leases of datasets that nobody has, in one transaction; of the others who has them and until when."""
+        return self.database.write(lambda tx: _take(tx, sorted(set(datasets)), holder, seconds))
+
+    def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
+        """Extend the lease: it runs for so long from now. To be called several times in that while.
+
+        The answer also says what protects anything by now, so that a sweep learns of a hold without asking for it.
+        """
+        kept = self.beat_all([lease], seconds)
+        if lease.dataset in kept.others:
+            raise LeaseLost(kept.others[lease.dataset])
+        return kept.leases[lease.dataset]
+
+    def beat_all(self, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
+        """Extend many leases in one transaction; of those that are lost, why."""
+
+        def work(tx: WriteTransaction) -> TakenLeases:
+            lost = fence_all(tx, leases)
+            kept = {one.dataset: one for one in leases if one.dataset not in lost}
+            ends: dict[str, datetime] = {}
+            for some in portions(sorted(kept)):
+                values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
+                extended = update(LEASES).where(LEASES.c.dataset.in_(some)).values(**values)
+                found = tx.connection.execute(extended.returning(LEASES.c.dataset, LEASES.c.expires_at))
+                ends |= {row.dataset: row.expires_at for row in found}
+            return TakenLeases(_seen(tx.connection, [replace(one, expires_at=ends[name]) for name, one in kept.items()]), lost)
+
+        return self.database.write(work)
+
+    def give_up(self, lease: Lease) -> None:
+        """Let the next one take it at once. Giving up a lease that was lost changes nothing."""
+        self.give_up_all([lease])
+
+    def give_up_all(self, leases: Collection[Lease]) -> None:
+        """The same for many, in one transaction."""
+
+        def work(tx: WriteTransaction) -> None:
+            mine = {one.dataset: one.token for one in leases}
+            held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
+            for some in portions(held):
+                over = update(LEASES).where(LEASES.c.dataset.in_(some))
+                tx.connection.execute(over.values(expires_at=DatabaseTime(), given_up=True))
+
+        self.database.write(work)
+
+    def holder_of(self, dataset: str) -> Lease | None:
+        """Who sweeps a dataset at the moment, if anybody."""
+        return next((lease for lease in self.held() if lease.dataset == dataset), None)
+
+    def held(self) -> list[Lease]:
+        """The leases that are held at the moment: the datasets that are being swept, by name, and who sweeps them."""
+        query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime()).order_by(LEASES.c.dataset)
+        with self.database.reading() as connection:
+            return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in connection.execute(query)]
+
+    def protections(self) -> str:
+        """What protects anything now, as a lease says it: another text after any change of a hold or a realm."""
+        with self.database.reading() as connection:
+            return _protections(connection)
+
+
+def _seen(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
+    protections, database = _protections(connection), identity_of(connection)
+    return {one.dataset: replace(one, protections=protections, database=database) for one in leases}
+
+
+def _protections(connection: Connection) -> str:
+    """A digest of the holds that nobody has released, in the ledger or in files, and of the realms, rows as they are: whoever
+    wrote them, it changes.
+    """
+    holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
+    files = (
+        select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
+    )
+    realms = select(REALMS.c.name, REALMS.c.status, REALMS.c.act).order_by(REALMS.c.name)
+    rows = [tuple(row) for query in (holds, files.order_by(FILE_HOLDS.c.digest), realms) for row in connection.execute(query)]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any]]:
+    """Rows of leases with the present, locked in one order, so that two who want the same don't wait in a circle."""
+    for some in portions(datasets):
+        query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset.in_(some)).order_by(LEASES.c.dataset)
+        yield from connection.execute(query.with_for_update())
+
+
+def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: float) -> TakenLeases:
+    # So that the first holder of a dataset, too, finds a lease that somebody gave up.
+    known = {
+        name
+        for some in portions(datasets)
+        for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(some))).scalars()
+    }
+    nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
+    if rows := [{"dataset": name, **nobody} for name in datasets if name not in known]:
+        tx.connection.execute(insert_or_skip(tx.connection, LEASES), rows)
+    free: dict[str, Row[Any]] = {}
+    others: dict[str, str] = {}
+    for row in _locked(tx.connection, datasets):
+        if not row.given_up and row.expires_at > row.present:
+            others[row.dataset] = (
+                f"{row.dataset} is being swept by {row.holder}, who was last heard of at {text_of(row.beat_at)} and has it"
+                f" until {text_of(row.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by"
+                " itself then."
+            )
+        else:
+            free[row.dataset] = row
+    values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
+    taken: list[Lease] = []
+    for some in portions(sorted(free)):
+        takes = update(LEASES).where(LEASES.c.dataset.in_(some)).values(**values, expires_at=DatabaseTime(seconds))
+        found = tx.connection.execute(
+            takes.values(token=LEASES.c.token + 1).returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at)
+        )
+        taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in found]
+    for name, before in free.items():
+        if not before.given_up:
+            detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
+            tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", name, detail=detail))
+    return TakenLeases(_seen(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
+
+
+def fence(tx: WriteTransaction, lease: Lease) -> None:
+    """Stop here unless the lease still holds. It can't be taken by another before this transaction ends: its row is locked."""
+    if lost := fence_all(tx, [lease]):
+        raise LeaseLost(lost[lease.dataset])
+
+
+def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]:
+    """Why some leases do not hold any more, by dataset. The others can't be taken before this transaction ends."""
+    rows = {row.dataset: row for row in _locked(tx.connection, sorted(one.dataset for one in leases))}
+    lost = {}
+    for lease in leases:
+        row = rows.get(lease.dataset)
+        if row is not None and row.token == lease.token and not row.given_up and row.expires_at > row.present:
+            continue
+        taken = row is not None and row.token > lease.token
+        whose = f"{row.holder} has taken it since" if row is not None and taken else "nobody has taken it since"
+        lost[lease.dataset] = (
+            f"{lease.holder} has lost the lease of {lease.dataset} (number {lease.token}), which was good until"
+            f" {text_of(lease.expires_at)} at least; {whose}. Nothing was written. Take the lease anew: the sweep resumes."
+        )
+    return lost

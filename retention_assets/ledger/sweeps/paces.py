@@ -1,0 +1,43 @@
+"""Paces: from when on the next batch of a policy may begin, whoever sweeps it.
+
+Belongs here: reserving the time of a batch. A policy's `sweep.every` is between its batches wherever they are deleted: in
+one dataset or many, in one program or in many tasks. Nothing is decided by it, so the audit does not know it.
+Does not belong here: waiting (sweep/execute.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import bindparam, select, update
+
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.schema import PACES
+from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.upserts import insert_or_skip
+
+# A pace of years is for ever; an instant has an end.
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Paces:
+    """The paces of a ledger."""
+
+    database: LedgerDatabase
+
+    def reserve(self, takes: Mapping[str, timedelta]) -> timedelta:
+        """Reserve the time that a batch takes of each of its policies; how long to wait before it may begin."""
+        return self.database.write(lambda tx: _reserve(tx, takes)) if takes else timedelta()
+
+
+def _reserve(tx: WriteTransaction, takes: Mapping[str, timedelta]) -> timedelta:
+    names = sorted(takes)
+    tx.connection.execute(insert_or_skip(tx.connection, PACES), [{"policy": name, "next_at": tx.present()} for name in names])
+    query = select(PACES).where(PACES.c.policy.in_(names)).order_by(PACES.c.policy).with_for_update()
+    known: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
+    begins = {name: max(known[name], tx.present()) for name in names}
+    ends = [{"name": name, "at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
+    later = update(PACES).where(PACES.c.policy == bindparam("name")).values(next_at=bindparam("at", type_=InstantColumn()))
+    tx.connection.execute(later, ends)
+    return max(begins.values()) - tx.present()

@@ -1,0 +1,389 @@
+"""Reports: what a day's execution was to delete of a dataset, and what became of it so far.
+
+Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing;
+and that somebody looked on a day, also where nothing was due.
+Does not belong here: showing a report (render).
+
+The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
+already gone, hidden, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that
+day. What becomes due later is swept all the same, and counts in the report of the next day, on both sides.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Row,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    union,
+    update,
+)
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.schema import CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, REPORTS
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.sums import ByteSum, fit, plus
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_skip, insert_or_update
+
+COUNTERS = (
+    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",
+    "bytes_hidden",
+)  # fmt: skip
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class OpenedReport:
+    """What is known, and from then on fixed, when a day's report of a dataset opens.
+
+    `classes` says of every transaction of the log which one class it is in; together they are the log.
+    """
+
+    policies: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    terminal_only: bool | None = None
+    archived_types: tuple[str, ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
+    # The age behind each bound, in ISO 8601: P2Y.
+    periods: Mapping[str, str] = field(default_factory=dict)
+
+
+class DaySpan(NamedTuple):
+    """The set of a report: the marks that were made before and are due by then."""
+
+    due_by: datetime | None
+    marks_before: int | None
+
+    def has(self, one: "ReportCounts") -> bool:
+        """Whether a mark is in the set."""
+        return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
+
+
+class ReportCounts(NamedTuple):
+    """What one mark adds to a counter; since when it was due decides in which report."""
+
+    mark: int
+    due_at: datetime
+    counter: str
+    bytes: int | None
+    freed: int = 0
+    hidden: int = 0
+    # Files of it that stay.
+    left: int = 0
+
+
+class DayLook(NamedTuple):
+    """That somebody looked on a day: as of when, when that was, how many datasets had ever been judged, as of when the last one
+    was, and how many marks were due.
+    """
+
+    as_of: datetime
+    looked_at: datetime
+    judged_at: datetime | None
+    datasets: int
+    due: int
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The reports of a ledger."""
+
+    database: LedgerDatabase
+
+    def open(
+        self, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str, log: int | None = None
+    ) -> bool:
+        """Open the report of a day over what is due by now; false, and nothing changes, if it is open already."""
+        return bool(self.open_all(execution_date, {dataset: opening}, as_of, actor, {} if log is None else {dataset: log}))
+
+    def open_all(
+        self,
+        execution_date: date,
+        openings: Mapping[str, OpenedReport],
+        as_of: datetime,
+        actor: str,
+        logs: Mapping[str, int] | None = None,
+    ) -> list[str]:
+        """Open the reports of some datasets in one transaction, but for those that are open already; which were opened.
+
+        `logs` says how many transactions their logs have, to which the classes have to sum.
+        """
+        for dataset, size in (logs or {}).items():
+            if (amount := sum(openings[dataset].classes.values())) != size:
+                raise Refused(f"The classes of {dataset} sum to {amount}, and its log has {size} transactions.")
+        return self.database.write(lambda tx: _open(tx, execution_date, openings, as_of, actor)) if openings else []
+
+    def opened(self, execution_date: date, datasets: Collection[str]) -> set[str]:
+        """Those of some datasets whose report of a day is open."""
+        found: set[str] = set()
+        with self.database.reading() as connection:
+            for some in portions(sorted(datasets)):
+                this = (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some)
+                found |= set(connection.execute(select(REPORTS.c.dataset).where(this, _has_opened())).scalars())
+        return found
+
+    def finish_done(self, actor: str, datasets: str | Collection[str] | None = None) -> list[tuple[date, str]]:
+        """Finish every report, or those of some datasets, whose set has no open mark any more; which were finished."""
+        names = [datasets] if isinstance(datasets, str) else datasets
+        return self.database.write(lambda tx: _finish_done(tx, actor, names))
+
+    def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
+        """The reports of a day, by dataset."""
+        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _is_shown()).order_by(REPORTS.c.dataset)
+        with self.database.reading() as connection:
+            found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
+            return [_report_of(dict(row)) for row in found]
+
+    def note_look(self, as_of: datetime, actor: str) -> None:
+        """Note that somebody looked, unless somebody did as of later on the same day."""
+        self.database.write(lambda tx: _note_look(tx, as_of, actor))
+
+    def look(self, execution_date: date) -> DayLook | None:
+        """The last look on a day; none if nobody looked."""
+        columns = [DAYS.c[name] for name in DayLook._fields]
+        with self.database.reading() as connection:
+            row = connection.execute(select(*columns).where(DAYS.c.execution_date == execution_date)).one_or_none()
+        return DayLook(*row) if row else None
+
+    def days(self) -> list[date]:
+        """The days that have a report, or on which somebody looked and nothing was due, newest first."""
+        reported = select(REPORTS.c.execution_date).where(_is_shown())
+        with self.database.reading() as connection:
+            found = connection.execute(union(reported, select(DAYS.c.execution_date))).scalars()
+            return sorted(found, reverse=True)
+
+    def newest(self) -> date | None:
+        """The last day on which a sweep had something to do."""
+        query = select(func.max(REPORTS.c.execution_date)).where(_is_shown())
+        with self.database.reading() as connection:
+            day: date | None = connection.execute(query).scalar_one()
+        return day
+
+    def sum_of(self, first: date, last: date) -> Mapping[str, int]:
+        """The counters of some days added up."""
+        totals = [ByteSum(REPORTS.c[name]).label(name) for name in COUNTERS]
+        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
+        with self.database.reading() as connection:
+            return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
+
+
+def _note_look(tx: WriteTransaction, as_of: datetime, actor: str) -> None:
+    day = as_of.astimezone(UTC).date()
+    this = DAYS.c.execution_date == day
+    if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
+        return
+    act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
+    tx.seal(act, DAYS, this)
+    judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
+    due = tx.connection.execute(select(func.count()).where(text(OPEN), MARKS.c.due_at <= as_of)).scalar_one()
+    row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
+    write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
+    tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))
+    tx.record(act)
+
+
+_JSON = ("policies", "bounds", "archived_types", "classes")
+
+
+def _json_columns(opening: OpenedReport) -> dict[str, str]:
+    """The columns of a report that hold JSON. A bound stands with the period that it comes from, where there is one."""
+    periods = opening.periods
+    bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
+    return {name: json.dumps(bounds if name == "bounds" else getattr(opening, name), sort_keys=True) for name in _JSON}
+
+
+def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
+    # Reports of earlier releases know the bound alone.
+    with_period = {name: value for name, value in found["bounds"].items() if isinstance(value, list)}
+    bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
+    return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
+
+
+def _has_opened() -> ColumnElement[bool]:
+    """A row without a set holds what counts for a day that has not begun."""
+    return REPORTS.c.due_by.is_not(None)
+
+
+def _is_shown() -> ColumnElement[bool]:
+    """A report that people see: also of what was swept late the day before, should the day itself never begin."""
+    return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
+
+
+def _open(
+    tx: WriteTransaction, execution_date: date, openings: Mapping[str, OpenedReport], as_of: datetime, actor: str
+) -> list[str]:
+    act = Act(ActType.REPORT, actor)
+    _add_rows(tx, act, execution_date, openings)
+    waiting = [name for name, span in _spans(tx, execution_date, openings, locked=True).items() if span.due_by is None]
+    if not waiting:
+        return []
+    due = dict.fromkeys(waiting, (0, 0))
+    for some in portions(waiting):
+        amounts = select(MARKS.c.dataset, func.count(), ByteSum(MARKS.c.bytes)).group_by(MARKS.c.dataset)
+        amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(some), MARKS.c.due_at <= as_of)
+        due |= {name: (int(amount), int(size)) for name, amount, size in tx.connection.execute(amounts)}
+        tx.seal(act, REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some))
+    values = {
+        **{name: bindparam(name) for name in (*_JSON, "terminal_only")},
+        "to_delete": REPORTS.c.to_delete + bindparam("amount"),
+        "bytes_to_free": plus(REPORTS.c.bytes_to_free, bindparam("size", type_=BigInteger)),
+        "due_by": as_of,
+        "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
+        # What was swept late the day before may have been all that there was.
+        "finished_at": None,
+        "started_at": DatabaseTime(),
+        "act": act.id,
+    }
+    this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == bindparam("name"))
+    rows = [
+        {
+            "name": name,
+            "amount": due[name][0],
+            "size": due[name][1],
+            "terminal_only": openings[name].terminal_only,
+            **_json_columns(openings[name]),
+        }
+        for name in waiting
+    ]
+    tx.connection.execute(update(REPORTS).where(this).values(values), rows)
+    act.dataset = only_one(waiting)
+    act.detail = {"date": execution_date.isoformat(), "to_delete": sum(amount for amount, _ in due.values())}
+    tx.record(act)
+    return waiting
+
+
+def only_one(datasets: Collection[str]) -> str | None:
+    """The dataset that an act is about; none if it is about many."""
+    return next(iter(datasets)) if len(datasets) == 1 else None
+
+
+def _add_rows(tx: WriteTransaction, act: Act, execution_date: date, datasets: Iterable[str]) -> None:
+    """Reports that have not begun, of those datasets that have none of that day."""
+    nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
+    row = {"execution_date": execution_date, "to_delete": 0, "bytes_to_free": 0, "act": act.id, **nothing}
+    rows = [{**row, "dataset": name, "started_at": tx.present()} for name in sorted(datasets)]
+    tx.connection.execute(insert_or_skip(tx.connection, REPORTS), rows)
+
+
+def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping[str, Iterable[ReportCounts]]) -> None:
+    """Add to the counters of a day's reports, by dataset, in the transaction that wrote what is counted; what came later counts
+    later.
+    """
+    waiting, day = {name: list(mine) for name, mine in counted.items()}, execution_date
+    while waiting := {name: mine for name, mine in waiting.items() if mine}:
+        spans = _spans(tx, day, waiting)
+        if day == execution_date and (unopened := waiting.keys() - spans.keys()):
+            raise ValueError(f"no report of {min(unopened)} is open for {execution_date}")
+        # Of a day that has not begun both what was to be deleted and what became of it is counted.
+        early = sorted(name for name in waiting if name not in spans or spans[name].due_by is None)
+        if missing := [name for name in early if name not in spans]:
+            _add_rows(tx, act, day, missing)
+        added: dict[str, dict[str, int]] = {}
+        for name, mine in waiting.items():
+            if name in early:
+                done = [one for one in mine if one.counter != "failed"]
+                sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
+                added[name], waiting[name] = _sums(mine, sums), []
+            else:
+                added[name] = _sums([one for one in mine if spans[name].has(one)], {})
+                waiting[name] = [one for one in mine if not spans[name].has(one)]
+        _add(tx, act, day, added)
+        day += _DAY
+
+
+def count_unmarked(tx: WriteTransaction, act: Act, marks: Sequence[Row[int, str, int | None, datetime]]) -> None:
+    """Count marks that people took back, each in the newest report of its dataset that is not finished and has it.
+
+    Of each mark: id, dataset, bytes and due_at.
+    """
+    unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
+    unfinished = unfinished.where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
+    newest = {row.dataset: row for row in tx.connection.execute(unfinished)}
+    by_dataset: dict[str, list[ReportCounts]] = {}
+    for mark, dataset, size, due_at in marks if newest else ():
+        if dataset in newest:
+            by_dataset.setdefault(dataset, []).append(ReportCounts(mark, due_at, "unmarked", size))
+    added: dict[date, dict[str, dict[str, int]]] = {}
+    for dataset, counted in by_dataset.items():
+        report = newest[dataset]
+        span = DaySpan(report.due_by, report.marks_before)
+        mine = [one for one in counted if span.has(one)]
+        added.setdefault(report.execution_date, {})[dataset] = _sums(mine, {})
+    for day, sums in added.items():
+        _add(tx, act, day, sums)
+
+
+def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: bool = False) -> dict[str, DaySpan]:
+    """What the reports of a day are about, of those datasets that have one."""
+    found: dict[str, DaySpan] = {}
+    for some in portions(sorted(datasets)):
+        query = select(REPORTS.c.dataset, REPORTS.c.due_by, REPORTS.c.marks_before).order_by(REPORTS.c.dataset)
+        query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset.in_(some))
+        rows = tx.connection.execute(query.with_for_update() if locked else query)
+        found |= {row.dataset: DaySpan(row.due_by, row.marks_before) for row in rows}
+    return found
+
+
+def _sums(counted: Iterable[ReportCounts], sums: dict[str, int]) -> dict[str, int]:
+    for one in counted:
+        sums[one.counter] = sums.get(one.counter, 0) + 1
+        sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
+        sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
+        sums["left"] = sums.get("left", 0) + one.left
+    return sums
+
+
+def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
+    """Add sums to the counters of reports of a day."""
+    some = {name: sums for name, sums in sorted(added.items()) if any(sums.values())}
+    if not some:
+        return
+    for names in portions([*some]):
+        tx.seal(act, REPORTS, (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(names))
+    this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == bindparam("name"))
+    counters = sorted({counter for sums in some.values() for counter in sums})
+    values = {name: plus(REPORTS.c[name], bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
+    rows = [{"name": name, **{f"more_{one}": fit(sums.get(one, 0)) for one in counters}} for name, sums in some.items()]
+    tx.connection.execute(update(REPORTS).where(this).values(**values, act=act.id), rows)
+
+
+def _finish_done(tx: WriteTransaction, actor: str, datasets: Collection[str] | None) -> list[tuple[date, str]]:
+    finished: list[tuple[date, str]] = []
+    for some in [None] if datasets is None else portions(sorted(datasets)):
+        finished += _finish_some(tx, actor, true() if some is None else REPORTS.c.dataset.in_(some))
+    return sorted(finished)
+
+
+def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) -> list[tuple[date, str]]:
+    mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
+    unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
+    done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(mine, text(OPEN)))
+    found = tx.connection.execute(done.order_by(REPORTS.c.dataset).with_for_update(of=REPORTS)).all()
+    by_day: dict[date, list[str]] = {}
+    for day, name in found:
+        by_day.setdefault(day, []).append(name)
+    for day, names in sorted(by_day.items()):
+        detail = {"date": day.isoformat(), "finished": True}
+        act = Act(ActType.REPORT, actor, dataset=only_one(names), detail=detail)
+        for part in portions(names):
+            this = (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(part)
+            tx.seal(act, REPORTS, this)
+            tx.connection.execute(update(REPORTS).where(this).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
+    return [(day, name) for day, name in found]

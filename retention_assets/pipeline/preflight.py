@@ -1,0 +1,132 @@
+"""Preflight: whether a cluster can do what a run will ask of it, found out before anything else is done.
+
+Belongs here: a small task for each slot, and one sentence with the remedy for whatever it can't do.
+Does not belong here: what settings alone can tell (settings/cluster.py).
+"""
+
+import re
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem
+
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Refused
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.stage import slots
+from retention_assets.settings.model import Settings
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# How many tasks look where nobody knows how many slots there are.
+_SAMPLE = 4
+_PAGE = "See `On a cluster` in docs/operations.md."
+_SCHEMA = pa.schema([("host", pa.string()), ("store", pa.string()), ("fault", pa.string())])
+# What Spark says of a Python that is not the one that is needed, and what to do.
+_KNOWN = (
+    (
+        re.compile(r"No module named '?([\w.]+)"),
+        "the Python of the executors has no {0}: give them one with this package by spark.pyspark.python, or send it along"
+        " by spark.archives",
+    ),
+    (
+        re.compile(r'Cannot run program "([^"]+)"'),
+        "the executors have no program {0}: name their Python by spark.pyspark.python in spark.conf",
+    ),
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH.*?(\d+\.\d+)", re.DOTALL),
+        "the Python of the executors is {0}, and not that of this program: name one of the same release by"
+        " spark.pyspark.python in spark.conf",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PreflightTask:
+    """What a slot is asked: whether it has this package, and reaches the warehouse, the ledger and each store."""
+
+    settings: Settings
+    # Which ledger the run has: a task that opens another one would be deleting by another record.
+    ledger: str
+    # A folder of this run in the warehouse, in which each task leaves a sign.
+    folder: str
+    version: str = field(default_factory=lambda: _version())
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        host = socket.gethostname()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = [{"host": host, "store": store, "fault": fault} for store, fault in self._faults(number)]
+                yield from pa.Table.from_pylist(rows, _SCHEMA).to_batches()
+
+    def _faults(self, number: int) -> Iterator[tuple[str | None, str]]:
+        if self.version != _version():
+            yield None, f"has retention_assets {_version()}, and this run {self.version}: give both the same release"
+        try:
+            files, root = place_of(self.folder)
+            files.create_dir(root, recursive=True)
+            with files.open_output_stream(f"{root}/{number}") as stream:
+                stream.write(self.ledger.encode())
+        except (OSError, pa.ArrowException) as fault:
+            yield None, f"can't write to the warehouse: {error_text(fault)}. Give executors the keys or the mount for it"
+        try:
+            with Environment(self.settings).ledger_if_any() as ledger:
+                if ledger is None or ledger.id != self.ledger:
+                    yield None, "finds another ledger: give it an address that means the same database everywhere"
+        except (Refused, BadInput) as fault:
+            yield None, f"can't open the ledger: {error_text(fault)}"
+        for name, store in Environment(self.settings).stores().items():
+            if (found := _fault_of(store)) is not None:
+                yield name, f"can't read a store that this program can: {found}"
+
+
+def _version() -> str:
+    # Not imported by name: the package itself knows of Dagster, which knows of this.
+    return str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])
+
+
+def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
+    """Refuse, in one sentence, a cluster of which a slot can't do its work."""
+    # A Connect server does not tell how many slots it has.
+    number = _SAMPLE if task.settings.spark.master.startswith("sc://") else slots(spark)
+    try:
+        rows = spark.range(0, number, 1, number).mapInArrow(task, "host string, store string, fault string").collect()
+    except Exception as fault:  # noqa: BLE001 - whatever Spark raises, and it raises much: nothing was done yet
+        raise Refused(f"The cluster can't run this package: {_explained(str(fault))}. {_PAGE}") from None
+    stores = Environment(task.settings).stores()
+    for row in rows:
+        # A store that is away for everybody is refused by name, and keeps no other from being read.
+        if row["store"] is None or _fault_of(stores[row["store"]]) is None:
+            raise Refused(f"An executor on {row['host']} {row['fault']}. {_PAGE}")
+    files, root = place_of(task.folder)
+    if (seen := _signs(files, root)) != number:
+        raise Refused(
+            f"Of {number} signs that executors left in the warehouse {seen} are there: its folder is not the same on every"
+            f" machine. Give the warehouse a place that all of them reach. {_PAGE}"
+        )
+
+
+def _signs(files: FileSystem, root: str) -> int:
+    return len(files.get_file_info(FileSelector(root, allow_not_found=True)))
+
+
+def _fault_of(store: Store) -> str | None:
+    try:
+        call_store(store, store.datasets)
+    except StoreFailed as fault:
+        return str(fault)
+    return None
+
+
+def _explained(text: str) -> str:
+    for pattern, words in _KNOWN:
+        if found := pattern.search(text):
+            return words.format(found[1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if not line.startswith("at ")), "it did not say why")

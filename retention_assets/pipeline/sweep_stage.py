@@ -1,0 +1,321 @@
+"""The sweep as a stage: which datasets go to which task, what a task is sent, and who watches while tasks are at work.
+
+Belongs here: dealing out datasets, the value that opens ledger and stores where it runs, and the watch of whoever started it.
+Rows never travel: one line comes back for each dataset. What tasks and their run tell each other goes through the ledger.
+Does not belong here: the sweep itself (sweep/engine.py), and whether anything may be swept at all (the asset).
+
+A task that is run twice does no harm: the second one finds its datasets under the lease of the first.
+"""
+
+import heapq
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from retention_assets.datasets import by_store
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Refused
+from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.ledger import Ledger
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.stage import TASKS_PER_SLOT, slots
+from retention_assets.policy.language import Policies
+from retention_assets.settings.cluster import is_local_master
+from retention_assets.settings.model import Settings
+from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
+from retention_assets.sweep.engine import Sweeper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+# A share is what a task takes up at a time; between two of them it hears that it has to stop.
+_MOST_DATASETS, _MOST_MARKS = 256, 5_000
+# What one dataset costs by itself, in marks.
+_DATASET = 10
+# From so many marks on, and datasets counted as above, local tasks are faster than one program, their start included.
+_WORTH_TASKS = 10_000
+# How often a task asks whether it has to stop, and its run looks at the files.
+_SECONDS = 2.0
+# What a person has confirmed travels with a task up to this size.
+_SMALL_BYTES = 1 << 20
+
+Share = tuple[str, ...]
+_RESULT = TypeAdapter(SweepResult)
+_ROWS = pa.schema([("result", pa.string()), ("fault", pa.string())])
+_SCHEMA = "result string, fault string"
+
+
+def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
+    """Whether a sweep of datasets, given with their due marks, is worth tasks.
+
+    A SQLite file has one writer at a time: tasks would wait for each other. On this machine a small sweep is over before tasks
+    have begun; on a cluster it is for the cluster to reach the stores.
+    """
+    if settings.ledger.startswith("sqlite") or not marks:
+        return False
+    return not is_local_master(settings.spark.master) or sum(marks.values()) + _DATASET * len(marks) >= _WORTH_TASKS
+
+
+def deal(marks: Mapping[str, int], tasks: int, seed: str) -> tuple[tuple[Share, ...], ...]:
+    """Datasets by their due marks, dealt out to at most so many tasks: the largest shares first, each to the least busy task.
+
+    The order within a task is shuffled, another way in each run: two programs that sweep the same help each other.
+    """
+    most_datasets = max(1, min(_MOST_DATASETS, len(marks) // (2 * tasks)))
+    most_marks = max(1, min(_MOST_MARKS, sum(marks.values()) // (2 * tasks)))
+    shares = [share for mine in by_store(sorted(marks)).values() for share in _shares(mine, marks, most_datasets, most_marks)]
+    costs = {share: sum(marks[one] + _DATASET for one in share) for share in shares}
+    hands: list[list[Share]] = [[] for _ in range(min(tasks, len(shares)))]
+    load = [(0, number) for number in range(len(hands))]
+    for share in sorted(shares, key=lambda one: (-costs[one], one)):
+        least, number = heapq.heappop(load)
+        hands[number].append(share)
+        heapq.heappush(load, (least + costs[share], number))
+    chance = random.Random(seed)
+    for hand in hands:
+        chance.shuffle(hand)
+    return tuple(map(tuple, hands))
+
+
+def _shares(datasets: Iterable[str], marks: Mapping[str, int], most_datasets: int, most_marks: int) -> Iterator[Share]:
+    share: list[str] = []
+    full = 0
+    for one in datasets:
+        if share and (len(share) == most_datasets or full + marks[one] > most_marks):
+            yield tuple(share)
+            share, full = [], 0
+        share.append(one)
+        full += marks[one]
+    if share:
+        yield tuple(share)
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What a person has confirmed, in hand or in a file that all tasks reach. Nothing else is deleted then."""
+
+    table: pa.Table | None = None
+    file: str | None = None
+
+    @classmethod
+    def of(cls, table: pa.Table, folder: str, most: int = _SMALL_BYTES) -> "Confirmed":
+        """As it travels; written into a folder if it is large."""
+        if table.nbytes <= most:
+            return cls(table)
+        file = f"{folder}/confirmed.parquet"
+        files, place = place_of(file)
+        files.create_dir(place.rpartition("/")[0], recursive=True)
+        pq.write_table(table, place, filesystem=files)
+        return cls(file=file)
+
+    def about(self, datasets: Sequence[str]) -> pa.Table:
+        """What was confirmed of some datasets."""
+        mine = pc.field("dataset").isin(list(datasets))
+        if self.table is not None:
+            return self.table.filter(mine)
+        assert self.file is not None
+        try:
+            files, place = place_of(self.file)
+            return pq.read_table(place, filesystem=files, filters=mine)
+        except (OSError, pa.ArrowException) as fault:
+            raise Refused(f"Nothing is swept: what was confirmed for this run can't be read any more ({fault}).") from None
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """What a task is sent: settings, rules and names. It opens ledger and stores where it runs, and sweeps there."""
+
+    settings: Settings
+    # As whoever started the run read them: there may be no files where this runs.
+    policies: Policies
+    # Which ledger that was: another one of the same address knows nothing of these marks.
+    ledger: str
+    as_of: datetime | None
+    # Who the leases and the record name, and the name of the run in the ledger.
+    holder: str
+    confirmed: Confirmed | None = None
+    hands: tuple[tuple[Share, ...], ...] = ()
+    # How many of them are at work at a time.
+    tasks: int = 1
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._rows(number)
+
+    def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for result in self.results_of(number):
+                yield _row(_RESULT.dump_json(result).decode(), None)
+        except (Refused, BadInput) as fault:
+            # What Spark would start once more to hear it again.
+            yield _row(None, str(fault))
+
+    def results_of(self, number: int) -> Iterator[SweepResult]:
+        """Sweep what one task was dealt, until it is done or has to stop."""
+        with Environment(self.settings).ledger() as ledger:
+            if ledger.id != self.ledger:
+                raise Refused(
+                    f"A task finds another ledger at {self.settings.ledger} than its run has: {ledger.id} and not"
+                    f" {self.ledger}. Give the ledger an address that leads to the same database from every machine."
+                )
+            rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
+            datasets = [one for share in self.hands[number] for one in share]
+            stores = Environment(self.settings).stores(by_store(datasets))
+            confirmed = self.confirmed.about(datasets) if self.confirmed else None
+            with _reported(ledger, self.holder, number) as (stop, tell):
+                sweeper = Sweeper(
+                    ledger, stores, rulebook, self.as_of, self.holder, tell, stop, confirmed=confirmed, tasks=self.tasks
+                )
+                for share in self.hands[number]:
+                    if stop.is_set():
+                        return
+                    yield from sweeper.run(share)
+
+
+def _row(result: str | None, fault: str | None) -> pa.RecordBatch:
+    return pa.record_batch([[result], [fault]], schema=_ROWS)
+
+
+@contextmanager
+def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading.Event, OnProgress]]:
+    """The event that ends a task, and what it calls as it goes on: both by way of the ledger."""
+    stop, over = threading.Event(), threading.Event()
+    results: dict[str, SweepResult] = {}
+
+    def tell(result: SweepResult) -> None:
+        results[result.dataset] = result
+
+    def report() -> None:
+        progress = total("", list(results.values()))
+        if ledger.sweep_runs.report(run, number, _RESULT.dump_json(progress).decode()) is not None:
+            stop.set()
+
+    def listen() -> None:
+        while not over.wait(_SECONDS):
+            report()
+
+    # Before anything begins: its run may have been stopped while it waited for its turn.
+    report()
+    thread = threading.Thread(target=listen, name=f"task {number} of {run}", daemon=True)
+    thread.start()
+    try:
+        yield stop, tell
+    finally:
+        over.set()
+        thread.join()
+        report()
+
+
+def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
+    """The counters of several results in one."""
+    added = SweepResult(name)
+    for one in results:
+        added.planned += one.planned
+        # Somebody may be counting on.
+        added.outcomes.update(Counter(dict(one.outcomes)))
+        added.bytes_freed += one.bytes_freed
+        added.bytes_hidden += one.bytes_hidden
+        added.left += one.left
+    return added
+
+
+@dataclass
+class SweepWatch:
+    """What whoever started a sweep does while its tasks are at work: the policy files and the word to stop go into the ledger,
+    and how far the tasks are comes out of it.
+    """
+
+    ledger: Ledger
+    rulebook: Rulebook
+    run: str
+    stop: threading.Event
+    on_progress: OnProgress = lambda _: None
+    # Why the run has to end with an error, if it has.
+    fault: Exception | None = None
+    _told: SweepResult | None = None
+
+    def __post_init__(self) -> None:
+        self._holds = self.rulebook.file_holds()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look before tasks begin, again and again while they are at work, and once more when they are done."""
+        over = threading.Event()
+        self.look()
+
+        def look_on() -> None:
+            while not over.wait(_SECONDS):
+                try:
+                    self.look()
+                except Exception as fault:  # noqa: BLE001 - the ledger may be back; if this is silent for long, tasks end
+                    _LOG.warning("The tasks of the sweep could not be watched: %s", fault)
+
+        thread = threading.Thread(target=look_on, name=f"watch of {self.run}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        self.look()
+        if self.fault is not None:
+            raise self.fault
+
+    def look(self) -> None:
+        """Tell the tasks what has changed, and what they have to know to go on at all; and hear how far they are."""
+        try:
+            self.ledger.holds.note_files(self._holds(), self.run)
+        except (BadInput, OSError) as fault:
+            # A rule that can't be read could be one that keeps.
+            self.fault = self.fault or fault
+            self.ledger.sweep_runs.stop(self.run, "The policy files can't be read any more.")
+        if self.stop.is_set():
+            self.ledger.sweep_runs.stop(self.run, "Whoever started it was asked to end.")
+        self.ledger.sweep_runs.beat(self.run)
+        if self.ledger.sweep_runs.stop_requested(self.run) is not None:
+            self.stop.set()
+        told = total(self.run, map(_RESULT.validate_json, self.ledger.sweep_runs.progress(self.run)))
+        if told != self._told and told.planned:
+            self._told = told
+            self.on_progress(told)
+
+
+def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch) -> list[SweepResult]:
+    """Sweep datasets, given with their due marks, in Spark's tasks; one result for each that a task came to.
+
+    What a task has left that is gone with its executor is swept once more, as soon as its lease is over.
+    """
+    results: dict[str, SweepResult] = {}
+    with watch.watching():
+        for wanted in (marks, None):
+            now = marks if wanted else {one: marks[one] for one in watch.ledger.sweep_runs.abandoned(watch.run) if one in marks}
+            if now and not watch.stop.is_set():
+                results |= {one.dataset: one for one in _run(spark, task, now)}
+    return list(results.values())
+
+
+def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int]) -> Iterator[SweepResult]:
+    at_a_time = slots(spark)
+    hands = deal(marks, TASKS_PER_SLOT * at_a_time, task.holder)
+    tasks = spark.range(0, len(hands), 1, len(hands))
+    faults = []
+    for row in tasks.mapInArrow(replace(task, hands=hands, tasks=min(at_a_time, len(hands))), _SCHEMA).collect():
+        if row["fault"] is not None:
+            faults.append(row["fault"])
+        else:
+            yield _RESULT.validate_json(row["result"])
+    if faults:
+        raise Refused(faults[0])

@@ -1,0 +1,55 @@
+"""What a Spark on other machines asks of the settings: nothing that it works on may be one machine's own.
+
+Belongs here: which masters are this machine, and which places a task elsewhere would not find, or worse, would find another of.
+Does not belong here: asking the cluster itself, which a run does before anything else (pipeline/preflight.py).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from retention_assets.errors import InvalidValue
+from retention_assets.settings.urls import Url, has_scheme
+
+_HERE = ("file:", "local:", "sqlite")
+
+
+def is_local_master(master: str) -> bool:
+    """Whether all tasks run on this machine."""
+    return master.startswith("local")
+
+
+def out_of_reach(
+    master: str, ledger: Url | str, warehouse: str, stores: Iterable[tuple[str, str]], shared_disk: bool
+) -> Iterator[InvalidValue]:
+    """What tasks on other machines would not find. A SQLite file may not be shared either: its locks don't reach so far."""
+    where = f"while spark.master is {master}: tasks run on other machines"
+    if ledger.startswith("sqlite"):
+        yield InvalidValue(
+            f"is a file of this machine, {where}, and each would make an empty ledger of its own",
+            "postgresql://user:password@host/database",
+            "Give the ledger a PostgreSQL server, or set spark.master to local[*].",
+            key="ledger",
+        )
+    if shared_disk:
+        return
+    shared = "If the folder is the same on all machines (NFS), say spark.shared_disk: true."
+    if _is_local(warehouse):
+        yield InvalidValue(
+            f"is a folder of this machine, {where}, and write where nobody reads",
+            "a place that all machines reach, such as s3://bucket/prefix",
+            shared,
+            key="warehouse",
+        )
+    for store, place in stores:
+        if _is_local(place):
+            yield InvalidValue(
+                f"holds the store {store} with {place}, of this machine, {where}, and would find nothing, or other data",
+                "places that all machines reach",
+                shared,
+                key="stores",
+            )
+
+
+def _is_local(place: str) -> bool:
+    """A chain of fsspec is where its last part is; the others are copies."""
+    last = place.rpartition("::")[2]
+    return last.lower().startswith(_HERE) or not has_scheme(last)

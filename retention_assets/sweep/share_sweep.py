@@ -1,0 +1,487 @@
+"""The sweep of a share: some datasets of one store under their leases, in the order that design section 7 gives.
+
+Belongs here: that order. The intent is in the ledger before the act, the outcome right after it; before each batch the store,
+holds and realms are asked whether the re-check still stands. What the ledger reads and writes it does once for all datasets
+of the share; what is asked of the store is asked dataset by dataset.
+Does not belong here: one dataset (dataset_sweep.py), the parts (read, recheck, independent_check, execute) and what the ledger
+writes.
+
+A dataset of which a part fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops
+no other.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.clock import moment
+from retention_assets.errors import Refused, Withheld
+from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets.ledger.sweeps.sweeps import Moved, Planned, Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Sweep
+from retention_assets.stores.protocol import Store, StoreFailed, Target
+from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
+from retention_assets.sweep.execute import Batch, cut_batches
+from retention_assets.sweep.permit import ProtectionsChanged
+from retention_assets.sweep.places import check_places
+from retention_assets.sweep.read import DatasetReading, by_dataset, current, joined, read_fresh
+from retention_assets.sweep.recheck import RecheckResult
+from retention_assets.sweep.report_classes import opening_of
+from retention_assets.sweep.visibility import hide_swept
+
+# How often holds and realms may change while one dataset is swept.
+_ROUNDS = 20
+# So many marks are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a
+# dataset. Few at first: what is wrong shows early, and nobody waits long for the first deletion.
+FIRST_SLICE, SLICE = 5_000, 50_000
+# In the middle of a batch of many datasets the store is asked once more before the act, if it was asked so long ago.
+ASKED_LATELY = 1.0
+
+Spare = Callable[[pa.Table, Mapping[int, str]], None]
+
+
+def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep]) -> None:
+    """Sweep some datasets: what an earlier sweep left, then everything that is due; and again what is left of it whenever holds
+    or realms change.
+    """
+    waiting = list(share)
+    for _ in range(_ROUNDS):
+        waiting = _Round(context, store, {one.dataset: one for one in waiting}).run()
+        if not waiting:
+            return
+    for one in waiting:
+        one.refuse(Refused(f"the sweep of {one.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile"))
+
+
+@dataclass
+class _Round:
+    """One way through a share, with the datasets that still go it."""
+
+    context: SweepContext
+    store: Store
+    going: dict[str, DatasetSweep]
+    # Those that go it once more, because holds, realms or the log changed.
+    again: list[DatasetSweep] = field(default_factory=list)
+    # What the re-check found of the marks at hand.
+    checked: RecheckResult = field(default_factory=RecheckResult)
+    # Datasets of which readers have been told what goes by the last re-check.
+    hidden: set[str] = field(default_factory=set)
+    opened: set[str] = field(default_factory=set)
+    # When the store was asked last whether what was read still stands.
+    _asked: float = 0.0
+    _log: tuple[list[DatasetReading], Log] | None = None
+
+    def run(self) -> list[DatasetSweep]:
+        """Sweep; the datasets that have to go another round."""
+        ledger, said = self.context.ledger, self.context.ledger.leases.protections()
+        for one in self._each():
+            with self._alone(one):
+                one.permit.check_against(said)
+                one.permit()
+        self._read_again(self._stale(self.going))
+        for one in self._each():
+            self._check_reading(one, "nothing of {} is swept")
+        left = self._sweepable(ledger.sweeps.left(self._names()))
+        if len(left):
+            self._open_reports(left)
+            self._finish_begun(left)
+        ids = ledger.sweeps.due(self._names(), self.context.as_of) if self.going else np.empty(0, np.int64)
+        for some in _sliced(ids):
+            if self.context.stop.is_set() or not self.going:
+                break
+            due = self._sweepable(ledger.sweeps.due_rows(some.tolist()))
+            if len(due):
+                self._open_reports(due)
+                self._sweep_due(due)
+            for one in (*self.going.values(), *self.again):
+                one.end_slice()
+        if self.opened & self.going.keys():
+            ledger.reports.finish_done(self._holder(), sorted(self.opened & self.going.keys()))
+        return self.again
+
+    # --- who goes ---
+
+    def _each(self, datasets: Collection[str] | None = None) -> list[DatasetSweep]:
+        return [one for name, one in self.going.items() if datasets is None or name in datasets]
+
+    def _names(self) -> list[str]:
+        return sorted(self.going)
+
+    def _leases(self, datasets: Collection[str] | None = None) -> list[Lease]:
+        return [one.lease for one in self._each(datasets)]
+
+    def _holder(self) -> str:
+        return next(iter(self.going.values())).lease.holder
+
+    @contextmanager
+    def _alone(self, one: DatasetSweep) -> Iterator[None]:
+        """What fails here takes out this dataset alone."""
+        try:
+            yield
+        except ProtectionsChanged:
+            self._once_more(one)
+        except Refused as fault:
+            self._take_out(one, fault)
+
+    def _take_out(self, one: DatasetSweep, fault: Refused) -> None:
+        if self.going.pop(one.dataset, None):
+            one.refuse(fault)
+
+    def _lose(self, lost: Mapping[str, str]) -> None:
+        for one in self._each(lost):
+            self._take_out(one, LeaseLost(lost[one.dataset]))
+
+    def _once_more(self, one: DatasetSweep) -> None:
+        if self.going.pop(one.dataset, None):
+            # What was planned and not done is counted when it is planned again.
+            one.result.planned = len(one.done) + len(one.done_before)
+            self.again.append(one)
+
+    def _mine(self, rows: pa.Table) -> pa.Table:
+        """Rows of the datasets that still go."""
+        return _of(rows, self.going)
+
+    def _undone(self, rows: pa.Table) -> pa.Table:
+        done = pa.chunked_array([one.everything_done() for one in self._each()], pa.int64())
+        return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
+
+    def _sweepable(self, rows: pa.Table) -> pa.Table:
+        """Of some marks those of which anything can be done, and is not done yet."""
+        rows = self._undone(self._mine(rows))
+        parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
+        waits = {mark for name, mine in parts.items() for mark in self.going[name].waiting_without_ttl(mine)}
+        return rows.filter(pc.invert(among(rows, waits))) if waits else rows
+
+    # --- what an earlier sweep had begun ---
+
+    def _finish_begun(self, left: pa.Table) -> None:
+        """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
+        for name, mine in by_dataset(left).items():
+            self.going[name].begun_earlier = frozenset(mine["id"].to_pylist())
+        self.checked = RecheckResult()
+        self._recheck(left, self._spare_begun)
+        rows = self._mine(left).filter(among(self._mine(left), self.checked.go))
+        places: dict[str, set[str | None]] = {}
+        answers: dict[str, list[Settlement]] = {}
+        for name, mine in by_dataset(rows).items():
+            one, places[name] = self.going[name], set(mine["place"].to_pylist())
+            with self._alone(one):
+                check_places(self.store, name, places[name])
+                one.place = None if None in places[name] else min(filter(None, places[name]), default=None)
+                one.result.planned += len(mine)
+                answers[name] = one.settle_expired(mine)
+        self._settle(answers)
+        for one in self._each(answers):
+            one.done |= {answer.mark for answer in answers[one.dataset]}
+        rows = self._undone(self._mine(rows))
+        began: set[str] = set()
+        for batch in self._batches(rows, left):
+            self._recheck_if_changed(batch, left, self._spare_begun, self._unguarded(batch, began))
+            for one in self._each(batch.targets):
+                with self._alone(one):
+                    check_places(self.store, one.dataset, places[one.dataset])
+            targets = self._justified(batch)
+            self._hide(left, targets)
+            # What waits to expire is given its time once more: whoever began it may not have come to it.
+            self._finish_batch(batch, targets)
+
+    def _spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
+        answers: dict[str, list[Settlement]] = {}
+        for name, mine in by_dataset(rows.filter(among(rows, needed))).items():
+            with self._alone(self.going[name]):
+                answers[name] = self.going[name].spare_begun(mine, needed)
+        self._settle(answers)
+
+    # --- what is due ---
+
+    def _sweep_due(self, due: pa.Table) -> None:
+        """Marks whose grace is over: checked, planned, and deleted batch by batch."""
+        self.checked = RecheckResult()
+        self._recheck(due, self._spare)
+        rows = self._plan(self._mine(due).filter(among(self._mine(due), self.checked.go)))
+        began: set[str] = set()
+        for batch in self._batches(rows, due):
+            self._recheck_if_changed(batch, due, self._spare, self._unguarded(batch, began))
+            for one in self._each(batch.targets):
+                with self._alone(one):
+                    check_places(self.store, one.dataset, {one.place})
+            targets = self._justified(batch)
+            self._hide(due, targets)
+            for one in self._each(targets):
+                with self._alone(one):
+                    one.permit()
+            self._begin(batch, {name: mine for name, mine in targets.items() if name in self.going})
+        if not self.context.stop.is_set():
+            self._finish_plans([*self.going.values(), *self.again])
+
+    def _begin(self, batch: Batch, targets: Mapping[str, Mapping[int, Target]]) -> None:
+        ledger, plans = self.context.ledger, [one.plan for one in self._each(targets) if one.plan]
+        marks = [mark for mine in targets.values() for mark in mine]
+        begun = ledger.sweeps.begin_all(self._leases(targets), plans, marks) if marks else Moved({}, {})
+        self._lose(begun.lost)
+        # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
+        said = ledger.leases.protections()
+        for one in self._each(targets):
+            one.permit.notice(said)
+        self._finish_batch(
+            batch, {name: {mark: one for mark, one in mine.items() if mark in begun.marks} for name, mine in targets.items()}
+        )
+        for one in self._each_of(batch.targets):
+            self.context.on_progress(one.result)
+
+    def _each_of(self, datasets: Collection[str]) -> list[DatasetSweep]:
+        return [one for one in (*self.going.values(), *self.again) if one.dataset in datasets]
+
+    def _plan(self, rows: pa.Table) -> pa.Table:
+        """Write down what is about to go, with what the store has to know to find it again; the rows of it."""
+        ledger = self.context.ledger
+        notes = ledger.sweeps.notes(rows["id"].to_pylist())
+        planned: dict[str, dict[int, Planned]] = {}
+        for name, mine in by_dataset(rows).items():
+            with self._alone(self.going[name]):
+                planned[name] = self.going[name].prepare(mine, notes)
+        mine = {mark: one for name in planned for mark, one in planned[name].items() if name in self.going}
+        places = {one.dataset: one.place for one in self._each(planned)}
+        if not places:
+            return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
+        made = ledger.sweeps.plan_all(self._leases(places), mine, self.context.as_of, places)
+        self._lose(made.lost)
+        for one in self._each(made.plans):
+            one.plan = made.plans[one.dataset]
+            one.result.planned += one.plan.marks
+        rows = self._mine(rows).filter(among(self._mine(rows), made.marks))
+        return rows.append_column("note", pa.array([mine[mark].note for mark in rows["id"].to_pylist()], pa.string()))
+
+    def _finish_plans(self, some: Iterable[DatasetSweep]) -> None:
+        """Finish the plans of those that come to their end, or go into another plan with what has not begun."""
+        over = [one for one in some if one.plan is not None]
+        if over:
+            plans = [one.plan for one in over if one.plan is not None]
+            self._lose(self.context.ledger.sweeps.finish_all([one.lease for one in over], plans))
+        for one in over:
+            one.plan = None
+
+    def _spare(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
+        names = pc.unique(rows.filter(among(rows, needed))["dataset"]).to_pylist()
+        spared = self.context.ledger.sweeps.spare_all(self._leases(names), needed, self.context.as_of.date())
+        self._lose(spared.lost)
+        for name, amount in Counter(spared.marks.values()).items():
+            self.going[name].result.outcomes[Outcome.SPARED] += amount
+
+    # --- whether it may still go ---
+
+    def _stale(self, datasets: Collection[str]) -> set[str]:
+        """Those of some datasets of which the store says something else than what was read."""
+        mine = self._each(datasets)
+        self._asked = moment().running
+        try:
+            return {one.dataset for one in mine} - current(self.store, [one.reading for one in mine])
+        except StoreFailed as fault:
+            if len(mine) == 1:
+                self._take_out(mine[0], fault)
+                return set()
+        # One that can't be asked keeps no other from being asked.
+        return set[str]().union(*(self._stale([one.dataset]) for one in mine))
+
+    def _read_again(self, datasets: Collection[str]) -> None:
+        for one in self._each(datasets):
+            with self._alone(one):
+                one.reading = read_fresh(self.store, [one.dataset]).datasets[0]
+
+    def _check_reading(self, one: DatasetSweep, words: str) -> None:
+        """A dataset that can't be judged is taken out."""
+        if fault := one.reading.fault:
+            self._take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
+
+    def _log_of(self, datasets: Collection[str]) -> Log:
+        readings = [one.reading for one in self._each(datasets)]
+        known = self._log[0] if self._log else []
+        if self._log is None or len(known) != len(readings) or any(a is not b for a, b in zip(known, readings, strict=True)):
+            self._log = readings, joined(readings)
+        return self._log[1]
+
+    def _protections(self) -> tuple[object, ...]:
+        """Holds and realms: as long as they and the log are the same, what was checked stands."""
+        return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
+
+    def _recheck(self, rows: pa.Table, spare: Spare) -> None:
+        """Hold marks against what the store and people say now; those that are not justified any more are spared."""
+        names = set(pc.unique(rows["dataset"]).to_pylist())
+        # Before they are read: what comes in between is read, and refuses the permit all the same.
+        said = self._protections()
+        for one in self._each(names):
+            one.permit.check_against(str(said[0]))
+            one.checked_under = said
+        log, capabilities = self._log_of(names), self.store.capabilities
+        found = self.context.recheck.check(log, rows, capabilities)
+        self.checked = self.checked.with_(found, rows["id"].to_pylist())
+        self.hidden -= names
+        if found.spared:
+            spare(rows, found.spared)
+        goes = rows.filter(among(rows, found.go))
+        faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
+        for one in self._each(faults):
+            self._take_out(one, Refused(faults[one.dataset]))
+
+    def _unguarded(self, batch: Batch, began: set[str]) -> set[str]:
+        """The datasets of a batch of which the store is asked whether anything changed: all, or those that come first here.
+
+        Of these the notes are younger than the reading: what changed in between, they have as it is now.
+        """
+        names = set(batch.targets) - (began if self.store.capabilities.guards else set())
+        began.update(batch.targets)
+        return names
+
+    def _recheck_if_changed(self, batch: Batch, rows: pa.Table, spare: Spare, unguarded: Collection[str]) -> None:
+        """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
+        said = self._protections()
+        changed = {one.dataset for one in self._each(batch.targets) if one.checked_under != said}
+        changed |= self._stale([name for name in unguarded if name in self.going and name not in changed])
+        if not changed:
+            return
+        self._read_again(changed)
+        for one in self._each(changed):
+            self._check_reading(one, "the sweep of {} ends here")
+        # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
+        mine = self._undone(_of(rows, changed & self.going.keys()))
+        if len(mine):
+            self._recheck(mine, spare)
+
+    def _justified(self, batch: Batch) -> dict[str, dict[int, Target]]:
+        """The targets of a batch that may go by what is known now."""
+        latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
+        return {
+            one.dataset: {
+                mark: replace(
+                    target,
+                    in_latest_view=mark in latest,
+                    place_known=one.place is not None,
+                    ended_refs=ended.get(mark, ()),
+                )
+                for mark, target in batch.targets[one.dataset].items()
+                if mark in go
+            }
+            for one in self._each(batch.targets)
+        }
+
+    def _hide(self, rows: pa.Table, targets: Mapping[str, Mapping[int, Target]]) -> None:
+        """Tell readers what goes by the last re-check, if they were not told yet."""
+        names = {name for name, mine in targets.items() if mine and name in self.going} - self.hidden
+        if not names:
+            return
+        mine = _of(rows, names)
+        mine = mine.filter(among(mine, self.checked.go))
+        hide_swept(self.context.ledger, self._holder(), self._log_of(names).transactions, mine, self.context.as_of)
+        self.hidden |= names
+
+    # --- batches ---
+
+    def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
+        """The rows in batches, at the pace of their policies, as long as nobody says stop."""
+        sweeps: Mapping[int, Sweep] = self.context.recheck.sweeps_of(marks)
+        columns = ["id", "dataset", "transaction", "policy", "note"]
+        for batch in cut_batches(rows.select(columns).to_pylist(), sweeps):
+            if self.context.stop.is_set() or not any(name in self.going for name in batch.targets):
+                continue
+            if wait := self.context.ledger.paces.reserve(batch.takes()):
+                self.context.wait(wait, self.context.stop)
+            if not self.context.stop.is_set():
+                yield batch
+
+    def _finish_batch(self, batch: Batch, targets: Mapping[str, Mapping[int, Target]]) -> None:
+        """Have a batch deleted and write down what became of it. Where a permit was refused meanwhile, the sweep of that
+        dataset ends, or it is checked again.
+        """
+        answers: dict[str, list[Settlement]] = {}
+        waiting, stale = [one.dataset for one in self._each(targets)], set[str]()
+        for one in self._each(targets):
+            if one.dataset != waiting[0] and not self.store.capabilities.guards and not self._asked_lately():
+                # Whoever went first in this batch may have taken their time.
+                stale = self._stale(waiting[waiting.index(one.dataset) :])
+            if one.dataset in stale:
+                answers[one.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[one.dataset]]
+            elif one.dataset in self.going:
+                answers[one.dataset] = one.execute(targets[one.dataset], batch.sweep)
+        self._settle(answers)
+        for one in self._each(answers):
+            withheld = {answer.mark for answer in answers[one.dataset] if answer.outcome is Outcome.WITHHELD}
+            one.done |= batch.targets[one.dataset].keys() - withheld
+            if not withheld:
+                continue
+            with self._alone(one):
+                try:
+                    one.permit()
+                except ProtectionsChanged:
+                    raise
+                except Withheld:
+                    one.result.outcomes[Outcome.WITHHELD] += len(withheld)
+                    raise
+                self._once_more(one)
+
+    def _asked_lately(self) -> bool:
+        return moment().running - self._asked < ASKED_LATELY
+
+    def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
+        """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""
+        for one in self._each(answers):
+            if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[one.dataset]):
+                one.result.outcomes[Outcome.EXPIRING] += waiting
+        over = {name: [one for one in mine if one.outcome not in BEGUN_STILL] for name, mine in answers.items()}
+        over = {name: mine for name, mine in over.items() if mine}
+        if not over:
+            return
+        everything = [one for mine in over.values() for one in mine]
+        moved = self.context.ledger.sweeps.settle_all(
+            [one.lease for one in self._each(over)], everything, self.context.as_of.date()
+        )
+        self._lose(moved.lost)
+        for one in self._each(over):
+            with self._alone(one):
+                one.tell([answer for answer in over[one.dataset] if answer.mark in moved.marks])
+
+    # --- the day's report ---
+
+    def _open_reports(self, rows: pa.Table) -> None:
+        """The day's reports, where this is the first sweep of the day that has to do with a dataset."""
+        ledger, as_of = self.context.ledger, self.context.as_of
+        new = set(pc.unique(rows["dataset"]).to_pylist()) - self.opened
+        self.opened |= new
+        names = sorted(new - ledger.reports.opened(as_of.date(), new)) if new else []
+        if not names:
+            return
+        log = self._log_of(names)
+        rules = self.context.rulebook.rules(names, as_of)
+        verdicts = by_dataset(candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
+        marks = ledger.sweeps.classed(names)
+        openings, logs = {}, {}
+        for one in self._each(names):
+            name, log = one.dataset, one.reading.log
+            mine = marks.filter(pc.equal(marks["dataset"], name))
+            found = verdicts.get(name)
+            empty = next(iter(verdicts.values())).slice(0, 0) if verdicts else log.transactions
+            openings[name] = opening_of(name, log, empty if found is None else found, mine, rules, as_of)
+            logs[name] = len(log.transactions)
+        ledger.reports.open_all(as_of.date(), openings, as_of, self._holder(), logs)
+
+
+def _sliced(ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    first = min(FIRST_SLICE, SLICE)
+    if not len(ids):
+        return
+    for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):
+        yield ids[begin:end]
+
+
+def _of(rows: pa.Table, datasets: Collection[str]) -> pa.Table:
+    """The rows of some datasets."""
+    return rows.filter(pc.is_in(rows["dataset"], pa.array(sorted(datasets), pa.string())))

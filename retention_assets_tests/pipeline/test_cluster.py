@@ -1,0 +1,213 @@
+"""The whole cycle on a cluster of several processes, in which executors and whoever started the run are killed.
+
+A few kills in the suite, as many as wanted by RETENTION_CLUSTER_KILLS:
+
+RETENTION_CLUSTER_KILLS=100 python -m pytest -o log_cli=true retention_assets_tests/pipeline/test_cluster.py
+"""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.schema import LEASES, REPORTS
+from retention_assets.policy.durations import parse_instant
+from retention_assets.settings.model import load_settings
+from retention_assets_tests.cluster import QUICK_START, Cluster, cluster
+from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.stores.aspects.environments import Aspects
+from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.files.environments import LocalFiles
+from retention_assets_tests.stores.iceberg.tables import Warehouse
+from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
+from retention_assets_tests.stores.records.environments import Records
+
+LOG = logging.getLogger(__name__)
+KILLS = int(os.environ.get("RETENTION_CLUSTER_KILLS", "2"))
+SEED = int(os.environ.get("RETENTION_SEED", "7"))
+TRANSACTIONS = 12
+SWEEP = "grace: 0s, confirm: no-grace, sweep: {every: 0s, batch: 1, parallelism: 1}"
+POLICIES = f"""policies:
+  - {{name: views, datasets: {{include: ['lake/*', 'ice/*', 'meta/*']}}, select: {{beyond: {{views: 1}}}}, {SWEEP}}}
+  - {{name: old, datasets: {{include: ['ods/*']}}, select: {{older_than: 1d}}, {SWEEP}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@dataclass
+class Game:
+    """A store of each kind with marks that are due at once, and the runs that sweep it."""
+
+    folder: Path
+    spark: Cluster
+    server: str
+    going: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("store", "tables", "policies"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "policies" / "p.yaml").write_text(POLICIES)
+        files, tables = LocalFiles(self.folder / "store"), Warehouse(self.folder / "tables")
+        aspects, records = Aspects(new_schema(self.server)), Records(new_schema(self.server))
+        self.environments: dict[str, Environment] = {
+            "lake": files, "ice": IcebergTables(tables), "meta": aspects, "ods": records,
+        }  # fmt: skip
+        self.ledger_url = new_schema(self.server)
+        root = str(self.folder / "store")
+        stores = [
+            {"name": "lake", "kind": "files", "log": f"{root}/log", "data": f"{root}/data/{{dataset}}/{{transaction}}"},
+            {"name": "ice", "kind": "iceberg", "catalog": tables.properties},
+            {"name": "meta", "kind": "aspects", "url": aspects.table.url, "table": aspects.table.name},
+            records.units.settings,
+        ]
+        settings = {
+            "ledger": self.ledger_url,
+            # The histories are older than that by far.
+            "clock": {"max_ahead": "36500d"},
+            "warehouse": "warehouse",
+            "stores": stores,
+            "spark": {
+                "master": self.spark.url,
+                "shared_disk": True,
+                "conf": {
+                    "spark.pyspark.python": sys.executable,
+                    "spark.driver.host": "127.0.0.1",
+                    "spark.driver.bindAddress": "127.0.0.1",
+                    "spark.executor.memory": "600m",
+                    "spark.executor.extraJavaOptions": QUICK_START,
+                    "spark.driver.extraJavaOptions": QUICK_START,
+                },
+            },
+        }
+        self.file = self.folder / "retention.yaml"
+        self.file.write_text(json.dumps(settings).replace("$", "$$"))
+        drawing = "main: " + " - ".join(f"T{number}:SNAPSHOT@{90 - number}d" for number in range(TRANSACTIONS))
+        for environment in self.environments.values():
+            for dataset in environment.datasets:
+                names = list(environment.write(dataset, drawing).values())
+                gone = names if environment.independent else names[:-1]
+                self.going[dataset] = {one: environment.owned(dataset, one) for one in gone}
+        # An empty table may be another one: what was begun there stays begun until it has a row again.
+        records.units.has("unfinished", closed=None)
+        self.before = {name: environment.data() for name, environment in self.environments.items()}
+
+    def start(self) -> subprocess.Popen[str]:
+        """`retention run`, in a program of its own."""
+        command = [sys.executable, "-c", ENTRY, "run", "--yes", "-c", str(self.file), "--format", "json"]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def ledger(self) -> Ledger:
+        return open_ledger(load_settings(self.file).ledger, simulated=False)
+
+    def swept(self, ledger: Ledger) -> int:
+        """How many transactions are said to be gone."""
+        return len(ledger.marks.table(list(self.going), ["SWEPT"]))
+
+    def leases_end(self, ledger: Ledger) -> None:
+        """Two minutes go by."""
+        write_past_ledger(ledger, LEASES.update().values(expires_at=parse_instant("2020-01-01T00:00:00Z")))
+
+    def check(self, ledger: Ledger) -> None:
+        """At any moment: what is to stay is there as it was, and what is said to be swept is gone."""
+        there = {name: environment.data() for name, environment in self.environments.items()}
+        rows = ledger.marks.table(list(self.going), ["SWEPT"]).to_pylist()
+        for name, before in self.before.items():
+            mine = {
+                place
+                for dataset, going in self.going.items()
+                if dataset.startswith(f"{name}/")
+                for place in set().union(*going.values())
+            }
+            lost = {place for place in before if place not in there[name]}
+            # What several share goes with the last of them, in Iceberg alone.
+            assert lost <= mine or name == "ice", lost - mine
+            assert all(before[place] == content for place, content in there[name].items() if place in before)
+        for row in rows:
+            store, owned = row["dataset"].partition("/")[0], self.going[row["dataset"]][row["transaction"]]
+            assert not owned & there[store].keys()
+        for dataset in self.environments["ice"].datasets:
+            # It reads back whole.
+            self.environments["ice"].store().read([dataset])
+
+    def check_end(self, ledger: Ledger) -> None:
+        """Everything that was to go is gone, and the reports are the sum of what happened."""
+        self.check(ledger)
+        assert self.swept(ledger) == sum(map(len, self.going.values()))
+        reports = [row for dataset in self.going for row in _reports(ledger, dataset)]
+        for count in ("failed", "spared", "unmarked"):
+            assert sum(row[count] for row in reports) == 0, count
+        assert sum(row["deleted"] + row["already_gone"] for row in reports) == self.swept(ledger)
+        gone = {
+            place: content for place, content in self.before["lake"].items() if place not in self.environments["lake"].data()
+        }
+        freed = sum(row["bytes_freed"] for row in reports if row["dataset"].startswith("lake/"))
+        assert freed == sum(map(len, gone.values()))
+        assert ledger.verify().faults == ()
+
+
+def _reports(ledger: Ledger, dataset: str) -> list[dict[str, Any]]:
+    with ledger.database.reading() as connection:
+        return [dict(row) for row in connection.execute(REPORTS.select().where(REPORTS.c.dataset == dataset)).mappings()]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_whoever_is_killed_on_a_cluster_nothing_wrong_goes_and_the_next_run_completes(
+    spark_cluster: Cluster, server: str, tmp_path: Path
+) -> None:
+    dice, tally, number = random.Random(SEED), Counter[str](), 0
+    while tally["kills"] < KILLS:
+        game = Game(tmp_path / str(number), spark_cluster, server)
+        number += 1
+        with game.ledger() as ledger:
+            last = sum(map(len, game.going.values()))
+            while game.swept(ledger) < last:
+                _play(game, ledger, dice, tally, last)
+            game.check_end(ledger)
+    LOG.warning("%s", dict(tally))
+
+
+def _play(game: Game, ledger: Ledger, dice: random.Random, tally: Counter[str], last: int) -> None:
+    """One run: an executor is killed while it deletes, and a little later whoever started it; or it comes to its end."""
+    running, before = game.start(), game.swept(ledger)
+    points = sorted(dice.randint(before + 1, last) for _ in range(2)) if tally["kills"] < KILLS else []
+    for what, point in zip(("executor", "driver"), points, strict=False):
+        while running.poll() is None and game.swept(ledger) < point:
+            threading.Event().wait(0.1)
+        if running.poll() is None:
+            if what == "driver":
+                running.send_signal(signal.SIGKILL)
+                tally["kills"] += 1
+                tally[what] += 1
+            elif game.spark.kill_executor():
+                tally["kills"] += 1
+                tally[what] += 1
+    out, err = running.communicate()
+    tally["came to an end"] += running.returncode != -signal.SIGKILL
+    game.check(ledger)
+    # Who lost an executor leaves what it had in hand to the next run, and says so.
+    assert running.returncode == 0 or (points and game.swept(ledger) > before), f"{running.returncode}\n{out}\n{err}"
+    while game.spark.executors():
+        threading.Event().wait(0.05)
+    game.leases_end(ledger)

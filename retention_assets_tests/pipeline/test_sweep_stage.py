@@ -1,0 +1,266 @@
+"""The sweep in tasks: who gets what, and that a task hears what its run hears. Tasks run here, one after the other, without Spark."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import BadInput, Refused
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.frames.lives import TIMES
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.schema import LEASES
+from retention_assets.outcomes import Outcome
+from retention_assets.pipeline import sweep_stage
+from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, deal, is_for_tasks, sweep_in_tasks
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.local_spark import Session
+from retention_assets_tests.sweep.lakes import DUE, Lake
+
+RUN = "run 1"
+FIVE = "main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@70d - S4:SNAPSHOT@60d - S5:SNAPSHOT@50d - S6:SNAPSHOT@1d"
+ALL = {f"S{number}" for number in range(1, 7)}
+SLOW = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 20s, batch: 2}}"
+HOLD = "{name: court, reason: They asked., owner: legal, datasets: {include: ['*']}, transactions: ['S5']}"
+
+MARKS = [
+    ({}, 4),
+    ({"a/1": 1}, 4),
+    ({f"a/{number:05d}": 1 for number in range(10_000)}, 6),
+    ({"a/giant": 1_000_000, **{f"b/{number}": 100 for number in range(300)}}, 6),
+    ({f"{store}/{number}": number for store in "abc" for number in range(1, 50)}, 3),
+]
+
+
+@pytest.mark.parametrize(("marks", "tasks"), MARKS, ids=["nothing", "one", "many", "a giant", "three stores"])
+def test_each_dataset_is_dealt_to_one_task_in_shares_of_one_store(marks: dict[str, int], tasks: int) -> None:
+    hands = deal(marks, tasks, "run")
+    shares = [share for hand in hands for share in hand]
+    assert sorted(one for share in shares for one in share) == sorted(marks)
+    assert len(hands) <= tasks
+    assert all(hands)
+    assert all(len({one.partition("/")[0] for one in share}) == 1 for share in shares)
+    assert all(len(share) <= 256 and (len(share) == 1 or sum(marks[one] for one in share) <= 5_000) for share in shares)
+
+
+def test_a_giant_keeps_a_task_to_itself_and_the_others_share_the_rest() -> None:
+    hands = deal({"a/giant": 1_000_000, **{f"b/{number}": 100 for number in range(300)}}, 4, "run")
+    assert [hand for hand in hands if ("a/giant",) in hand] == [(("a/giant",),)]
+    others = [sum(len(share) for share in hand) for hand in hands if ("a/giant",) not in hand]
+    assert max(others) - min(others) <= 50
+
+
+def test_two_runs_take_up_the_same_shares_in_another_order() -> None:
+    marks = {f"a/{number:05d}": 1 for number in range(10_000)}
+    one, other = deal(marks, 2, "run 1"), deal(marks, 2, "run 2")
+    assert [sorted(hand) for hand in one] == [sorted(hand) for hand in other]
+    assert one != other
+    assert one == deal(marks, 2, "run 1")
+
+
+@dataclass
+class Stage:
+    """A lake with two datasets of five due marks each, and a run that sweeps it in tasks."""
+
+    lake: Lake
+    ledger: Ledger
+    stop: threading.Event = field(default_factory=threading.Event)
+    told: list[SweepResult] = field(default_factory=list)
+    confirmed: Confirmed | None = None
+
+    def __post_init__(self) -> None:
+        rulebook = load_rulebook(self.ledger, self.lake.settings, RUN)
+        self.watch = SweepWatch(self.ledger, rulebook, RUN, self.stop, self.told.append)
+        # Where tasks run there are no policy files.
+        elsewhere = self.lake.settings.model_copy(update={"policies": (self.lake.folder / "elsewhere",)})
+        self.task = SweepTask(elsewhere, rulebook.files, self.ledger.id, DUE, RUN, self.confirmed)
+
+    def run(self) -> dict[str, SweepResult]:
+        """Sweep; the result of each dataset."""
+        marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)}
+        spark: Any = Session()
+        return {one.dataset: one for one in sweep_in_tasks(spark, self.task, marks, self.watch)}
+
+    def task_sweep(self) -> Iterator[SweepResult]:
+        """What one task does to everything that is due."""
+        marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)} or {"lake/d": 0}
+        return replace(self.task, hands=deal(marks, 1, RUN)).results_of(0)
+
+    def first_batch(self, monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
+        """What happens while the first batch is deleted."""
+        whole, waiting = FilesStore.sweep, list(then)
+
+        def sweep(store: FilesStore, *arguments: Any) -> Any:
+            done = whole(store, *arguments)
+            while waiting:
+                waiting.pop(0)()
+            return done
+
+        monkeypatch.setattr(FilesStore, "sweep", sweep)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@contextmanager
+def staged(lake: Lake, datasets: tuple[str, ...] = ("lake/d", "lake/e")) -> Iterator[Stage]:
+    for dataset in datasets:
+        lake.has(FIVE, dataset)
+    lake.marks()
+    with lake.opened() as ledger:
+        yield Stage(lake, ledger)
+
+
+def test_tasks_sweep_what_a_program_would_have_swept(lake: Lake) -> None:
+    with staged(lake) as stage:
+        results = stage.run()
+    assert {name: (one.planned, one.outcomes[Outcome.DELETED], one.refused) for name, one in results.items()} == {
+        "lake/d": (5, 5, None),
+        "lake/e": (5, 5, None),
+    }
+    assert (lake.there("lake/d"), lake.there("lake/e")) == ({"S6"}, {"S6"})
+    assert [lake.report(dataset=name)["deleted"] for name in results] == [5, 5]
+    assert lake.verified() == ()
+    # What the run shows comes from the ledger, where the tasks have told it.
+    assert (stage.told[-1].planned, stage.told[-1].outcomes[Outcome.DELETED]) == (10, 10)
+    assert stage.told[-1].bytes_freed == sum(one.bytes_freed for one in results.values())
+
+
+def test_a_hold_that_is_added_to_a_file_is_heard_by_tasks_that_have_no_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with staged(lake, ("lake/d",)) as stage:
+        before = stage.ledger.leases.protections()
+
+        def court() -> None:
+            lake.says(lake.policies, HOLD)
+            stage.watch.look()
+            # The next beat of every task refuses the permit to go on with what was checked before.
+            assert stage.ledger.leases.protections() != before
+
+        stage.first_batch(monkeypatch, court)
+        (result,) = stage.run().values()
+    assert lake.there() == {"S5", "S6"}
+    assert (result.outcomes[Outcome.DELETED], result.outcomes[Outcome.SPARED]) == (4, 1)
+    assert "court" in lake.why("S5")
+
+
+def test_a_hold_that_stood_in_a_file_when_the_run_began_is_kept_though_another_run_has_no_such_file(lake: Lake) -> None:
+    with staged(lake, ("lake/d",)) as stage:
+        lake.says(lake.policies, HOLD)
+        stage.__post_init__()
+        # As whoever has other files would write it down.
+        stage.ledger.holds.note_files((), "another run")
+        stage.ledger.sweep_runs.beat(RUN)
+        list(stage.task_sweep())
+    assert "S5" in lake.there()
+
+
+def test_a_policy_file_that_breaks_ends_the_tasks_and_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
+    lake.says(SLOW)
+    with staged(lake, ("lake/d",)) as stage:
+        stage.first_batch(monkeypatch, lambda: lake.says("nonsense"), stage.watch.look)
+        with pytest.raises(BadInput, match=r"p\.yaml"):
+            stage.run()
+    assert lake.there() == ALL - {"S1", "S2"}
+    assert lake.verified() == ()
+
+
+def test_who_is_asked_to_end_ends_the_tasks_after_their_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its batches the policy waits for long: the word to stop is heard in it."""
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
+    lake.says(SLOW)
+    with staged(lake, ("lake/d",)) as stage:
+        stage.first_batch(monkeypatch, stage.stop.set, stage.watch.look)
+        (result,) = stage.run().values()
+    assert (result.outcomes[Outcome.DELETED], result.refused) == (2, None)
+    assert lake.there() == ALL - {"S1", "S2"}
+    # A task that has not begun yet begins nothing.
+    assert list(stage.task_sweep()) == []
+
+
+def test_a_word_to_stop_that_somebody_else_wrote_ends_the_run_as_well(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
+    lake.says(SLOW)
+    with staged(lake, ("lake/d",)) as stage:
+        stage.first_batch(monkeypatch, lambda: stage.ledger.sweep_runs.stop(RUN, "Somebody said so."))
+        stage.run()
+        assert stage.stop.is_set()
+    assert lake.there() == ALL - {"S1", "S2"}
+
+
+def test_a_task_whose_run_is_gone_begins_nothing(lake: Lake) -> None:
+    """Nobody would write down the holds of files for it."""
+    with staged(lake) as stage:
+        assert list(stage.task_sweep()) == []
+    assert lake.there() == ALL
+
+
+def test_a_task_that_is_run_twice_at_once_does_no_harm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    second: list[SweepResult] = []
+    with staged(lake, ("lake/d",)) as stage:
+        stage.first_batch(monkeypatch, lambda: second.extend(stage.task_sweep()))
+        (first,) = stage.run().values()
+        # And once more, as if its answer had been lost.
+        again = list(stage.task_sweep())
+    assert first.outcomes[Outcome.DELETED] == 5
+    assert [sum(one.outcomes.values()) for one in (*second, *again)] == [0] * len([*second, *again])
+    assert (lake.there(), lake.report()["deleted"], lake.verified()) == ({"S6"}, 5, ())
+
+
+def test_what_a_lost_task_has_left_is_swept_once_more_when_its_lease_is_over(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with staged(lake) as stage:
+        # Its turn is the first one, and by the time of the other's it is over.
+        stage.ledger.leases.take("lake/d", RUN)
+        over = LEASES.update().where(LEASES.c.dataset == "lake/d").values(expires_at=AS_OF - timedelta(days=5_000))
+        stage.first_batch(monkeypatch, lambda: write_past_ledger(stage.ledger, over))
+        results = stage.run()
+    assert results["lake/d"].outcomes[Outcome.DELETED] == 5
+    assert lake.there("lake/d") == {"S6"}
+
+
+def test_a_task_that_finds_another_ledger_sweeps_nothing(lake: Lake) -> None:
+    with staged(lake) as stage:
+        shutil.move(lake.folder / "ledger.db", lake.folder / "away.db")
+        elsewhere = lake.settings.model_copy(update={"ledger": f"sqlite:///{lake.folder}/other.db"})
+        stage.task = SweepTask(elsewhere, stage.task.policies, stage.task.ledger, DUE, RUN)
+        shutil.move(lake.folder / "away.db", lake.folder / "ledger.db")
+        with pytest.raises(Refused, match="another ledger"):
+            stage.run()
+    assert lake.there() == ALL
+
+
+@pytest.mark.parametrize("most", [1 << 20, 0], ids=["in hand", "in a file"])
+def test_tasks_delete_nothing_that_was_not_confirmed(lake: Lake, tmp_path: Path, most: int) -> None:
+    with staged(lake) as stage:
+        marked = stage.ledger.marks.table(["lake/d"]).select(["dataset", "transaction", *TIMES])
+        shown = marked.filter(pa.array([name in ("S1", "S3") for name in marked["transaction"].to_pylist()]))
+        stage.confirmed = Confirmed.of(shown, f"{tmp_path}/run", most)
+        stage.__post_init__()
+        stage.run()
+    assert (lake.there("lake/d"), lake.there("lake/e")) == (ALL - {"S1", "S3"}, ALL)
+
+
+def test_tasks_are_for_a_ledger_that_many_may_write_and_for_what_is_worth_them(lake: Lake, server: str) -> None:
+    many, few = {f"lake/{number}": 1 for number in range(2_000)}, {"lake/d": 5}
+    assert not is_for_tasks(lake.settings, many)
+    team = lake.settings.model_copy(update={"ledger": new_schema(server)})
+    assert (is_for_tasks(team, many), is_for_tasks(team, few)) == (True, False)
+    spark = team.spark.model_copy(update={"master": "spark://host:7077"})
+    assert is_for_tasks(team.model_copy(update={"spark": spark}), few)
