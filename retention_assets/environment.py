@@ -93,6 +93,12 @@ class Environment:
             )
         return as_of or present
 
+    def start_java(self) -> None:
+        """Begin to start what runs need besides Python, and do not wait for it."""
+        from retention_assets.pipeline.spark import launch_early
+
+        launch_early(self.settings.spark.master, self.settings.spark.conf)
+
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
         """The stores of some names, or all, opened."""
         wanted = None if names is None else set(names)

@@ -13,7 +13,7 @@ import click
 
 from retention_assets.commands.common.logs import read_one_if_any
 from retention_assets.commands.common.options import AS_OF, FORMAT, LOG, examples
-from retention_assets.commands.common.output import print_rows, print_tables, say
+from retention_assets.commands.common.output import ExitCode, finish, print_rows, print_tables, say
 from retention_assets.commands.common.sources import find_environment, holds_of_files, instant, ledger_to_read
 from retention_assets.policy.durations import text_of
 
@@ -40,7 +40,7 @@ def history(
     everything: bool,
     format_: str,
     most: int,
-) -> None:
+) -> ExitCode:
     """Show the life of each transaction of DATASET, or of some: marked and due, taken back, spared, swept, held.
 
     Without a log it shows what the ledger knows. Where the dataset has a visibility mark, two kinds of transactions are listed
@@ -50,8 +50,8 @@ def history(
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)
-    log = read_one_if_any(log_path, environment, dataset)
-    if log is None:
+    log, away = read_one_if_any(log_path, environment, dataset)
+    if log is None and not away:
         say(f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows")
     with ledger_to_read(environment) as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
@@ -68,6 +68,7 @@ def history(
             _print(dataset, lives, most)
     if found.hidden and visible_from:
         say(f"{found.hidden:,} more are in no view that is visible from {text_of(visible_from)} on; --all lists them.")
+    return finish(failed=[f"{words} This is what the ledger knows." for words in away])
 
 
 def _print(dataset: str, lives: "Iterator[TransactionLife]", most: int) -> None:

@@ -130,6 +130,7 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
     if len(names) == 1:
         raise click.UsageError(f"Name transactions of {names[0]}, or take all its marks back by --dataset {names[0]}.")
     from retention_assets.operations.marks import UnmarkRequest, unmark
+    from retention_assets.policy.sentences import count
 
     dataset = names[0] if names else dataset
     request = UnmarkRequest(actor=actor, reason=reason, dataset=dataset, transactions=names[1:], policy=policy)
@@ -137,7 +138,7 @@ def unmark(names: tuple[str, ...], dataset: str | None, policy: str | None, reas
     if format_ == "json":
         print_json(done.as_dict())
         return
-    echo(f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back.")
+    echo(f"{count(done.unmarked, 'mark')} taken back.")
     if done.sweeping or done.swept:
         echo(f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept.")
     # Which says what comes next.

@@ -99,7 +99,9 @@ def deletions_of(found: "RetentionPlan") -> str:
 
 
 def _summary(found: "RetentionPlan") -> str:
-    at = _minute(found.as_of)
+    from retention_assets.render.text import minute_in_utc
+
+    at = minute_in_utc(found.as_of)
     if not found.has_work:
         return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due."
     marked, deleted = found.total(found.newly_marked), found.total(found.deleted)
@@ -190,12 +192,12 @@ def _beside(found: "RetentionPlan") -> "Iterator[Table]":
 
 def _detail(found: "RetentionPlan") -> "Iterator[Table]":
     from retention_assets.render.terminal import table
-    from retention_assets.render.text import size_of
+    from retention_assets.render.text import minute_in_utc, size_of
 
     def rows(transactions: "pa.Table", last: str) -> Iterator[tuple[str, ...]]:
         for row in transactions.to_pylist():
             told = "It expires by itself." if row.get("expires") else row[last]
-            words = _minute(told) if isinstance(told, datetime) else str(told or "")
+            words = minute_in_utc(told) if isinstance(told, datetime) else str(told or "")
             yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), words
 
     lists = (
@@ -231,12 +233,6 @@ def _of(amount: "Amount") -> str:
 
 def _cell(amount: "Amount") -> str:
     return _of(amount) if amount.transactions else ""
-
-
-def _minute(at: datetime) -> str:
-    from retention_assets.render.text import minute_of
-
-    return f"{minute_of(at)} UTC"
 
 
 def _more(rows: Sequence[object]) -> str:

@@ -4,6 +4,7 @@ Belongs here: arguments, what is printed of the result, and the exit code. The w
 the UI; a dry run is the plan (commands/plan.py).
 """
 
+import sys
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,6 +104,9 @@ def run(
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
             confirmed = _write_confirmed(shown, Path(folder))
+        if "dagster" not in sys.modules:
+            # Loading it takes as long as starting Java does.
+            environment.start_java()
         from retention_assets.dagster.headless import run_job
 
         ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level, confirmed)

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partition_events import Pages, all_refused, partition_events
+from retention_assets.dagster.partition_events import Pages, all_refused, of_range, partition_events
 from retention_assets.dagster.partitions import partitions_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step, resources_in
@@ -110,7 +110,8 @@ class RetentionAsset:
             # own, and so has, as the last one, what is about all of them.
             mine = None if _is_of_many(context) else next((page for page in pages if page.of is None), None)
             yield dg.MaterializeResult(metadata=mine.metadata if mine else None)
-            yield from partition_events(step, [page for page in pages if page is not mine])
+            others = [page for page in pages if page is not mine]
+            yield from partition_events(step, of_range(others, len(context.partition_keys)))
             yield dg.AssetMaterialization(asset_key=context.asset_key, metadata=metadata)
 
         return asset

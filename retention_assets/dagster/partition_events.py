@@ -20,7 +20,8 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
-from retention_assets.render.markdown import count, paragraph, plain
+from retention_assets.policy.sentences import count
+from retention_assets.render.markdown import paragraph, plain
 from retention_assets.render.summaries import named
 
 Event = dg.AssetMaterialization | dg.AssetObservation
@@ -80,6 +81,13 @@ def published_by(step: Step) -> list[str]:
     """The datasets of which a step published something."""
     with step.retention.ledger() as ledger:
         return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
+
+
+def of_range(pages: Iterable[DatasetPage], partitions: int) -> list[DatasetPage]:
+    """Those of the pages that a run over a range has events for besides Dagster's own, which is one for each partition: all, or
+    where partitions are too many, what was refused.
+    """
+    return [page for page in pages if partitions <= _MOST_PARTITIONS or page.refused is not None]
 
 
 def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:

@@ -33,6 +33,9 @@ warehouse: {warehouse}
 policies: policies
 # Nothing is looked at before a store is named here, and nothing is deleted by itself before `automation` says so.
 stores: []
+# For runs over more than a thousand partitions give Dagster's programs DAGSTER_EVENT_BATCH_SIZE=1000 and
+# DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1, and an instance on PostgreSQL. Or one partition per store:
+# partition_by: store
 """
 _POLICIES = """\
 # No policy, no mark. A policy, and what it means: retention validate

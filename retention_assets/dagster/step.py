@@ -24,9 +24,11 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
+from retention_assets.pipeline.preflight import PreflightTask, check_cluster
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
+from retention_assets.settings.cluster import is_local_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,24 @@ class Step:
         if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_started:
             self.log.info(STARTING)
         session: SparkSession = self.pyspark.spark_session
+        if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_checked:
+            self.pyspark.note_checked()
+            self._check_cluster(session)
         return session
+
+    def _check_cluster(self, session: "SparkSession") -> None:
+        """Find out what other machines can't do before they are asked to."""
+        settings = self.retention.settings
+        if is_local_master(settings.spark.master):
+            return
+        key = self.sibling("preflight").to_user_string()
+        with self.retention.ledger() as ledger:
+            self.clean_warehouse(ledger, ["preflight"])
+            task = PreflightTask(settings, ledger.id, self.warehouse.folder(key, self.run.run_id))
+        try:
+            check_cluster(session, task)
+        except Refused as fault:
+            raise dg.Failure(str(fault), allow_retries=False) from None
 
     def publications(self, datasets: Iterable[str]) -> list[Publication]:
         """That this run's folder holds the asset's rows of some datasets."""
@@ -93,15 +112,17 @@ class Step:
         except Refused as fault:
             raise dg.Failure(str(fault)) from None
 
-    def clean_warehouse(self, ledger: Ledger, names: Iterable[str]) -> int:
-        """Remove folders of some assets that nobody will read again; how many.
+    def clean_warehouse(self, ledger: Ledger, names: Iterable[str], kept: timedelta | None = None) -> int:
+        """Remove folders of some assets that nobody will read again; how many. What people read is `kept` for a while.
 
         Nothing is removed while another run is at work: it may be reading what was published when it began.
         """
         if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))):
             return 0
         try:
-            return self.warehouse.clean(ledger, [self.sibling(name).to_user_string() for name in names], self._is_over)
+            return self.warehouse.clean(
+                ledger, [self.sibling(name).to_user_string() for name in names], partial(self._is_over, kept)
+            )
         except Refused as fault:
             self.log.warning(f"No folder of the warehouse was removed. {fault}")
             return 0
@@ -114,10 +135,11 @@ class Step:
             except Refused as fault:
                 raise dg.Failure(str(fault), allow_retries=False) from None
 
-    def _is_over(self, run_id: str, written: datetime | None) -> bool:
+    def _is_over(self, kept: timedelta | None, run_id: str, written: datetime | None) -> bool:
         if run_id == self.run.run_id:
             return False
-        return self.instance.has_run(run_id) or (written is not None and written < now() - _FOREIGN)
+        is_old = written is not None and written < now() - (kept or _FOREIGN)
+        return is_old or (kept is None and self.instance.has_run(run_id))
 
     def sibling(self, name: str) -> dg.AssetKey:
         """Another asset of the same definitions."""

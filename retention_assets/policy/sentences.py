@@ -1,7 +1,7 @@
 """Policies as English sentences: what a person agrees to when they approve a policy.
 
-Belongs here: one phrase per key of the model, and how they join. A key without a phrase would be a rule that nobody sees,
-so a test walks the model and fails when one is missing.
+Belongs here: one phrase per key of the model, how they join, and an amount with its noun, for everybody's sentences. A key
+without a phrase would be a rule that nobody sees, so a test walks the model and fails when one is missing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,6 +27,11 @@ _CLOCKS = {
     "superseded": "they left the latest view",
     "archived": "they were archived",
 }
+
+
+def count(number: int, noun: str, several: str = "") -> str:
+    """An amount with its noun: `1 mark`, `2,000 marks`, `2 policies`."""
+    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def sentence(policy: Policy) -> str:
@@ -137,15 +142,15 @@ def _older(line: OlderThan) -> str:
 
 def _beyond(beyond: Beyond) -> Iterator[str]:
     if beyond.views is not None:
-        yield f"they are outside the newest {_count(beyond.views, 'view')} of every branch"
+        yield f"they are outside the newest {count(beyond.views, 'view')} of every branch"
     if beyond.transactions is not None:
-        yield f"they are not among the newest {_count(beyond.transactions, 'data transaction')} of any branch"
+        yield f"they are not among the newest {count(beyond.transactions, 'data transaction')} of any branch"
 
 
 def _limits(limits: Limits) -> str:
     parts = []
     if limits.transactions is not None:
-        parts.append(f"more than {_count(limits.transactions, 'transaction')}")
+        parts.append(f"more than {count(limits.transactions, 'transaction')}")
     if limits.bytes is not None:
         parts.append(f"more than {limits.bytes:,} bytes")
     if limits.fraction is not None:
@@ -159,10 +164,6 @@ def _after(policy: Policy) -> str:
     if sweep.mode == "ttl":
         return f"{wait}, by handing expiry to the store."
     return f"{wait}, {sweep.batch} at a time over {sweep.parallelism} at once, every {sweep.every.words()}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _listed(words: Sequence[str], joint: str = "and") -> str:

@@ -4,15 +4,16 @@ Belongs here: which sentence an answer begins with, and what stands below it. No
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from retention_assets.evaluation.dataset_summary import Counts, DatasetSummary, SummaryRow
 from retention_assets.evaluation.explain import ExplainedTransaction, Explanation
 from retention_assets.evaluation.upcoming import Upcoming
 from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.policy.deletion_message import DELETED, SCHEDULED
+from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
-from retention_assets.render.text import size_of
+from retention_assets.render.text import minute_in_utc, size_of, until_of
 
 # Rows of a table in Markdown: more are in the table after it.
 _MOST = 20
@@ -37,22 +38,22 @@ def upcoming_answer(found: Upcoming) -> Answer:
     """What goes in the days to come, by name and size."""
     if found.note:
         return Answer(f"Nothing goes: {found.note}.")
-    when = f"until {_minute(found.until)}"
-    held = [f"{count:,} that fall due as well are kept by the hold {code(name)}." for name, count in found.held.items()]
+    when = f"until {minute_in_utc(found.until)}"
+    held = [f"{amount:,} that fall due as well are kept by the hold {code(name)}." for name, amount in found.held.items()]
     held += [
         f"The hold {code(name)} asks for attributes of datasets: what it keeps is counted here, and the sweep spares it."
         for name in found.unclear
     ]
     if not found.transactions:
         return Answer(f"Nothing goes {when}.", (bullets(held),))
-    many = _counted(found.transactions, "transaction")
-    datasets = _counted(len(found.datasets), "dataset")
+    many = count(found.transactions, "transaction")
+    datasets = count(len(found.datasets), "dataset")
     size = "" if found.bytes is None else f" ({size_of(found.bytes)})"
     goes = "goes" if found.transactions == 1 else "go"
-    days = ((day.isoformat() if day else "due already", f"{count:,}", _size(total)) for day, count, total in found.days[:_MOST])
+    days = ((_day(day, found.as_of), f"{amount:,}", _size(total)) for day, amount, total in found.days[:_MOST])
     rows = [
         (
-            code(one.dataset), f"{one.transactions:,}", _size(one.bytes), _minute(one.first_due),
+            code(one.dataset), f"{one.transactions:,}", _size(one.bytes), minute_in_utc(one.first_due),
             ", ".join(map(code, sorted(one.policies))),
         )
         for one in found.datasets[:_MOST]
@@ -93,11 +94,9 @@ def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
     closed = f"closed {found.closed_at}" if found.closed_at else "not closed"
     by = f" by policy {code(found.policy)}" if found.policy else ""
     judged = f"Judged at {found.as_of}: **{found.verdict}**{by}. "
-    if life.said is not None and life.said.message == SCHEDULED and found.verdict == "mark":
-        yield f"{judged}The policy still selects it, and nothing protects it."
-    elif life.said is not None and life.said.message == SCHEDULED:
-        yield f"{judged}{plain(found.summary)} The sweep looks once more, and spares it if that is still so."
-    elif life.said is None:
+    if life.said is not None:
+        yield judged + plain(found.summary)
+    else:
         yield judged + (plain(found.summary) if life.marks else "")
     yield bullets(plain(one["text"]) for one in found.reasons if one["text"])
     yield f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}."
@@ -112,19 +111,23 @@ def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
 def dataset_answer(found: DatasetSummary) -> Answer:
     """Why what of a dataset is kept or marked, in a summary."""
     due = [
-        (code(row["transaction"]), _size(row["bytes"]), _minute(row["due_at"]), code(row["policy"])) for row in found.next_due
-    ]
+        (
+            code(row["transaction"]), _size(row["bytes"]),
+            f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], found.as_of)})", code(row["policy"]),
+        )
+        for row in found.next_due
+    ]  # fmt: skip
     next_due = (
         f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
         markdown_table(("transaction", "size", "due", "policy"), due),
     )
     if not found.in_log:
         return Answer(f"{found.dataset} is in no store any more: {_states(found.states)}.", next_due)
-    many = _counted(found.transactions, "transaction")
+    many = count(found.transactions, "transaction")
     return Answer(
         f"{found.dataset} has {many} ({size_of(found.bytes)}): {_states(found.states)}.",
         (
-            f"As of {_minute(found.as_of)}.",
+            f"As of {minute_in_utc(found.as_of)}.",
             bullets(f"**{_STATES[name]}**: {words}." for name, words in _MEANINGS.items() if name in found.states),
             *next_due,
             *_titled("The newest", found.newest),
@@ -144,7 +147,7 @@ def _states(states: Counts) -> str:
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
     cells = (
-        (code(row.transaction), row.type, _minute(row.closed_at), _size(row.bytes), _STATES[row.state], plain(row.why))
+        (code(row.transaction), row.type, minute_in_utc(row.closed_at), _size(row.bytes), _STATES[row.state], plain(row.why))
         for row in rows
     )
     table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
@@ -181,18 +184,19 @@ def _life(life: TransactionLife) -> str:
     return message + plain(life.words) + ("" if life.in_log else "; it is in no log any more")
 
 
+def _day(day: date | None, as_of: datetime) -> str:
+    """A day with how long it is until then."""
+    if day is None:
+        return "due already"
+    days = (day - as_of.astimezone(UTC).date()).days
+    near = {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
+    return f"{day.isoformat()} ({near})"
+
+
 def _size(count: int | None) -> str:
     """Bytes in one piece: a cell is broken at its spaces."""
     return size_of(count).replace(" ", "\u00a0")
 
 
-def _minute(at: datetime | None) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 def _more(number: int, word: str) -> str:
-    return f"… and {_counted(number, f'more {word}')}." if number > 0 else ""
+    return f"… and {count(number, f'more {word}')}." if number > 0 else ""

@@ -11,7 +11,7 @@ from rich.text import Text
 from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer
 from retention_assets.policy.durations import parse_instant
 from retention_assets.render.terminal import Indented
-from retention_assets.render.text import minute_of, size_of, visible_line
+from retention_assets.render.text import minute_in_utc, size_of, visible_line
 from retention_assets.render.verdict_tables import VERDICT_COLOURS
 
 
@@ -34,10 +34,10 @@ def explanation(found: Explanation, known: Sequence[Text] = ()) -> RenderableTyp
 
 
 def _lines(found: Explanation, known: Sequence[Text]) -> list[Text]:
-    closed = f"closed {_minute(found.closed_at)}" if found.closed_at else "not closed"
+    closed = f"closed {minute_in_utc(parse_instant(found.closed_at))}" if found.closed_at else "not closed"
     by_policy = f", by policy {found.policy}" if found.policy else ""
     lines = [
-        _line((found.transaction, "bold"), " of ", (found.dataset, "bold"), f" at {_minute(found.as_of)}"),
+        _line((found.transaction, "bold"), " of ", (found.dataset, "bold"), f" at {minute_in_utc(parse_instant(found.as_of))}"),
         _line(f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}"),
         _line(),
         *known,
@@ -57,10 +57,6 @@ def _lines(found: Explanation, known: Sequence[Text]) -> list[Text]:
         lines += _answer_lines(answer)
     lines += [_line("  No policy is about this dataset.")] if not found.policies else []
     return lines
-
-
-def _minute(instant: str) -> str:
-    return f"{minute_of(parse_instant(instant))} UTC"
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:

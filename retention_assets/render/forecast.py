@@ -10,6 +10,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDay, ForecastDays
+from retention_assets.policy.sentences import count
 from retention_assets.render.money import money_of
 from retention_assets.render.svg import Plot, Series, binary_ticks
 from retention_assets.render.text import size_of, visible_line
@@ -149,7 +150,7 @@ def forecast_plot(found: Forecast) -> Plot:
     waiting = tuple(day.bytes_waiting for day in days)
     stays = tuple(day.bytes - day.bytes_waiting for day in days)
     ends_words = f"{_day(one.days[0].date)} to {_day(days[-1].date)} {days[-1].date.year} (UTC)"
-    length = f"{len(one.days):,} day{'' if len(one.days) == 1 else 's'}"
+    length = count(len(one.days), "day")
     return Plot(
         title=f"{size_of(one.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
         note=f"What is stored, and what of it is marked, {ends_words}",

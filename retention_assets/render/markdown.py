@@ -17,11 +17,6 @@ _ABOUT = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", 
 _SAID = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
 
 
-def count(number: int, noun: str, several: str = "") -> str:
-    """An amount with its noun: `1 mark`, `2,000 marks`."""
-    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
-
-
 @dataclass(frozen=True)
 class Answer:
     """An answer: one sentence, which says it, and Markdown paragraphs with what it rests on."""
@@ -72,7 +67,7 @@ def readable(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same columns: a line for each, where all of them are short enough to be shown at once; else a table with
     every column, which is shown on a click.
     """
-    lines = "\n".join(map(_line, rows))
+    lines = "\n".join(filter(None, map(_line, rows)))
     if len(lines) < MOST_INLINE:
         return lines
     columns = [name.replace("_", " ") for name in rows[0]]
@@ -83,17 +78,26 @@ def _line(row: Mapping[str, Any]) -> str:
     """One row: what it is about, its numbers that are not 0, and what is said about it."""
     about = " ".join(plain(str(row[name])) for name in _ABOUT if row.get(name))
     amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
-    numbers = ", ".join(filter(None, [*amounts, str(row.get("size") or "")]))
-    said = "; ".join(plain(str(row[name])) for name in _SAID if row.get(name))
+    # Records have no size: that is not 0 bytes.
+    size = str(row.get("size") or "") if row.get("bytes") else ""
+    numbers = ", ".join(filter(None, [*amounts, size]))
+    ends = f"{row['least']} to {row['most']}" if row.get("least") else ""
+    said = "; ".join(plain(str(one)) for one in (ends, *(row.get(name) for name in _SAID)) if one)
+    if "column" in row and not (numbers or said):
+        return ""
     return ": ".join(filter(None, [f"- **{about}**", numbers, said]))
 
 
 def _amount(name: str, value: int) -> str:
-    """A number with its name. Of bytes there is the size in words as well."""
+    """A number with its name, which is of several unless it is a version. Of bytes there is the size in words as well."""
     if name == "bytes":
         return ""
+    if name == "version":
+        return f"version {value}"
     words = name.removeprefix("bytes_").replace("_", " ")
-    return f"{size_of(value)} {words}" if name.startswith("bytes_") else f"{value:,} {words}"
+    if name.startswith("bytes_"):
+        return f"{size_of(value)} {words}"
+    return f"{value:,} {words.removesuffix('s') if value == 1 else words}"
 
 
 def _cell(value: object) -> str:

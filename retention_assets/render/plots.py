@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, PendingMarks
+from retention_assets.policy.sentences import count
 from retention_assets.render.svg import Plot, Series, binary_ticks, decimal_ticks, largest
 from retention_assets.render.text import size_of
 
@@ -101,9 +102,9 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     title = "No mark waits"
     if total := due.total() + in_grace.total():
         days = (as_of - min(one.marked_at for one in waiting)).days
-        oldest = _count(days, "day") if days > 0 else "less than a day"
+        oldest = count(days, "day") if days > 0 else "less than a day"
         are_due = f"{due.total():,} {'is' if due.total() == 1 else 'are'}" if due.total() else "none is"
-        title = f"{_count(total, 'mark')} {'waits' if total == 1 else 'wait'}, the oldest for {oldest}; {are_due} due"
+        title = f"{count(total, 'mark')} {'waits' if total == 1 else 'wait'}, the oldest for {oldest}; {are_due} due"
     today = as_of.astimezone(UTC)
     return Plot(
         title=title,
@@ -126,7 +127,3 @@ def age_of(marked_at: datetime, as_of: datetime) -> str:
 
 def _day(day: date) -> str:
     return f"{day.day} {day:%b}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -12,17 +12,22 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
-from retention_assets.ledger.reports import DayLook
+from retention_assets.ledger.sweeps.reports import DayLook
 from retention_assets.policy.deletion_message import SCHEDULED
-from retention_assets.render.markdown import MOST_INLINE, code, count, paragraph, plain
-from retention_assets.render.text import size_of
+from retention_assets.policy.sentences import count
+from retention_assets.render.markdown import MOST_INLINE, code, paragraph, plain
+from retention_assets.render.text import minute_in_utc, sentence_case, size_of
 from retention_assets.report import DayReport
 
 # So many names stand in a sentence.
 _NAMED = 3
+# Of days that are nearer than this people count how many it is until then, or since.
+_NEAR = 61
 _OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
 # The classes of a log, in the words of a page.
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
+# What loading did with a policy, in the words of a page.
+_LOADED = {"skipped": "unchanged", "drifted": "changed by a person", "absent": "in no file"}
 # What is noted later than this after the moment that it is about was not seen at that moment.
 _LATE = timedelta(hours=1)
 
@@ -34,24 +39,32 @@ def named(names: Sequence[str]) -> str:
 
 
 def day_of(at: datetime, as_of: datetime) -> str:
-    """A day as people say it: today, tomorrow, on Sunday, on 3 July."""
+    """A day as people say it: today, tomorrow, on Sunday, on 3 July (in 9 days), on 3 July 2027."""
     day, today = at.astimezone(UTC).date(), as_of.astimezone(UTC).date()
     if (near := {-1: "yesterday", 0: "today", 1: "tomorrow"}.get((day - today).days)) is not None:
         return near
-    if 1 < (day - today).days < 7:
+    days = (day - today).days
+    if 1 < days < 7:
         return f"on {day:%A}"
-    return f"on {day.day} {day:%B}" if day.year == today.year else f"on {day.day} {day:%B} {day.year}"
+    near = f" (in {days} days)" if 0 < days < _NEAR else f" ({-days} days ago)" if -_NEAR < days < 0 else ""
+    return f"on {day.day} {day:%B}{'' if day.year == today.year else f' {day.year}'}{near}"
+
+
+def _sized(words: str, size: int) -> str:
+    """Something with its size. Records have none, and no size is not 0 bytes."""
+    return f"{words} ({size_of(size)})" if size else words
 
 
 def waiting_words(waiting: Waiting, as_of: datetime) -> str:
     """What is marked, what of it is due, and when the next falls due."""
     if not waiting.marks:
         return "nothing is marked"
-    words = [f"**{waiting.marks:,} marked** ({size_of(waiting.bytes)})"]
+    words = [_sized(f"**{waiting.marks:,} marked**", waiting.bytes)]
     if waiting.due:
-        words.append(f"**{waiting.due:,} due now** ({size_of(waiting.due_bytes)})")
+        words.append(_sized(f"**{waiting.due:,} due now**", waiting.due_bytes))
     if waiting.next_due:
         amount = f"{waiting.next_marks:,}" if waiting.next_marks else "the next"
+        amount = "all" if 1 < waiting.marks == waiting.next_marks else amount
         words.append(f"{amount} due {day_of(waiting.next_due, as_of)}")
     return ", ".join(words)
 
@@ -76,7 +89,7 @@ def refused_words(refused: Mapping[str, str]) -> str:
         return "no dataset is refused"
     names = sorted(refused)
     words = f"**{count(len(names), 'dataset')} refused**: {named(names)}"
-    return f"{words} ({plain(refused[names[0]])})" if len(names) == 1 else words
+    return f"{words}. {plain(sentence_case(refused[names[0]]))}" if len(names) == 1 else words
 
 
 def waiting_of(groups: Sequence[PendingGroup], as_of: datetime) -> Waiting:
@@ -100,7 +113,7 @@ def waiting_of(groups: Sequence[PendingGroup], as_of: datetime) -> Waiting:
 
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
     """How everything stands: what waits, what was refused, what the last sweep did."""
-    logs = f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}, {size_of(totals.bytes)}"
+    logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
     old = f"{count(totals.uncounted, 'dataset')} not counted until judged again" if totals.uncounted else ""
     waiting = waiting_words(waiting_of(groups, as_of), as_of)
     return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs, old))
@@ -109,22 +122,25 @@ def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: La
 def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
     """What was read, what was refused, and which stores are away."""
     logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
-    logs += f", {size_of(state['bytes'])}"
+    logs = _sized(logs, state["bytes"])
     stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
     return paragraph((logs, refused_words(refused), *(stores or ["every store answered"])))
 
 
 def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
     """What this run found on branches."""
-    found = f"{count(branches, 'branch', 'branches')} of {count(datasets - len(refused), 'dataset')} in this run"
+    read = count(datasets - len(refused), "dataset")
+    found = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
     latest = count(numbers["in_latest_views"], "transaction")
     held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
-    return paragraph((found, held, refused_words(refused)))
+    # It is about this run alone: elsewhere others may be refused.
+    return paragraph((found, held if branches or numbers["protected"] else "", refused_words(refused) if refused else ""))
 
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
     """Which policies hold, and what somebody has to look at."""
-    loaded = ", ".join(f"{amount:,} {outcome}" for outcome, amount in counts.items() if amount) or "no policy is in any file"
+    amounts = (f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
+    loaded = ", ".join(amounts) or "no policy is in any file"
     marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more" if orphaned else ""
     return paragraph(
         (
@@ -139,6 +155,7 @@ def sweep_summary(
     datasets: int,
     numbers: Mapping[str, int],
     refused: Mapping[str, str],
+    skipped: int,
     objections: Mapping[str, str],
     groups: Sequence[PendingGroup],
     last: LastSweep | None,
@@ -151,9 +168,9 @@ def sweep_summary(
     quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
     held = [name for name in sorted(objections) if name not in refused]
     checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
-    return paragraph(
-        (waiting_words(waiting_of(groups, as_of), as_of), quiet, words, refused_words(refused) if refused else "", checks)
-    )
+    others = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
+    refusals = refused_words(refused) if refused else ""
+    return paragraph((waiting_words(waiting_of(groups, as_of), as_of), quiet, words, refusals, others, checks))
 
 
 def report_summary(report: DayReport) -> str:
@@ -169,7 +186,8 @@ def report_summary(report: DayReport) -> str:
     for number, line in enumerate(rows):
         others = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
         amount = f"{line.counters['deleted']:,} of {line.counters['to_delete']:,} deleted"
-        row = f"- {plain(line.dataset)}: {', '.join([amount, *others, size_of(line.counters['bytes_freed'])])}"
+        freed = [f"{size_of(line.counters['bytes_freed'])} freed"] if line.counters["bytes_freed"] else []
+        row = f"- {plain(line.dataset)}: {', '.join([amount, *others, *freed])}"
         if len("\n".join([*lines, row])) > MOST_INLINE - 300:
             lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
             break
@@ -182,7 +200,7 @@ def report_summary(report: DayReport) -> str:
 
 def log_summary(transactions: int, size: int) -> str:
     """What was read of a dataset."""
-    return paragraph((f"**{count(transactions, 'transaction')}**, {size_of(size)}", "the log is sound"))
+    return paragraph((_sized(f"**{count(transactions, 'transaction')}**", size), "the log is sound"))
 
 
 def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
@@ -200,9 +218,7 @@ def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
 def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime) -> str:
     """What was judged of a dataset, with an example of what is marked and of what is spared."""
     amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
-    log = (
-        f"{count(state.transactions(), 'transaction')}, {size_of(state.bytes())}: {', '.join(amounts)}" if state.counts else ""
-    )
+    log = f"{_sized(count(state.transactions(), 'transaction'), state.bytes())}: {', '.join(amounts)}" if state.counts else ""
     said: dict[str, Mapping[str, Any]] = {}
     for row in examples:
         if row["code"]:
@@ -244,7 +260,7 @@ def state_numbers(state: DatasetState) -> dict[str, Any]:
 
 
 def _objections(state: DatasetState) -> Iterable[str]:
-    return (f"**not swept**: {plain(said)}" for said in state.objections[:_NAMED])
+    return (f"**Not swept**: {plain(said)}" for said in state.objections[:_NAMED])
 
 
 # --- what is said of a day --------------------------------------------------------------------------------------------
@@ -254,11 +270,11 @@ def look_words(look: DayLook | None, was_swept: bool = False) -> str:
     """That somebody looked on a day, and what there was to do, or where something was swept is left; or that nobody did."""
     if look is None:
         return "Nobody looked on this day: no run came to its report."
-    late = f", noted {_minute(look.looked_at)}" if look.looked_at - look.as_of > _LATE else ""
+    late = f", noted {minute_in_utc(look.looked_at)}" if look.looked_at - look.as_of > _LATE else ""
     is_due = f"{'was' if look.due == 1 else 'were'}{' still' if was_swept else ''} due"
     due = f"{count(look.due, 'mark')} {is_due}" if look.due else "nothing else was due" if was_swept else "nothing was due"
-    judged = f", the last one as of {_minute(look.judged_at)}" if look.judged_at else ""
-    return f"Looked as of {_minute(look.as_of)}{late}: {due}. {count(look.datasets, 'dataset')} had been judged{judged}."
+    judged = f", the last one as of {minute_in_utc(look.judged_at)}" if look.judged_at else ""
+    return f"Looked as of {minute_in_utc(look.as_of)}{late}: {due}. {count(look.datasets, 'dataset')} had been judged{judged}."
 
 
 def looks_words(report: DayReport) -> list[str]:
@@ -270,7 +286,3 @@ def looks_words(report: DayReport) -> list[str]:
         return [look_words(report.looks.get(report.execution_date), bool(report.lines))]
     quiet = sum(not look.due for look in report.looks.values())
     return [f"Somebody looked on {count(len(report.looks), 'day')} of them; on {quiet:,} nothing was due."]
-
-
-def _minute(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -36,7 +36,8 @@ _STYLE = (
 
 # Dagster's page hides Markdown of a thousand characters or more behind a click.
 STRIP_LIMIT = 990
-_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_TOP = 360, 46, 16
+# A column of a page that is 1280 wide has no more room.
+_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_TOP = 252, 46, 16
 _STRIP_COLOUR = "%232a8fd0"
 
 

@@ -45,6 +45,11 @@ def minute_of(instant: datetime | None) -> str:
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if instant else ""
 
 
+def minute_in_utc(instant: datetime | None) -> str:
+    """The same where nothing else says the zone: `2026-01-31 07:05 UTC`."""
+    return f"{minute_of(instant)} UTC" if instant else ""
+
+
 def until_of(instant: datetime, now: datetime) -> str:
     """How long it is until an instant, rounded down: `in 6 days`, `in 40 minutes`, `now`; past two months the instant."""
     length = instant - now

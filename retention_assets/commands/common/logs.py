@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retention_assets.commands.common.output import ExitCode, finish, progress, say
+from retention_assets.commands.common.output import ExitCode, finish, progress
 from retention_assets.errors import BadInput, Problem, Refused
 
 if TYPE_CHECKING:
@@ -60,19 +60,19 @@ def read_one(path: Path | None, environment: "Environment", dataset: str) -> "Lo
         return read_dataset(environment, dataset, path)
 
 
-def read_one_if_any(path: Path | None, environment: "Environment", dataset: str) -> "Log | None":
-    """The same; none where no path was named, and no store that can be read has the dataset (any more)."""
-    from retention_assets.evaluation.dataset_log import open_store_of, read_from
+def read_one_if_any(path: Path | None, environment: "Environment", dataset: str) -> tuple["Log | None", tuple[str, ...]]:
+    """The same; none where no path was named and no store has the dataset (any more), or where its store is away, with why."""
+    from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any
 
     if path is not None:
-        return read_one(path, environment, dataset)
+        return read_one(path, environment, dataset), ()
     try:
-        store = open_store_of(environment, dataset)
+        with progress(f"reading {dataset}"):
+            return read_if_any(environment, dataset), ()
+    except UnsoundLog:
+        raise
     except Refused as fault:
-        say(str(fault))
-        return None
-    with progress(f"reading {dataset}"):
-        return read_from(store, dataset) if store else None
+        return None, (str(fault),)
 
 
 def finish_judging(log: "Log", away: Sequence[str], *, strict: bool) -> ExitCode:

@@ -16,7 +16,7 @@ from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
-from retention_assets.evaluation.rules_in_force import rules_digests
+from retention_assets.evaluation.rules_in_force import RulesInForce, rules_digests
 from retention_assets.evaluation.visibility import newest_closes, raise_visibility
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import TIMES, is_in_log
@@ -27,10 +27,18 @@ from retention_assets.frames.verdicts.dataset_counts import count_by_dataset
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.frames.verdicts.reason_counts import count_reasons
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marks.candidates import CANDIDATES, candidate_table
 from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
 from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens, with_findings
-from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions, run_stage
+from retention_assets.pipeline.stage import (
+    OutputParts,
+    Source,
+    read_datasets,
+    read_output,
+    read_parts,
+    read_transactions,
+    run_stage,
+)
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import purge_named
@@ -42,7 +50,7 @@ from retention_assets.render.dagster import (
     totals_metadata,
     verdict_metadata,
 )
-from retention_assets.render.summaries import environment_summary, judged_summary, state_numbers, swept_summary
+from retention_assets.render.summaries import environment_summary, judged_summary, state_numbers
 from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
@@ -88,6 +96,14 @@ def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
     return outside_times(run.retention.stores(by_store(datasets)).values())
 
 
+def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> Iterator[pa.Table]:
+    """What is to be written down of each dataset, part by part: there are as many rows of counts as policies have datasets."""
+    tokens = read_tokens(sources)
+    for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
+        digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
+        yield with_findings(evaluations_of(datasets, tokens, digests, looks, run.as_of), datasets, counts)
+
+
 def _close_purged_realms(
     ledger: Ledger, run: Step, sources: Sequence[Source], datasets: pa.Table, policies: Sequence[Policy]
 ) -> None:
@@ -131,12 +147,11 @@ def _left_of(ledger: Ledger, run: Step, sources: Sequence[Source], realm: str, d
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
-    """What was judged of each dataset, with an example of each verdict; and where nothing is due, that."""
+    """What was judged of each dataset, with an example of each verdict."""
     names = published_by(run)
     with run.retention.ledger() as ledger:
         faults = ledger.states.faults(set(names))
         shown = ledger.states.of(few(run, names), run.as_of)
-        is_quiet = not ledger.marks.datasets_to_sweep(run.as_of)
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     examples: dict[str, list[Mapping[str, Any]]] = {}
     for row in read_output(run.folder, COUNTS, list(shown)).to_pylist() if shown else ():
@@ -144,9 +159,6 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
     for name, state in shown.items():
         if name not in faults:
             yield DatasetPage(name, judged_summary(state, examples.get(name, ()), run.as_of), state_numbers(state))
-            # Where something is due, the next sweep says what it did; until then nobody may believe that it was here.
-            if is_quiet:
-                yield DatasetPage(name, swept_summary(state), of="swept_transactions")
 
 
 @retention_asset(
@@ -177,20 +189,20 @@ def candidate_marks(run: Step) -> Metadata:
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
         columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
-        run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns)
-        sums, candidates = read_output(run.folder, SUMS), read_output(run.folder, MARKS)
-        present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
-        outside = partial(_ask_stores, run, names)
-        if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
-            run.log.warning(why)
-        publications = run.publications(names)
-        digests = rules_digests(rules, names, run.as_of)
-        looks = evaluations_of(datasets, read_tokens(sources), digests, read_output(run.folder, LOOKS), run.as_of)
-        looks = with_findings(looks, datasets, read_output(run.folder, COUNTS))
-        marked = ledger.marks.mark(candidates, present, run.actor, None, publications, looks, again)
+        with candidate_table(ledger.database) as staging:
+            sinks = {MARKS: staging} if staging else {}
+            written = run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns, sinks)
+            candidates = staging.staged(written.told[MARKS]) if staging else OutputParts(run.folder, MARKS)
+            sums = read_output(run.folder, SUMS)
+            present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+            outside = partial(_ask_stores, run, names)
+            if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
+                run.log.warning(why)
+            evaluations = list(_evaluations(run, sources, rules))
+            marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again)
         # A mark that rose by a clock that can't be right would never fall again.
-        newest = read_output(run.folder, NEWEST)
-        raised = 0 if why else raise_visibility(ledger, datasets, newest, min(run.as_of, present), run.actor)
+        newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
+        raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
         _close_purged_realms(ledger, run, sources, datasets, rules.policies)
         waiting, totals, last = ledger.pending.waiting(), ledger.states.totals(), ledger.states.last_sweep()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)

@@ -1,10 +1,13 @@
 """The asset `purge_report`: the report of the day, in numbers, as a table and as a page."""
 
+from datetime import timedelta
+
 import dagster as dg
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import DATA, plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
@@ -13,6 +16,8 @@ from retention_assets.render.summaries import report_summary
 from retention_assets.report import day_report
 
 _MOST_SHOWN = 1000
+# A page can be made again from the ledger (`retention report --page`); for so long it stays where Dagster shows it.
+_KEPT = timedelta(days=30)
 
 
 @retention_asset(AsOfConfig, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
@@ -24,12 +29,14 @@ def purge_report(run: Step) -> Metadata:
     """
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
+        run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
         ledger.reports.note_look(run.as_of, run.actor)
         report = day_report(ledger, day, prices=run.retention.settings.prices)
         plots = plots_of(ledger.pending, day, run.as_of)
     total = report.total
-    page = f"{run.folder}/{day.isoformat()}.html"
+    page = inside(run.folder, f"{day.isoformat()}.html")
     write_text(page_of(report, (plots.freed, plots.ages)), page)
+    run.log.info(f"The page of the report: {page}")
     rows = [
         {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
         for line in report.lines[:_MOST_SHOWN]
@@ -40,8 +47,9 @@ def purge_report(run: Step) -> Metadata:
         "freed": strip_metadata(plots.days),
         "freed_by_day_and_policy": plot_metadata(plots.freed),
         "marks_by_age": plot_metadata(plots.ages),
-        # Only what a browser may open from a page is a link; of a file on a disk the path is shown, to be copied.
-        "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else dg.MetadataValue.path(page),
+        # Only what a browser may open from a page is a link. Of other files the path below the warehouse is shown: a page is as
+        # wide as its longest word, and a whole path would hide the ends of all sentences.
+        "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else run.warehouse.below(page),
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None or not report.lines,
         "datasets": len(report.lines),

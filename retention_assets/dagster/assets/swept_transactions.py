@@ -4,6 +4,7 @@ again."""
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
+import pyarrow as pa
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.checks.queries import before_a_sweep
@@ -13,9 +14,10 @@ from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
 from retention_assets.sweep.confirmed import read_confirmed
@@ -101,6 +103,13 @@ def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
     return [name for name in datasets if name not in shown][:_MOST_SHOWN]
 
 
+def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
+    # Of a large one a file is written, which earlier runs have left as well.
+    run.clean_warehouse(ledger, [run.key.path[-1]])
+    bound = None if confirmed is None else Confirmed.of(confirmed, run.folder)
+    return SweepTask(run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, confirmed=bound)
+
+
 @retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)
 def swept_transactions(run: Step) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
@@ -112,33 +121,44 @@ def swept_transactions(run: Step) -> Metadata:
         confirmed = read_confirmed(run.run.tags)
     except Refused as fault:
         raise dg.Failure(str(fault), allow_retries=False) from None
-    with run.retention.ledger() as ledger, stop_on_signals() as stop, report_progress(run.log.info) as tell:
+    with run.retention.ledger() as ledger:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
-        datasets = run.datasets.select(ledger.marks.datasets_to_sweep(run.as_of))
+        due = {one.dataset: one.marks for one in ledger.marks.to_sweep(run.as_of)}
+        datasets = run.datasets.select(due)
         refused = _refused_by_checks(ledger, datasets)
-        wanted = [dataset for dataset in datasets if dataset not in refused]
-        _refuse_an_unsound_ledger(run, ledger, wanted)
+        wanted = {dataset: due[dataset] for dataset in datasets if dataset not in refused}
+        _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
-        sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
-        results = [*refused.values(), *sweeper.run(wanted)]
+        # Its start takes the signals to itself, so it comes first.
+        spark = run.spark if is_for_tasks(run.retention.settings, wanted) else None
+        with stop_on_signals() as stop, report_progress(run.log.info) as tell:
+            if spark is None:
+                sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
+                swept = list(sweeper.run(list(wanted)))
+            else:
+                watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
+                swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
+        results = [*refused.values(), *swept]
         waiting, last = ledger.pending.waiting(), ledger.states.last_sweep()
         objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
-        for words in (one.refused, *one.errors, *one.warnings):
+        for words in (one.refused, one.skipped, *one.errors, *one.warnings):
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
     numbers = {name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS}
     refusals = {one.dataset: one.refused for one in results if one.refused is not None}
+    skipped = sum(one.skipped is not None for one in results)
     return grouped(
-        sweep_summary(len(results), numbers, refusals, objections, waiting, last, run.as_of),
+        sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
         {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
         {
             "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
             "spared_at_the_door": spared_metadata(spared),
             "datasets": len(results),
             "refused": len(refusals),
+            "skipped": skipped,
             "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
             "stopped": stop.is_set(),
             **numbers,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-KIND = "retention/kind"
+# What a sensor or schedule launched a run for. What the run does (retention/kind) is said by the tags of its job.
+KIND = "retention/automation"
 _NAMED = 5
 # A run that says nothing for so long may be one whose machine is gone: nobody is left to say that it is over.
 _SILENT = timedelta(hours=6)

@@ -8,6 +8,7 @@ each change. One that raises fails the tick, where the UI shows it; the run stay
 Does not belong here: finding what is wrong with the environment (troubles.py).
 """
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,6 +36,10 @@ _CHANGED = (
 )
 _SECONDS = 60
 _MOST = 20
+# Dagster keeps the cursor with each tick. Of a trouble with more names it has a checksum for each share of them instead.
+_MOST_KNOWN = 200
+_SHARES = 1024
+_SUMS = "checksums"
 _OWN_CHECKS = frozenset(check.name for checks in CHECKS.values() for check in checks)
 # What a sweep leaves behind, by the name of the number in its metadata. What it refused a failed run of its own tells.
 _LEFT = "run/failed"
@@ -50,8 +55,10 @@ class Notice:
 
 
 Notify = Callable[[Notice], object]
-# What has been told, by where it was looked for and what is at fault: the title, and the names that were told.
-Told = dict[str, dict[str, tuple[str, list[str]]]]
+# What has been told, by where it was looked for and what is at fault: the title, and the names that were told; of many
+# names the checksums.
+Known = list[str] | dict[str, str]
+Told = dict[str, dict[str, tuple[str, Known]]]
 
 
 @dataclass(frozen=True)
@@ -130,22 +137,58 @@ def _changes(told: Told, found: Mapping[str, Troubles | None]) -> Iterator[tuple
         for what in sorted({*told.get(place, {}), *troubles}):
             title, known = told.get(place, {}).get(what, ("", []))
             trouble = troubles.get(what, Trouble(title, {}))
-            new = [name for name in trouble.about if name not in set(known)]
-            over = [name for name in known if name not in trouble.about]
-            if not new and not over:
+            change = _change(trouble, known)
+            if change is None:
                 continue
             rest = {name: one for name, one in told.get(place, {}).items() if name != what}
-            mine = {what: (trouble.title, sorted(trouble.about))} if trouble.about else {}
+            mine: dict[str, tuple[str, Known]] = {what: (trouble.title, _known(trouble.about))} if trouble.about else {}
             told = {**told, place: {**rest, **mine}}
-            yield _change(trouble, new, over), told
+            yield change, told
 
 
-def _change(trouble: Trouble, new: list[str], over: list[str]) -> Notice:
+def _known(names: Collection[str]) -> Known:
+    return sorted(names) if len(names) <= _MOST_KNOWN else {_SUMS: _checksums(names)}
+
+
+def _checksums(names: Collection[str]) -> str:
+    """One for each share of some names, in whatever order they come: eight digits each."""
+    sums = [0] * _SHARES
+    for name in names:
+        share, value = _hash_of(name)
+        sums[share] ^= value
+    return "".join(f"{one:08x}" for one in sums)
+
+
+def _hash_of(name: str) -> tuple[int, int]:
+    """The share that a name belongs to, and what it adds to the checksum."""
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest[:4]) % _SHARES, int.from_bytes(digest[4:])
+
+
+def _change(trouble: Trouble, known: Known) -> Notice | None:
+    """What is new of a trouble, or over; None if nothing is.
+
+    Where only checksums were kept, all names of a share that changed are told: rather one of them twice than one never.
+    """
+    if isinstance(known, list):
+        before = set(known)
+        new, over = (
+            [name for name in trouble.about if name not in before],
+            [name for name in known if name not in trouble.about],
+        )
+    else:
+        was, now = known[_SUMS], _checksums(trouble.about)
+        changed = {at // 8 for at in range(0, len(now), 8) if was[at : at + 8] != now[at : at + 8]}
+        new = [name for name in trouble.about if _hash_of(name)[0] in changed]
+        over = [""] if changed else []
+    if not new and not over:
+        return None
     lines = [f"{name}: {trouble.about[name]}" if name else trouble.about[name] for name in new]
     if over:
         names = f" of {shorten(over)}" if any(over) else ""
         left = f"; {len(trouble.about):,} remain" if trouble.about else ""
-        lines.append(f"What was said{names} is over{left}.")
+        said = "Some of what was said may be" if isinstance(known, dict) and left else f"What was said{names} is"
+        lines.append(f"{said} over{left}.")
     title = trouble.title if new else f"No longer: {trouble.title[0].lower()}{trouble.title[1:]}"
     about = shorten([name for name in new or over if name])
     return _notice(f"{title}: {about}" if about else title, lines, "")

@@ -48,7 +48,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
         looks = ledger.evaluations.all()
     what = settings.automation
     skew = settings.clock.max_skew.after(at) - at
-    found = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, what.everything, skew)
+    found = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, what, skew)
     waiting = f"; {len(present.away):,} stores away" if present.away else ""
     if not found:
         quiet = f"Nothing can have changed among {len(present.names):,} datasets{waiting}."

@@ -111,7 +111,8 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: dg.Resourc
     partitions = resources.names.datasets
     have = set(context.instance.get_dynamic_partitions(partitions))
     unfit = [key for key in found.names if not is_valid_key(key)]
-    new = [key for key in found.names if key not in have and key not in set(unfit)]
+    have_or_unfit = have.union(unfit)
+    new = [key for key in found.names if key not in have_or_unfit]
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
     vanished = sorted(key for key in have.difference(found.names) if store_of(key) not in found.away)

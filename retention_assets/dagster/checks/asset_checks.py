@@ -8,13 +8,13 @@ Does not belong here: what a check queries (queries.py).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult
-from retention_assets.dagster.checks.state import CheckScope, WholeStep
+from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult, ChecksAlone, WholeStep
+from retention_assets.dagster.checks.state import CheckScope
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import JudgingConfig
@@ -126,7 +126,8 @@ def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, resourc
     run = resources.of_op(context.op_execution_context, asset, config)
     # A check's context answers what an asset's does; the two have no type in common.
     datasets = dataset_filter_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
-    return replace(run, datasets=datasets)
+    kind = Step if context.op_execution_context.job_def.asset_layer.selected_asset_keys else ChecksAlone
+    return kind(**{one.name: getattr(run, one.name) for one in fields(run)} | {"datasets": datasets})
 
 
 def _metadata(found: CheckResult) -> dict[str, Any]:

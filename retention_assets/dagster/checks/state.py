@@ -6,21 +6,16 @@ Does not belong here: what a check queries (queries.py), and Dagster's words for
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 
-import dagster as dg
-
-from retention_assets.dagster.checks.queries import MOST_SHOWN, Check, CheckResult, check_result
+from retention_assets.dagster.checks.queries import MOST_SHOWN, Check, CheckResult, WholeStep, check_result
 from retention_assets.dagster.step import Step
-from retention_assets.datasets import DatasetFilter, store_of
-from retention_assets.errors import Refused
+from retention_assets.datasets import store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.violations import StandingViolation
-from retention_assets.pipeline.stage import Source
 from retention_assets.stores.protocol import error_text
 
 # How old a look at everything may be. Runs look at what they read or judged; somebody may have changed anything else.
@@ -29,18 +24,6 @@ _WHOLE_LOOK = timedelta(days=1)
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 
 Query = Callable[[Step, Check], CheckResult]
-
-
-@dataclass(frozen=True)
-class WholeStep(Step):
-    """The same step, looking at all that is published, whoever published it."""
-
-    def sources(self, ledger: Ledger, name: str) -> list[Source]:
-        """The newest rows of every dataset."""
-        try:
-            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), (), self.datasets)
-        except Refused as fault:
-            raise dg.Failure(str(fault)) from None
 
 
 @dataclass(frozen=True)
@@ -95,9 +78,8 @@ class CheckScope:
     def _whole_look(self, check: Check, found: CheckResult, query: Query) -> tuple[CheckResult, frozenset[str] | None]:
         """What the check finds in everything. That it could not look is a violation itself; what the run found stands."""
         run = self.run
-        everything = WholeStep(**{one.name: getattr(run, one.name) for one in fields(run)} | {"datasets": DatasetFilter()})
         try:
-            return query(everything, check), None
+            return query(WholeStep.of(run), check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
             words = f"what this run was not about could not be checked: {error_text(fault)}"
             return _with(found, [Violation("", words)]), self.datasets

@@ -16,6 +16,7 @@ from retention_assets.dagster.step import Metadata
 from retention_assets.evaluation.forecast import Forecast
 from retention_assets.operations.forecast import ForecastRequest
 from retention_assets.operations.forecast import forecast as foresee
+from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
 from retention_assets.render.forecast import assumption, forecast_plot, periods_of, summary
@@ -52,7 +53,7 @@ def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
     found = foresee(request, context.environment)
     for words in found.left_out:
         context.log.warning(words)
-    file = f"{context.warehouse.folder(context.names.key('forecast').to_user_string(), context.run_id)}/forecast.json"
+    file = inside(context.warehouse.folder(context.names.key("forecast").to_user_string(), context.run_id), "forecast.json")
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
     first, last = found.in_force.start, found.in_force.days[-1]
     words = f"{size_of(first.bytes)} become {size_of(last.bytes)} in {len(found.in_force.days)} days"

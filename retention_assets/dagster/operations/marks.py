@@ -20,7 +20,7 @@ from retention_assets.operations import holds, marks
 from retention_assets.operations.keep import KeepRequest
 from retention_assets.operations.keep import keep as keep_marks
 from retention_assets.operations.request import NamedRequest
-from retention_assets.policy.sentences import hold_sentence
+from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.markdown import Answer, code, plain, with_code
 
 _DATASET = "A dataset, as store/name, such as lake/raw.events."
@@ -89,7 +89,7 @@ def unmark(context: OperationContext, form: UnmarkForm) -> Metadata:
     done = marks.unmark(request, context.environment)
     late = done.sweeping or done.swept
     too_late = f"Too late for {done.sweeping:,} that are being swept and {done.swept:,} that were swept." if late else ""
-    headline = f"{done.unmarked:,} mark{'' if done.unmarked == 1 else 's'} taken back."
+    headline = f"{count(done.unmarked, 'mark')} taken back."
     return context.answer(Answer(headline, (too_late, plain(done.note), "The job `keep` does both at once.")), done.as_dict())
 
 

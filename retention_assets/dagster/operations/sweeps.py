@@ -25,6 +25,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.operations.housekeeping import HousekeepingRequest, preview_housekeeping, run_housekeeping
 from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
+from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.policy.durations import text_of
 from retention_assets.render.markdown import Answer, plain
@@ -38,7 +39,7 @@ def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
     It judges and sweeps as a run does, on a copy of the ledger and on stores that write down instead of deleting.
     """
     found = make_plan(PlanRequest(as_of=form.given(), datasets=tuple(form.datasets)), context.environment)
-    file = f"{context.warehouse.folder(context.names.key('preview').to_user_string(), context.run_id)}/preview.json"
+    file = inside(context.warehouse.folder(context.names.key("preview").to_user_string(), context.run_id), "preview.json")
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
     troubles = (*found.failures, *found.warnings, *found.notes)
     for warning in troubles:
