@@ -45,6 +45,11 @@ IMPORTS: Mapping[str, set[str]] = {
     "report": {"datasets", "ledger", "policy", "settings"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
+    # A task opens what it works on where it runs.
+    "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
+    "pipeline.sweep_stage": {
+        "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "policy", "settings", "sweep",
+    },
     # The pipeline only for what it has published: a hold says how much it is about.
     "operations": {
         "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline", "policy",
@@ -52,7 +57,8 @@ IMPORTS: Mapping[str, set[str]] = {
     },
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
-        "pipeline", "policy", "render", "report", "settings", "settings.urls", "settings.yaml", "stores", "sweep",
+        "pipeline", "pipeline.preflight", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.urls",
+        "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},
     "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
@@ -98,6 +104,7 @@ HOMES: Mapping[str, set[str]] = {
 DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.\w+\.delete(_\w+)?")
 MAY_DELETE: Mapping[str, str] = {
     f"{PACKAGE}.pipeline.warehouse": "removes its own folders, to which no dataset points any more",
+    f"{PACKAGE}.sql.staging": "drops staging tables of its own, by the form of their names",
     f"{PACKAGE}.demo.environment": "builds the demonstration anew, below a folder that carries its marker",
 }
 DELETES = {

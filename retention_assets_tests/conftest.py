@@ -1,20 +1,32 @@
 """What tests share: one Spark session for the whole suite. A start costs seconds, a warm query tenths of one."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
+from retention_assets.ledger import migrations
 from retention_assets_tests.databases import mariadb, server, store_url, url
+from retention_assets_tests.ledger.templates import migrate_again
 
 if TYPE_CHECKING:
     import dagster as dg
     from pyspark.sql import SparkSession
 
+    from retention_assets_tests.stores.files.environments import S3
+
 
 __all__ = ["mariadb", "server", "store_url", "url"]
+
+# Tests leave nothing in the cache of who runs them, and no program behind; a folder may be given to start Spark from its archive.
+os.environ.setdefault("RETENTION_CLASS_DATA", "off")
 
 # Folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = (
@@ -33,6 +45,18 @@ _LONG = (
     "operations/test_both_doors.py",
     "sql/test_foreign.py",
 )
+
+
+# Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
+_MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
+
+
+def pytest_configure() -> None:
+    """For all programs that tests start, too: temporary files are in memory where it has room, and Spark starts the short way."""
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "pipeline" / "spark_conf"))
+    if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,6 +87,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByModule(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def new_databases() -> Iterator[None]:
+    """Empty ledgers are made without Alembic, and what it reads to make an instance of Dagster it reads once."""
+    read = ScriptDirectory.from_config
+
+    @cache
+    def read_once(place: str) -> ScriptDirectory:
+        config = Config()
+        config.set_main_option("script_location", place)
+        return read(config)
+
+    def from_config(config: Config) -> ScriptDirectory:
+        place = config.get_main_option("script_location") or ""
+        return read_once(place) if place.startswith("dagster") else read(config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "migrate", migrate_again)
+        patch.setattr(ScriptDirectory, "from_config", from_config)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The session that the package itself would start, on two cores."""
@@ -71,6 +116,16 @@ def spark() -> "Iterator[SparkSession]":
     session = spark_session("local[2]", {"spark.driver.memory": "2g"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> "Iterator[S3]":
+    """An S3 on loopback. The library behind it has one memory for all of a program, so there is one for all tests."""
+    from retention_assets_tests.stores.files.environments import S3
+
+    server = S3()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def test_every_contender_gives_the_same_answers_and_the_table_is_printed(
         "commits of store and pyiceberg",
         "read_stores and pyiceberg",
         "folders that the store left",
+        "simulation",
     }
     assert {case: one["different"] for case, one in answers.items()} == dict.fromkeys(answers, 0)
     assert answers["stage and duckdb: walk"]["compared"] == ROWS

@@ -1,19 +1,16 @@
 """`keep`: whoever says it once need not look again. What is kept is not marked, not swept, and not kept twice."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from retention_assets.cli import main
+from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 WHY = ("--reason", "the audit", "--actor", "ann")
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -25,34 +22,19 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The console script: exit code, stdout and stderr."""
+def command(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The console script, on the lake."""
     monkeypatch.setenv("RETENTION_CONFIG", str(lake.settings_file))
-
-    def ran(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["retention", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return ran
+    return run
 
 
 @pytest.fixture
-def printed(command: Command) -> Callable[..., Any]:
+def printed(command: Run, found: Json) -> Json:
     """What a command that succeeds prints as JSON."""
-
-    def found(*arguments: str) -> Any:
-        code, out, err = command(*arguments, "--format", "json")
-        assert code == 0, err
-        return json.loads(out)
-
     return found
 
 
-def test_what_is_kept_is_neither_swept_nor_marked_again(lake: Lake, command: Command) -> None:
+def test_what_is_kept_is_neither_swept_nor_marked_again(lake: Lake, command: Run) -> None:
     assert command("keep", "lake/a", "S1", *WHY) == (
         0,
         "1 transaction of lake/a is kept until the hold is released.\n"
@@ -68,7 +50,7 @@ def test_what_is_kept_is_neither_swept_nor_marked_again(lake: Lake, command: Com
     assert lake.marks(DUE) == 1
 
 
-def test_a_dataset_is_kept_as_a_whole(lake: Lake, printed: Callable[..., Any]) -> None:
+def test_a_dataset_is_kept_as_a_whole(lake: Lake, printed: Json) -> None:
     assert printed("keep", "lake/a", "--until", "2999-01-01", "--name", "year's end", *WHY) == {
         "dataset": "lake/a", "transactions": [], "known": 3, "until": "2999-01-01T00:00:00Z", "hold": "year's end",
         "placed": True, "unmarked": 2, "sweeping": 0, "swept": 0,
@@ -79,7 +61,7 @@ def test_a_dataset_is_kept_as_a_whole(lake: Lake, printed: Callable[..., Any]) -
     assert set(lake.statuses("lake/b").values()) == {"MARKED"}
 
 
-def test_keeping_once_more_says_so(command: Command) -> None:
+def test_keeping_once_more_says_so(command: Run) -> None:
     command("keep", "lake/a", "S1", "S2", *WHY)
     code, out, _ = command("keep", "lake/a", "S2", "S1", *WHY)
     assert code == 0
@@ -87,7 +69,7 @@ def test_keeping_once_more_says_so(command: Command) -> None:
     assert "The hold keep-lake/a-S1-and-1-more was in force already" in out
 
 
-def test_what_is_too_late_is_refused_and_nothing_is_changed(lake: Lake, command: Command) -> None:
+def test_what_is_too_late_is_refused_and_nothing_is_changed(lake: Lake, command: Run) -> None:
     lake.sweeps()
     lake.has("main: T1:SNAPSHOT@90d=10 - T2:SNAPSHOT@1d=10", "lake/c")
     code, out, err = command("keep", "lake/a", "S3", "S1", *WHY)
@@ -98,13 +80,13 @@ def test_what_is_too_late_is_refused_and_nothing_is_changed(lake: Lake, command:
     assert "Too late for 0 that are being swept and 2 that were swept." in command("keep", "lake/a", *WHY)[1]
 
 
-def test_a_new_transaction_under_an_old_id_is_kept(lake: Lake, command: Command) -> None:
+def test_a_new_transaction_under_an_old_id_is_kept(lake: Lake, command: Run) -> None:
     lake.sweeps()
     lake.comes_again("S1", "lake/a", opened_at="2026-03-30T00:00:00Z", closed_at="2026-03-30T00:00:01Z")
     assert command("keep", "lake/a", "S1", *WHY)[0] == 0
 
 
-def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, printed: Callable[..., Any]) -> None:
+def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, printed: Json) -> None:
     lake.has("main: A*:SNAPSHOT@90d=10 - AB:SNAPSHOT@80d=10 - AC:SNAPSHOT@1d=10", "lake/signs")
     assert printed("keep", "lake/signs", "A*", *WHY)["hold"] == "keep-lake/signs-A*"
     assert lake.marks() == 1
@@ -124,13 +106,13 @@ def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, printed: Callable
         (("lake/a", " "), "transactions: is empty; expected the ids of transactions\n"),
     ],
 )
-def test_what_is_nowhere_is_not_kept(arguments: tuple[str, ...], words: str, lake: Lake, command: Command) -> None:
+def test_what_is_nowhere_is_not_kept(arguments: tuple[str, ...], words: str, lake: Lake, command: Run) -> None:
     assert command("keep", *arguments, *WHY) == (2, "", words)
     with lake.opened() as ledger:
         assert ledger.holds.in_force(AS_OF) == []
 
 
-def test_where_the_log_cannot_be_read_it_is_kept_all_the_same(lake: Lake, command: Command) -> None:
+def test_where_the_log_cannot_be_read_it_is_kept_all_the_same(lake: Lake, command: Run) -> None:
     """A hold can be released again, and what is deleted can't be brought back."""
     (lake.folder / "log").rename(lake.folder / "away")
     code, out, err = command("keep", "lake/a", "S1", *WHY)
@@ -138,7 +120,7 @@ def test_where_the_log_cannot_be_read_it_is_kept_all_the_same(lake: Lake, comman
     assert err.startswith("The log can't be read, so nobody has looked whether the names are right. ")
 
 
-def test_a_dataset_whose_log_is_not_sound_is_kept(lake: Lake, command: Command) -> None:
+def test_a_dataset_whose_log_is_not_sound_is_kept(lake: Lake, command: Run) -> None:
     line = {"dataset": "lake/a", "transaction": "S9", "parent": "S8", "type": "APPEND", "opened_at": "2026-01-01T00:00:00Z"}
     with (lake.folder / "log" / "lake-a.jsonl").open("a") as log:
         log.write(json.dumps({**line, "status": "OPEN"}) + "\n")
@@ -147,7 +129,7 @@ def test_a_dataset_whose_log_is_not_sound_is_kept(lake: Lake, command: Command) 
     assert "lake/a is refused: unknown parent: S8" in err
 
 
-def test_what_is_kept_before_anything_is_marked_needs_no_ledger_of_before(lake: Lake, command: Command) -> None:
+def test_what_is_kept_before_anything_is_marked_needs_no_ledger_of_before(lake: Lake, command: Run) -> None:
     (lake.folder / "ledger.db").unlink()
     assert command("keep", "lake/a", *WHY)[0] == 0
     assert lake.marks() == 2

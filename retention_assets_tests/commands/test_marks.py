@@ -9,7 +9,7 @@ from retention_assets.commands.marks import STATUSES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.unmarking import AGAIN
 from retention_assets.ledger.schema import MARKS
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.reports import COUNTERS, OpenedReport
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.reports import COUNTERS, OpenedReport
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
 from retention_assets_tests.commands.logs import CYCLE, OLD

@@ -189,12 +189,12 @@ def broken_frame(lake: Lake, monkeypatch: pytest.MonkeyPatch, brk: Callable[[pa.
     """A kernel whose marks are wrong, run where the tasks run."""
     stage = run_stage
 
-    def broken(spark: Any, sources: Any, target: str, outputs: Any, frame: Any, columns: Any) -> Any:
+    def broken(spark: Any, sources: Any, target: str, outputs: Any, frame: Any, *others: Any) -> Any:
         def judge(transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
             tables = frame(transactions, datasets)
             return {**tables, "marks": brk(tables["marks"])}
 
-        return stage(spark, sources, target, outputs, judge, columns)
+        return stage(spark, sources, target, outputs, judge, *others)
 
     monkeypatch.setattr(candidate_marks, "run_stage", broken)
 

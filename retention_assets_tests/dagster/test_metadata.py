@@ -68,7 +68,7 @@ def test_a_run_shows_what_it_read_judged_swept_and_reported(lake: Lake) -> None:
     assert swept["bytes_freed"] == report["bytes_freed"] > 0
     assert report["freed_by_day_and_policy"].startswith(f"![{report['bytes_freed']} B freed in 7 days, all by old]")
     assert report["marks_by_age"].startswith("![No mark waits]")
-    page = Path(report["page"]).read_text()
+    page = (lake.folder / "warehouse" / report["page"]).read_text()
     assert f"{report['bytes_freed']} B freed in 7 days, all by old" in page
 
 

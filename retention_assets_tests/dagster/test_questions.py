@@ -96,7 +96,7 @@ def test_what_goes_is_told_by_name_and_size_the_largest_first(lake: Lake, instan
         "| `lake/a` | 2 | 3.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n\n"
         "| due | transactions | size |\n"
         "| --- | --- | --- |\n"
-        "| 2026-04-07 | 4 | 9.0\u00a0KiB |\n\n"
+        "| 2026-04-07 (in 7 days) | 4 | 9.0\u00a0KiB |\n\n"
     )
     rows = [(row.data["dataset"], row.data["transaction"], row.data["bytes"]) for row in found["first"].records]
     assert rows == [("lake/a", "S1", 1024), ("lake/a", "S2", 2048), ("lake/b", "S1", 4096), ("lake/b", "S2", 2048)]
@@ -147,7 +147,10 @@ def test_of_what_is_marked_the_message_is_said_with_when_and_how_to_take_it_back
         f"**S1 of lake/a: {SCHEDULED}**\n\n"
         "It is due at 2026-04-07T12:00:00Z, by policy old@1. To keep it: the job `keep`, or `retention keep lake/a S1 --reason …`."
     )
-    assert "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. The policy still selects it" in found["answer"]
+    assert (
+        "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked"
+        in found["answer"]
+    )
     assert "* Branch `main`: 2 views behind the latest one" in found["answer"]
     assert (found["message"], found["mark"], found["verdict"]) == (SCHEDULED, "MARKED", "mark")
 
@@ -180,7 +183,8 @@ def test_of_what_is_held_since_it_was_marked_it_is_said_that_the_sweep_spares_it
     said = answer(lake, instance, "explain", dataset="lake/a", transaction="S1")
     assert "held by audit, so it is not swept" in said
     assert (
-        "**spare** by policy `old`. Policy 'old' selects it, but something protects it: it is spared. The sweep looks" in said
+        "**spare** by policy `old`. Policy 'old' selects it, but something protects it: it is spared. It is marked: the sweep looks"
+        in said
     )
 
 
@@ -210,7 +214,7 @@ def test_what_falls_due_next_stands_in_the_summary(lake: Lake, instance: dg.Dags
     lake.marks()
     said = answer(lake, instance, "explain", dataset="lake/a")
     assert f"{SCHEDULED} That is said of these, which fall due next:" in said
-    assert "| `S1` | 1.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |" in said
+    assert "| `S1` | 1.0\u00a0KiB | 2026-04-07 12:00 UTC (in 7 days) | `old` |" in said
 
 
 def test_a_new_transaction_under_an_old_id_is_not_told_as_deleted(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -41,7 +41,7 @@ def test_each_says_what_it_is_and_whatever_runs_is_shown_with_it() -> None:
 def test_no_secret_of_the_settings_is_shown() -> None:
     """Everybody who sees Dagster sees that page."""
     spark = SparkSettings(master="sc://host:15002/;token=T0KEN", conf={"spark.hadoop.fs.s3a.secret.key": "K3Y"})
-    settings = Settings(ledger="postgresql://me:PA55WORD@host/ledger", spark=spark)
+    settings = Settings(ledger="postgresql://me:PA55WORD@host/ledger", warehouse="s3://bucket/warehouse", spark=spark)
     found = descriptions(settings)
     assert "* ledger: postgresql://me:***@host/ledger" in found["retention"].splitlines()
     assert "* configured: spark.hadoop.fs.s3a.secret.key" in found["pyspark"].splitlines()

@@ -7,7 +7,7 @@ import pytest
 from retention_assets.ledger.evaluations import VerdictCount
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
-from retention_assets.ledger.reports import DayLook
+from retention_assets.ledger.sweeps.reports import DayLook
 from retention_assets.render.markdown import MOST_INLINE, code, plain, readable
 from retention_assets.render.summaries import (
     day_of,
@@ -30,7 +30,7 @@ DONE = {"deleted": 275, "already_gone": 0, "hidden": 0, "failed": 0, "spared": 5
     ("at", "words"),
     [
         (AS_OF - DAY, "yesterday"), (AS_OF + timedelta(hours=3), "today"), (AS_OF + DAY, "tomorrow"),
-        (AS_OF + 5 * DAY, "on Sunday"), (AS_OF + 7 * DAY, "on 16 June"), (AS_OF + 300 * DAY, "on 5 April 2027"),
+        (AS_OF + 5 * DAY, "on Sunday"), (AS_OF + 7 * DAY, "on 16 June (in 7 days)"), (AS_OF - 9 * DAY, "on 31 May (9 days ago)"), (AS_OF + 300 * DAY, "on 5 April 2027"),
     ],
 )  # fmt: skip
 def test_a_day_is_said_as_people_say_it(at: datetime, words: str) -> None:
@@ -44,9 +44,9 @@ def test_an_environment_is_four_lines() -> None:
     totals = Totals(3, AS_OF, [VerdictCount("mark", "p", 42, 2048)], {"lake/x": "a cycle"}, 0)
     assert environment_summary(totals, waiting, LastSweep(date(2026, 6, 8), DONE), AS_OF).splitlines() == [
         "- **42 marked** (2.0 KiB), 17 due on Sunday",
-        "- **1 dataset refused**: `lake/x` (a cycle)",
+        "- **1 dataset refused**: `lake/x`. A cycle",
         "- Last sweep yesterday: 275 deleted, 5 spared, 2.0 KiB freed",
-        "- 3 datasets with 42 transactions, 2.0 KiB",
+        "- 3 datasets with 42 transactions (2.0 KiB)",
     ]
 
 
@@ -56,9 +56,9 @@ def test_a_dataset_says_what_waits_and_why_for_example() -> None:
     rows = [{"verdict": "mark", "transaction": "T*1", "code": "SELECTED", "witness": "p"}]
     assert judged_summary(state, rows, AS_OF).splitlines() == [
         "- **2 marked** (20 B), **1 due now** (10 B), the next due tomorrow",
-        "- 9 transactions, 90 B: 2 to go, 7 swept",
+        "- 9 transactions (90 B): 2 to go, 7 swept",
         "- For example `T*1`: This transaction has been scheduled for deletion. Policy 'p' selects it.",
-        "- **not swept**: c failed in r: s",
+        "- **Not swept**: c failed in r: s",
         "- Nothing was swept yet",
     ]
     assert swept_summary(state).startswith("- 1 due now, the next of 2 marks on 2026-06-10\n- Nothing was swept yet")
@@ -85,6 +85,8 @@ def test_a_name_takes_no_part_in_markdown(name: str) -> None:
 def test_rows_are_a_list_that_wraps_or_a_table_on_a_click() -> None:
     rows = [{"verdict": "mark", "policy": "p", "transactions": 2, "bytes": 20, "size": "20 B", "failed": 0}]
     assert readable(rows) == "- **mark p**: 2 transactions, 20 B"
+    # Of records nobody knows a size, and of 1 there are not several.
+    assert readable([{"verdict": "keep", "transactions": 1, "bytes": 0, "size": "0 B"}]) == "- **keep**: 1 transaction"
     many = readable([{"dataset": f"lake/{number}", "why": "a tag | pins it"} for number in range(99)])
     assert many.startswith("| dataset | why |\n| --- | --- |\n| lake/0 | a tag \\| pins it |")
     assert len(many) >= MOST_INLINE

@@ -16,7 +16,7 @@ from retention_assets.evaluation.explain import BranchView, ExplainedLine, Expla
 from retention_assets.evaluation.preview import Change
 from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.ledger.realms import Realm
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger.sweeps.reports import COUNTERS
 from retention_assets.policy.durations import Duration
 from retention_assets.render import ledger_tables, report_tables, verdict_tables
 from retention_assets.render.explanation import explanation

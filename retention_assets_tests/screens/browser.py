@@ -189,11 +189,12 @@ class Page:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def picture(self) -> bytes:
-        """What is visible now, as PNG, once fonts are there and two frames were drawn."""
+    def picture(self, box: Mapping[str, float] | None = None) -> bytes:
+        """What is visible now, or a box of it, as PNG, once fonts are there and two frames were drawn."""
         drawn = "document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1)))))"
         self.ask("Runtime.evaluate", expression=drawn, awaitPromise=True)
-        return base64.b64decode(self.ask("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
+        clip = {"clip": {**box, "scale": 1}} if box else {}
+        return base64.b64decode(self.ask("Page.captureScreenshot", format="png", optimizeForSpeed=False, **clip)["data"])
 
 
 class ProtocolFault(RuntimeError):

@@ -1,4 +1,4 @@
-"""What tests of stores share: an S3 on loopback for the whole session, and units of work in each database."""
+"""What tests of stores share: the S3 of the session as a store finds it, and units of work in each database."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,14 +8,6 @@ import pytest
 from retention_assets.stores.files import delete_remote
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.records.environments import Units
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3]:
-    """A server that is there for this session alone."""
-    server = S3()
-    yield server
-    server.close()
 
 
 @pytest.fixture

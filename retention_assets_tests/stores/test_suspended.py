@@ -21,7 +21,7 @@ from retention_assets.clock import Moment, moment
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import Leases
+from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper
@@ -81,7 +81,7 @@ def sweeps_and_stops(
 ) -> None:
     """The sweep, in a program that is stopped when its permit is asked for the so-manyth time, before it answers."""
     os.environ.update(environment)
-    asked, real, beat, alone = 0, SweepPermit.__call__, Leases.beat, threading.Lock()
+    asked, real, beat, alone = 0, SweepPermit.__call__, Leases.beat_all, threading.Lock()
 
     def stops(permit: SweepPermit) -> None:
         nonlocal asked
@@ -99,7 +99,7 @@ def sweeps_and_stops(
         with alone:
             return beat(leases, *lease)
 
-    SweepPermit.__call__, Leases.beat = stops, beats  # type: ignore[method-assign, assignment]
+    SweepPermit.__call__, Leases.beat_all = stops, beats  # type: ignore[method-assign, assignment]
     with open_simulated(url) as ledger:
         told.send(sweep(load_settings(folder / "retention.yaml"), ledger, "stopped", seconds))
 

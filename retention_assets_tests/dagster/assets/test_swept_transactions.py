@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.asset_factory import RetentionAsset
+from retention_assets.dagster.assets import swept_transactions as assets
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
@@ -32,12 +33,14 @@ from retention_assets.ledger.publications import Publication
 from retention_assets.operations.audit import accept_ledger
 from retention_assets.operations.request import ReasonedRequest
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -152,8 +155,33 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
     metadata = swept_transactions.work(running(lake, kept)[0])
-    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 2)
+    # Both were planned together, and the batch in flight was of one of them.
+    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 2, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
+
+
+def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
+    tmp_path: Path, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is asked to end is not who sweeps: the word goes through the ledger, also while a task waits for its next batch."""
+    monkeypatch.setattr(assets, "is_for_tasks", lambda *_: True)
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
+    slow = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 20s, batch: 1}}"
+    lake = Lake(tmp_path / "slow", policies=slow).has(SOME)
+    assert lake.marks() == 2
+    sweep, signals = FilesStore.sweep, [signal.SIGTERM]
+
+    def interrupted(*about: Any) -> Any:
+        swept = sweep(*about)
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+        return swept
+
+    monkeypatch.setattr(FilesStore, "sweep", interrupted)
+    spark: Any = LocalSpark()
+    metadata = swept_transactions.work(replace(running(lake, kept)[0], pyspark=spark))
+    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 1)
+    assert lake.there() == {"S2", "S3"}
 
 
 # --- objections of checks ---

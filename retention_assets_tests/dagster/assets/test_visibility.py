@@ -98,11 +98,10 @@ def test_a_sweep_raises_the_mark_before_it_deletes_and_once(lake: Lake) -> None:
     store.seen, store.lake = [], lake
     results = lake.sweeps(DUE, stores={"lake": store}, wait=lambda *_: None)
     assert all(one.refused is None for one in results.values())
-    # S1 to S3 go; what was current from the day of S4 on is whole. Two batches, one act.
-    assert store.seen == [
-        {"lake/d": 1, "deleted": 4}, {"lake/d": 1, "deleted": 2}, {"lake/d": 1, "lake/e": 1, "deleted": 4},
-        {"lake/d": 1, "lake/e": 1, "deleted": 2},
-    ]  # fmt: skip
+    # S1 to S3 of each go; what was current from the day of S4 on is whole. Three batches, the second of both datasets, and one
+    # act for each dataset.
+    both = {"lake/d": 1, "lake/e": 1}
+    assert store.seen == [{"lake/d": 1, "deleted": 4}, *({**both, "deleted": there} for there in (2, 4, 3))]
     with lake.opened() as ledger, ledger.database.reading() as connection:
         from retention_assets.ledger.audit.chain import rows
 

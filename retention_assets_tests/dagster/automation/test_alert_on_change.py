@@ -239,3 +239,23 @@ def test_a_long_list_is_cut_in_the_notice_and_known_in_whole(lake: Lake, teller:
     assert notice.title.endswith("fails: lake/d00, lake/d01, lake/d02, lake/d03, lake/d04 and 25 more")
     assert notice.text.splitlines()[20:] == ["… and 10 more."]
     assert teller.tells() == []
+
+
+def test_of_very_many_names_the_cursor_keeps_checksums_and_each_new_one_is_told(lake: Lake, teller: Teller) -> None:
+    """Beside a few that were told before, as belong to the same share; and all that is left once they are few again."""
+    names = [f"lake/d{number:05}" for number in range(5_000)]
+    stands(lake, *names)
+    assert len(teller.tells()) == 1
+    assert len(teller.cursor or "") < 10_000
+    assert teller.tells() == []
+    for some, told in (([*names, "lake/new"], "lake/new"), (names, None), (["lake/other", *names[1:]], "lake/other")):
+        stands(lake, *some)
+        (notice,) = teller.tells()
+        assert told is None or told in notice.text
+        assert notice.text.splitlines()[-1] == f"Some of what was said may be over; {len(some):,} remain."
+        assert teller.tells() == []
+    stands(lake, *names[:3])
+    assert set(names[:3]) <= {line.partition(":")[0] for line in teller.tells()[0].text.splitlines()}
+    stands(lake)
+    (notice,) = teller.tells()
+    assert (notice.title[:10], notice.text) == ("No longer:", "What was said of lake/d00000, lake/d00001, lake/d00002 is over.")

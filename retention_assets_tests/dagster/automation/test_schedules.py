@@ -63,7 +63,7 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
     assert event.asset_key == dg.AssetKey("purge_report")
     said = event.materialization.metadata
     assert (said["execution_date"].value, said["deleted"].value) == (DUE.date().isoformat(), 2)
-    assert Path(str(said["page"].value)).read_text().startswith("<!DOCTYPE html>")
+    assert (lake.folder / "warehouse" / str(said["page"].value)).read_text().startswith("<!DOCTYPE html>")
     assert lake.left() == left
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.dagster.automation import sensors
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import create_run, run, tick
@@ -26,7 +26,7 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(
     monkeypatch.setattr(sensors, "now", lambda: DUE)
     (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
     assert request.run_config == {"datasets": ["lake/a"]}
-    assert request.tags["retention/kind"] == "sweep"
+    assert request.tags["retention/automation"] == "sweep"
     config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
     assert run(lake.settings, instance, "sweep", config).success
     assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S3"}, {"S1", "S2", "S3"})

@@ -32,6 +32,7 @@ from retention_assets.policy.where.tree import (
 from retention_assets_tests.policy.where.conditions import MEANINGS, ROWS, short_id, terms_of
 from retention_assets_tests.policy.where.random_terms import as_condition, terms
 from retention_assets_tests.policy.where.test_errors import REFUSED
+from retention_assets_tests.rounds import rounds
 
 
 def test_the_limits_are_those_that_are_documented() -> None:
@@ -141,7 +142,7 @@ def check_any(text: str) -> None:
     assert parse_condition(condition.text) == condition
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(st.text(max_size=200))
 @example("\N{COMBINING ACUTE ACCENT}")
 @example("İ = 'x'")
@@ -149,25 +150,25 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     check_any(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=200))
 def test_any_ascii_is_read_or_refused(text: str) -> None:
     check_any(text)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.sampled_from([" ", "", "\n"]))
 def test_any_soup_of_words_is_read_or_refused(words: list[str], between: str) -> None:
     check_any(between.join(words))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), st.integers(1, 3_000), st.sampled_from([" ", ""]))
 def test_any_repetition_is_read_or_refused(words: list[str], times: int, between: str) -> None:
     check_any(between.join(words * times)[:MOST_CHARACTERS])
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(st.data())
 def test_any_slip_of_the_pen_is_read_or_refused(data: st.DataObject) -> None:
     """A good text with a piece taken out, put in or put elsewhere is the likeliest bad one."""
@@ -180,7 +181,7 @@ def test_any_slip_of_the_pen_is_read_or_refused(data: st.DataObject) -> None:
 # --- Written out and read back ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=rounds(200), deadline=None)
 @given(tree=terms(Kind.TRUTH, 4))
 def test_what_is_written_out_is_read_back(tree: Term) -> None:
     text = as_condition(tree)

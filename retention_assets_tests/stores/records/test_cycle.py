@@ -147,7 +147,7 @@ def test_many_small_batches_delete_everything_and_lose_nothing(cycle: Cycle, uni
 def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: Cycle, units: Units) -> None:
     """The plan was made of a log that was sound and true; nobody reads it again, so the deletion itself has to ask."""
     units.has("a", "b", "c")
-    cycle.says(policy(terminal=True, sweep={"batch": 1})).marks(AS_OF)
+    cycle.says(policy(terminal=True, sweep={"batch": 1, "every": "1s"})).marks(AS_OF)
 
     def reopen(*_: object) -> None:
         units.becomes("b", closed=None)
