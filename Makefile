@@ -33,11 +33,11 @@ test: lint ## Everything: lint, types and all tests, on Java 17 or 21
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo
 
-# Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. Without the flag a run over
-# many partitions spends its time on planning events.
+# Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. The flags: docs/dagster.md,
+# "Where Dagster keeps its events".
 dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of the demo, at http://127.0.0.1:3000
 	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/$(DEMO)/dagster" RETENTION_CONFIG="$$(pwd)/$(DEMO)/retention.yaml" && \
-	export DAGSTER_HOME RETENTION_CONFIG DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 && \
+	export DAGSTER_HOME RETENTION_CONFIG DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 DAGSTER_EVENT_BATCH_SIZE=1000 && \
 	exec $(BIN)/python -m dagster dev --workspace workspace.yaml
 
 $(DEMO)/retention.yaml: | $(READY)

@@ -5,6 +5,7 @@ with the same promises about the disk: it keeps no audit, no seals and no steps,
 What either side is given (an Arrow table, tuples, lines of CSV) is made before the clock runs.
 """
 
+import gc
 import io
 import os
 from collections import Counter
@@ -20,10 +21,10 @@ import pyarrow.csv as pa_csv
 
 from benchmarks.measures import timed
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.marks.candidates import prepare_marks
+from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
-from retention_assets.ledger.sweeps import Settlement
+from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.ledger.states import LATER, T0, many
@@ -250,6 +251,8 @@ class Bare:
             for field, column in zip(rows.schema, rows.columns, strict=True)
         ]
         self._rows = list(zip(*(column.to_pylist() for column in plain), strict=True))
+        # Python would go through them again and again while the other side works.
+        gc.freeze()
 
     def _insert(self, insert: str = "INSERT") -> None:
         self._driver.execute("BEGIN IMMEDIATE")
@@ -277,16 +280,11 @@ def _counted(driver: Any) -> Counter[tuple[str, str]]:
 
 def _rows_of(amount: int) -> pa.Table:
     """The rows that marking would write."""
-    prepared = prepare_marks(many(amount, amount // DATASETS), 1, T0)
-    (group,) = prepared.groups
-    common = {
-        "policy": group.policy, "policy_version": group.policy_version, "reason": group.reason, "grace": group.grace,
-        "marked_at": pa.scalar(T0, pa.timestamp("us", "UTC")), "due_at": pa.scalar(group.due_at, pa.timestamp("us", "UTC")), "act": 1,
-        "status": "MARKED",
-    }  # fmt: skip
-    rows = prepared.rows
-    columns = {
-        name: rows[name] if name in rows.column_names else pa.repeat(common[name], amount)
-        for name in (*_LOADED, "seal", "status")
-    }
-    return pa.table(columns)
+    candidates = many(amount, amount // DATASETS)
+    instant = pa.timestamp("us", "UTC")
+    common = {"marked_at": pa.scalar(T0, instant), "due_at": pa.scalar(LATER, instant), "act": 1, "status": "MARKED"}
+    columns = {"id": pa.array(range(1, amount + 1)), **{name: candidates[name] for name in candidates.column_names}}
+    rows = pa.table({**columns, **{name: pa.repeat(value, amount) for name, value in common.items()}})
+    rows = rows.append_column("seal", pa.array(mark_seals(rows)))
+    plain = {name: rows[name].cast(pa.int64()) for name in ("opened_at", "closed_at")}
+    return pa.table({name: plain.get(name, rows[name]) for name in (*_LOADED, "seal", "status")})

@@ -1,20 +1,23 @@
 """What partitions cost: the five assets over a range of datasets, against a job over the same datasets as a list.
 
-Belongs here: environments of many small datasets, a Dagster instance on disk, and the runs. Both runs read, judge and mark the
-same; what the range takes longer is Dagster's own events, of which there are several for each asset and partition.
+Belongs here: environments of many small datasets, Dagster instances on SQLite and PostgreSQL, and the runs. All runs read, judge
+and mark the same; what the range takes longer is Dagster's own events, of which there are several for each asset and partition.
+An instance on PostgreSQL needs `dagster-postgres` and `psycopg2-binary`, which nothing else does: without them it is left out.
 """
 
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 
+from benchmarks.ledger import postgresql
 from retention_assets.definitions import build_defs
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import load_settings
@@ -52,13 +55,15 @@ def environment(folder: Path, datasets: int, settings: dict[str, Any] | None = N
 
 
 @contextmanager
-def instance(folder: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance whose storage is SQLite files, as `dagster dev` has it; planned events come as subsets."""
+def instance(folder: Path, url: str | None = None) -> Iterator[dg.DagsterInstance]:
+    """An instance whose storage is SQLite files, as `dagster dev` has it, or a PostgreSQL; set up as docs/dagster.md says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
+        patch.setenv("DAGSTER_EVENT_BATCH_SIZE", "1000")
         folder.mkdir(parents=True)
         # Without the file Dagster believes that nobody has set it up, and warns.
-        (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+        storage = {"storage": {"postgres": {"postgres_url": url.replace("://", "+psycopg2://", 1)}}} if url else {}
+        (folder / "dagster.yaml").write_text(json.dumps({"telemetry": {"enabled": False}, **storage}))
         with dg.DagsterInstance.from_config(str(folder)) as found:
             yield found
 
@@ -88,12 +93,17 @@ def partitions(bench: "Bench") -> None:
     # The session of these runs, so that its start is nobody's.
     _ = bench.spark
     for datasets in (1, 10, max(bench.sizes.rows // 10_000, 20), max(bench.sizes.rows // 1_000, 40)):
-        with _made(bench, datasets) as (folder, names, on):
+        with _made(bench, datasets) as (folder, names, on), ExitStack() as open_:
             on.add_dynamic_partitions("datasets", names)
             contenders: dict[str, Contender] = {
                 "a job over the list": partial(list_of, folder, on, ["lake/*"]),
                 "a range of partitions": partial(range_of, folder, on, names),
             }
+            if find_spec("dagster_postgres"):
+                place = open_.enter_context(postgresql(folder / "server"))
+                other = open_.enter_context(instance(folder / "dagster-postgresql", place("dagster")))
+                other.add_dynamic_partitions("datasets", names)
+                contenders["a range, on PostgreSQL"] = partial(range_of, folder, other, names)
             bench.meet(
                 "partitions", f"five assets over {datasets:,} datasets", contenders, datasets, _WARM if datasets == 1 else 1
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, sweeping
+from benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, simulation, sweeping, ticks
 from benchmarks.environments import Environment, comb, star, write
 from benchmarks.floor import Floor
 from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
@@ -335,5 +335,7 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "partitions": partitions.partitions,
     "aspects": aspects.aspects,
     "loop": loop.turning,
+    "ticks": ticks.ticks,
     "records": records.records,
+    "simulation": simulation.simulation,
 }

@@ -19,7 +19,7 @@ from typing import Any
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.deleted_young import deleted_young
-from retention_assets.ledger.reports import COUNTERS, DayLook
+from retention_assets.ledger.sweeps.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.settings.prices import Prices

@@ -5,6 +5,7 @@ Does not belong here: tables (schema.py), and any question to a database.
 """
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, Text, literal
@@ -34,7 +35,13 @@ class InstantColumn(TypeDecorator[datetime]):
         return micros(value)
 
     def process_result_value(self, value: Any, _: Dialect) -> datetime | None:
-        return from_micros(value) if isinstance(value, int) else value
+        return _instant(value) if isinstance(value, int) else value
+
+
+@lru_cache(maxsize=4096)
+def _instant(value: int) -> datetime:
+    """The instant of a number. Many rows have few."""
+    return from_micros(value)
 
 
 class MicrosColumn(TypeDecorator[datetime]):

@@ -195,9 +195,12 @@ def _print(*values: object) -> int:
 def _begin(connection: Connection) -> None:
     reads, dialect = connection.get_execution_options().get(READS, False), connection.dialect.name
     if dialect == "sqlite":
-        # On the driver: it is no statement of the transaction.
         driver: Any = connection.connection.driver_connection
-        driver.execute(f"PRAGMA query_only = {'ON' if reads else 'OFF'}")
+        # Only where it changes: SQLite then forgets every statement that it has read before.
+        if connection.info.get(READS, False) != reads:
+            # On the driver: it is no statement of the transaction.
+            driver.execute(f"PRAGMA query_only = {'ON' if reads else 'OFF'}")
+            connection.info[READS] = reads
         # A transaction that reads first and writes later can't get the lock if another has written in between.
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
     elif reads and dialect != "postgresql":

@@ -27,8 +27,8 @@ from retention_assets.sql.transactions import reading
 T = TypeVar("T")
 
 
-# What is begun under a permit ends before the lease does (ledger/leases.py): so long one statement takes at most, and so long a
-# server waits for a program that was stopped in the middle of a transaction, before it undoes it.
+# What is begun under a permit ends before the lease does (ledger/sweeps/leases.py): so long one statement takes at most, and so
+# long a server waits for a program that was stopped in the middle of a transaction, before it undoes it.
 STATEMENT_SECONDS, IDLE_SECONDS = 40, 55
 _LIMITS = {
     "postgresql": f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s';"

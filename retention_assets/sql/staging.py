@@ -1,8 +1,13 @@
 """Staging: how many rows at once get into a transaction of the ledger.
 
-Belongs here: a staging table for a million rows that are compared with what is there before they are inserted, and appending
-rows. This is one of the three exceptions from the law that stores alone delete: what is staged goes with its transaction, on
-SQLite a file in a folder of its own, on PostgreSQL a temporary table that is dropped on commit. Nothing else goes here.
+Belongs here: staging tables for millions of rows that are compared with what is there before they are inserted, and appending
+rows. What is staged is this module's own, and it alone removes it:
+
+* Rows of this program come part by part, never all at once, and go with their transaction: on SQLite a file in a folder of its
+  own, on PostgreSQL a temporary table that is dropped on commit.
+* Rows of many programs (tasks on any machine) come into a table of PostgreSQL that is shared by its name. It is unlogged, is
+  dropped by who made it, and, if that one died, by who makes one of the same kind a day later.
+
 Does not belong here: what the rows are about, and reading (streams.py).
 
 On SQLite, ADBC writes the staging table into a file of its own, which the ledger's connection then attaches. It must never open
@@ -13,56 +18,141 @@ nothing behind.
 """
 
 import io
+import re
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from sqlalchemy import Column, Connection, Engine, Table, insert
+from sqlalchemy import Column, Connection, Engine, Table, select
+from sqlalchemy.exc import DBAPIError
+
+from retention_assets.settings.urls import Url
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.engines import ledger_engine
 
 STAGED = "staged_rows"
 _BATCH = 50_000
+# So many rows to a statement: a batch of a sweep is one. Well below what SQLite takes as parameters.
+_TOGETHER = (500, 20, 1)
 _TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
+# A shared table of an older run belongs to nobody who is still at work.
+_LEFT = timedelta(days=1)
+_SHARED = re.compile(r"staged_[a-z]+_(\d+)_[0-9a-f]{16}")
 
 Load = Callable[[Connection], None]
 
 
 @contextmanager
-def stage(engine: Engine, table: pa.Table | None) -> Iterator[tuple[Path | None, Load]]:
-    """The file that a transaction has to attach before it begins, if any, and what it has to call after it began."""
-    if table is None:
+def stage(engine: Engine, parts: Iterable[pa.Table] | None) -> Iterator[tuple[Path | None, Load]]:
+    """The file that a transaction has to attach before it begins, if any, and what it has to call after it began.
+
+    `parts` can be gone through more than once; where there are none, or none with a row, there is no table.
+    """
+    if parts is None:
         yield None, _loaded_already
     elif engine.dialect.name == "postgresql":
-        yield None, lambda connection: _copy(connection, table)
+        yield None, lambda connection: _copy_all(connection, parts)
     else:
-        # It imports every library of tables that is installed, half a second of what definitions take to load.
-        import adbc_driver_sqlite.dbapi as adbc_sqlite
-
         with tempfile.TemporaryDirectory(prefix="retention-") as folder:
             file = Path(folder) / "staged.db"
-            with adbc_sqlite.connect(str(file)) as connection:
-                with connection.cursor() as cursor:
-                    cursor.adbc_ingest(STAGED, table, mode="create")
-                connection.commit()
-            yield file, _loaded_already
+            yield (file if _write_file(file, parts) else None), _loaded_already
 
 
 def _loaded_already(_: Connection) -> None:
     """There is no table to load, or it is in the file that was attached."""
 
 
-def _copy(connection: Connection, table: pa.Table) -> None:
-    columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type, "TEXT")}' for field in table.schema)
-    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {STAGED} ({columns}) ON COMMIT DROP")
-    with _driver(connection).cursor().copy(f"COPY {STAGED} FROM STDIN (FORMAT csv)") as copy:
+def _write_file(file: Path, parts: Iterable[pa.Table]) -> bool:
+    """Write rows into a SQLite file of their own; whether there were any."""
+    tables = (part for part in parts if len(part))
+    if (first := next(tables, None)) is None:
+        return False
+    # It imports every library of tables that is installed, half a second of what definitions take to load.
+    import adbc_driver_sqlite.dbapi as adbc_sqlite
+
+    with adbc_sqlite.connect(str(file), autocommit=True) as connection, connection.cursor() as cursor:
+        # Nobody reads this file after a crash.
+        for pragma in ("journal_mode = OFF", "synchronous = OFF"):
+            cursor.execute(f"PRAGMA {pragma}")
+            cursor.fetchall()
+        cursor.adbc_ingest(STAGED, first, mode="create")
+        for table in tables:
+            cursor.adbc_ingest(STAGED, table, mode="append")
+    return True
+
+
+def _copy_all(connection: Connection, parts: Iterable[pa.Table]) -> None:
+    tables = (part for part in parts if len(part))
+    if (first := next(tables, None)) is None:
+        return
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {STAGED} ({_columns(first.schema)}) ON COMMIT DROP")
+    for table in chain([first], tables):
+        _copy(connection, STAGED, table)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f'"{field.name}" {_TYPES.get(field.type, "TEXT")}' for field in schema)
+
+
+def _copy(connection: Connection, name: str, table: pa.Table) -> None:
+    with _driver(connection).cursor().copy(f"COPY {name} FROM STDIN (FORMAT csv)") as copy:
         for batch in table.to_batches(_BATCH):
             text = io.BytesIO()
             # Strings are quoted and null is nothing at all: as COPY reads them, an empty string and null stay apart.
             pa_csv.write_csv(batch, text, pa_csv.WriteOptions(include_header=False))
             copy.write(text.getvalue())
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """A table of PostgreSQL that any program fills which this value is sent to."""
+
+    url: Url
+    name: str
+
+    def append(self, table: pa.Table) -> None:
+        """Append rows, all of them or none."""
+        engine = ledger_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                _copy(connection, self.name, table)
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def shared_table(engine: Engine, kind: str, schema: pa.Schema) -> Iterator[SharedTable]:
+    """A new table that many programs may fill, as long as this is open. Those of the same kind that were left are dropped."""
+    with engine.begin() as connection:
+        present: datetime = connection.execute(select(DatabaseTime())).scalar_one()
+        name = f"staged_{kind}_{int(present.timestamp())}_{secrets.token_hex(8)}"
+        connection.exec_driver_sql(f"CREATE UNLOGGED TABLE {name} ({_columns(schema)})")
+        prefix = name[: len(f"staged_{kind}_")]
+        tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
+        names = connection.exec_driver_sql(f"{tables} AND starts_with(relname, '{prefix}')").scalars().all()
+    for left in names:
+        if (found := _SHARED.fullmatch(left)) and int(found[1]) < (present - _LEFT).timestamp():
+            _drop(engine, left)
+    try:
+        yield SharedTable(Url(engine.url.render_as_string(hide_password=False)), name)
+    finally:
+        _drop(engine, name)
+
+
+def _drop(engine: Engine, name: str) -> None:
+    # Who can't do it now leaves it to a later run.
+    with suppress(DBAPIError), engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def append_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> None:
@@ -72,9 +162,20 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
         with _driver(connection).cursor().copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(row)
-    elif rows:
-        statement = insert(table).values({column.name: None for column in columns}).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(str(statement), [tuple(row) for row in rows])
+    else:
+        # A statement costs as much as several rows, and one over many of them has to be read once.
+        at = 0
+        for together in _TOGETHER:
+            while len(rows) - at >= together:
+                values = tuple(chain.from_iterable(rows[at : at + together]))
+                connection.exec_driver_sql(_insert(table, tuple(columns), together), values)
+                at += together
+
+
+@cache
+def _insert(table: Table, columns: tuple[Column[Any], ...], rows: int) -> str:
+    names, values = ", ".join(f'"{column.name}"' for column in columns), f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {table.name} ({names}) VALUES {', '.join([values] * rows)}"
 
 
 def _driver(connection: Connection) -> Any:

@@ -1,0 +1,151 @@
+"""Very many marks through the planner and the ledger, with stores that hold nothing: what a size costs that no machine here has.
+
+Belongs here: a store that computes its histories when it is asked for them, behind a recording store; judging and marking, and a
+whole sweep, at sizes that grow tenfold. What counts is whether seconds per mark and memory stay as they are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from shutil import rmtree
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measures import Peaks, Times, forget_peaks, peak, timed, worked
+from retention_assets.frames.log import LINES
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.sweep.datasets import evaluate
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.sections import Bench
+
+# Marks of a dataset, and how many of them are judged and marked together: both do not grow with the whole.
+MARKS, _AT_ONCE = 1_000, 100_000
+_POLICY = "{name: all, datasets: {include: ['lake/*']}, select: {beyond: {transactions: 1}}, sweep: {every: 0s, batch: 500, parallelism: 1}}"
+
+
+@dataclass(frozen=True)
+class Imagined:
+    """Some of the datasets of a store: histories of snapshots on one branch, of which all but the newest may go."""
+
+    first: int
+    count: int
+    name: str = "lake"
+    capabilities: Capabilities = field(default_factory=partial(Capabilities, log_is_complete=True))
+
+    def datasets(self) -> list[str]:
+        """Their names."""
+        return [f"lake/d{number:06d}" for number in range(self.first, self.first + self.count)]
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """A hundred at a time."""
+        return [tuple(datasets[at : at + 100]) for at in range(0, len(datasets), 100)]
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """Each dataset's transactions, then its branch."""
+        return pa.concat_tables([_lines(name) for name in datasets]) if datasets else LINES.empty_table()
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """Nothing ever changes."""
+        return dict.fromkeys(datasets, "imagined")
+
+    def warnings(self) -> list[str]:
+        """Nothing to say."""
+        return []
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:  # noqa: ARG002 - the protocol's
+        """Each is as large as the others."""
+        return [PreparedTarget(one, 64) for one in transactions]
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        """There is nothing to delete, and a recording store asks nobody to."""
+        raise AssertionError(f"{dataset}: {len(targets)} {parallelism} {permit}")
+
+
+def _lines(dataset: str) -> pa.Table:
+    number = np.arange(MARKS + 1)
+    names = pa.array([f"T{one}" for one in range(MARKS + 1)])
+    at = pa.array(np.datetime64(AS_OF.replace(tzinfo=None), "us") - (MARKS + 1 - number) * np.timedelta64(3_600_000_000, "us"))
+    at = at.cast(LINES.field("opened_at").type)
+    rows = MARKS + 1
+    transactions = {
+        "dataset": pa.repeat(dataset, rows), "transaction": names, "parent": pa.concat_arrays([pa.nulls(1, pa.string()), names[:-1]]),
+        "parent_given": pa.repeat(True, rows), "type": pa.repeat("SNAPSHOT", rows), "status": pa.repeat("COMMITTED", rows),
+        "opened_at": at, "closed_at": at, "bytes": pa.repeat(64, rows),
+    }  # fmt: skip
+    branch = {"dataset": [dataset], "branch": ["main"], "head": [f"T{MARKS}"], "parent_given": [False]}
+    return pa.concat_tables([_as_lines(transactions, rows), _as_lines(branch, 1)])
+
+
+def _as_lines(given: Mapping[str, object], rows: int) -> pa.Table:
+    columns = [given.get(one.name, pa.nulls(rows, one.type)) for one in LINES]
+    return pa.table(columns, names=LINES.names).cast(LINES)
+
+
+@dataclass
+class Counting(RecordingStore):
+    """A recording store that counts what it would have written down, and forgets it."""
+
+    deleted: int = 0
+    sizes: set[int | None] = field(default_factory=set)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        """Count what would be deleted."""
+        swept = super().sweep(dataset, targets, parallelism, permit)
+        self.deleted += len(self.recorded)
+        self.sizes |= {one.bytes for one in self.recorded}
+        self.recorded.clear()
+        self._sizes.clear()
+        return swept
+
+
+def simulation(bench: "Bench") -> None:
+    """Marking and sweeping a hundredth, a tenth and all of the marks, which are a tenth of the rows of a run."""
+    whole = max(bench.sizes.rows // 10, MARKS)
+    sizes = sorted({max(whole // part // MARKS, 1) * MARKS for part in (100, 10, 1)})
+    found: dict[str, list[tuple[int, float, float, Peaks]]] = {"marking": [], "sweeping": []}
+    for marks in sizes:
+        folder = bench.folder / "simulation"
+        for case, seconds, cpu, high in _one(folder, marks, bench):
+            found[case].append((marks, seconds, cpu, high))
+        rmtree(folder)
+    for case, measured in found.items():
+        # Seconds by seconds; the report makes ratios per row of them.
+        least = measured[0][1]
+        names = [f"{marks:,} marks" for marks, *_ in measured]
+        times = {name: Times((s,), (s / least,), (cpu,)) for name, (_, s, cpu, _) in zip(names, measured, strict=True)}
+        rows = {name: one[0] for name, one in zip(names, measured, strict=True)}
+        peaks = {name: one[3] for name, one in zip(names, measured, strict=True)}
+        bench.report.add("simulation", case, times, rows, peaks)
+
+
+def _one(folder: "Path", marks: int, bench: "Bench") -> Iterator[tuple[str, float, float, Peaks]]:
+    # A ledger that others can read would be warned of.
+    folder.mkdir(mode=0o700, parents=True)
+    lake = Lake(folder, policies=_POLICY)
+    datasets, step = marks // MARKS, _AT_ONCE // MARKS
+    store = Counting(Imagined(0, datasets))
+
+    def marking() -> None:
+        with lake.opened() as ledger:
+            for first in range(0, datasets, step):
+                evaluate(ledger, [Imagined(first, min(step, datasets - first))], lake.settings, MARKED)
+
+    def sweeping() -> None:
+        refused = [one for one in lake.sweeps(DUE, stores={"lake": store}).values() if one.refused or one.errors]
+        assert not refused, refused[0]
+
+    for case, run in (("marking", marking), ("sweeping", sweeping)):
+        bench.say(f"simulation: {case} {marks:,}")
+        forget_peaks()
+        before = worked()
+        seconds = timed(run)
+        yield case, seconds, worked() - before, Peaks(peak("self"), None, None, None)
+    bench.report.agree(f"simulation, {marks:,} marks swept", marks, abs(marks - store.deleted))
