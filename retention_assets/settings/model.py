@@ -122,6 +122,18 @@ class AutomationSettings(SettingsPart):
     ] = 1_000
 
 
+def _introduced(stores: tuple[StoreSettings, ...]) -> tuple[StoreSettings, ...]:
+    """Stores that know each other, as far as one refers to another."""
+    known = {store.name: store for store in stores}
+    found = []
+    for number, store in enumerate(stores):
+        try:
+            found.append(store.with_others(known))
+        except InvalidValue as fault:
+            raise InvalidValue(fault.what, fault.expected, fault.remedy, key=f"[{number}].{fault.key}") from None
+    return tuple(found)
+
+
 class Settings(SettingsPart):
     """All of `retention.yaml`. Places are absolute: nothing of it depends on the working directory any more."""
 
@@ -137,7 +149,7 @@ class Settings(SettingsPart):
     automation: AutomationSettings = AutomationSettings()
     dagster: DagsterSettings = DagsterSettings()
     prices: Prices = Prices()
-    stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed)] = ()
+    stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed), AfterValidator(_introduced)] = ()
 
     @model_validator(mode="after")
     def _names_are_their_own(self) -> Self:

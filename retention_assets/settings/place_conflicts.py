@@ -73,7 +73,10 @@ def conflicts_of(claims: Sequence[Claim]) -> Iterator[PlaceConflict]:
 
 
 def _may_hold(outer: Claim, inner: Claim) -> bool:
-    """A store may keep its own log in its data; and some kinds are told of another store."""
-    if outer.store is None or inner.store is None:
+    """A store may keep its own log in its data; and some kinds are told of another store, and of its data alone."""
+    one, other = outer.store, inner.store
+    if one is None or other is None:
         return False
-    return outer.store is inner.store or outer.store.may_hold(inner.store)
+    if one.name in other.refers_to or other.name in one.refers_to:
+        return inner.key.endswith(f".{other.reach}")
+    return one is other or one.may_hold(other)

@@ -34,6 +34,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "iceberg": "retention_assets.stores.iceberg",
         "aspects": "retention_assets.stores.aspects",
         "records": "retention_assets.stores.records",
+        "objects": "retention_assets.stores.objects",
     }
 )
 

@@ -6,7 +6,7 @@ Does not belong here: the keys of one kind (its own settings.py), and anything t
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -90,6 +90,15 @@ class StoreSettings(SettingsPart):
         A kind that is told of another store, and spares whatever that one still needs, says so here.
         """
         return False
+
+    @property
+    def refers_to(self) -> tuple[str, ...]:
+        """The names of other stores whose data it reads to know what is needed."""
+        return ()
+
+    def with_others(self, others: Mapping[str, "StoreSettings"]) -> Self:  # noqa: ARG002 - few refer to others
+        """The same, knowing the other stores of its file."""
+        return self
 
     @property
     def deletes_versions(self) -> bool:

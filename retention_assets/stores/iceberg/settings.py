@@ -28,12 +28,15 @@ def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     return found
 
 
+# Not in repr: catalog properties hold credentials under many names.
+CatalogProperties = Annotated[Properties, AfterValidator(_catalog), Field(repr=False, description="PyIceberg's properties.")]
+
+
 class IcebergSettings(StoreSettings):
     """Kind `iceberg`: the tables of a PyIceberg catalog."""
 
     kind: Literal["iceberg"] = "iceberg"
-    # Not in repr: catalog properties hold credentials under many names.
-    catalog: Annotated[Properties, AfterValidator(_catalog), Field(repr=False, description="PyIceberg's properties.")]
+    catalog: CatalogProperties
     namespaces: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(tuple_of), Field(min_length=1, description="Globs.")
     ] = ("*",)

@@ -1,0 +1,21 @@
+"""The `objects` store: stored objects of which those may go that nothing refers to any more.
+
+Belongs here: what the registry has to know of this kind.
+"""
+
+from typing import TYPE_CHECKING
+
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.registry import StoreKind
+
+if TYPE_CHECKING:
+    from retention_assets.stores.protocol import Store
+
+
+def _open(settings: ObjectsSettings) -> "Store":
+    from retention_assets.stores.objects.store import ObjectsStore
+
+    return ObjectsStore(settings)
+
+
+KIND = StoreKind("objects", ObjectsSettings, _open)

@@ -1,0 +1,110 @@
+"""The settings of listings: where an `objects` store finds out which objects there are.
+
+Belongs here: the five kinds of listings and their keys.
+Does not belong here: listing (listings/).
+"""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from retention_assets.policy.fields import Instant
+from retention_assets.settings.urls import Location, StoreUrl
+from retention_assets.stores.iceberg.settings import CatalogProperties
+from retention_assets.stores.objects.one_of import one_of
+from retention_assets.stores.records.settings import ColumnName, TableName
+from retention_assets.stores.settings import SettingsPart
+
+
+class ListedColumns(SettingsPart):
+    """Which columns of a listing say what. A column that is not named has the name of its key, if there is one."""
+
+    key: ColumnName = "key"
+    created_at: ColumnName = "created_at"
+    size: ColumnName = "size"
+    realm: ColumnName | None = None
+    kind: ColumnName | None = None
+    etag: ColumnName | None = None
+    version: ColumnName | None = None
+
+
+class PathListing(SettingsPart):
+    """Everything below a folder of a disk, or a prefix of an object store."""
+
+    path: Annotated[Location, Field(description="A folder, or a URI such as s3://bucket/prefix/.")]
+
+
+class InventoryPlace(SettingsPart):
+    """Where a bucket's inventory is delivered."""
+
+    manifest: Annotated[Location, Field(description="The folder of deliveries, or one manifest.json.")]
+
+
+class InventoryListing(SettingsPart):
+    """The newest complete inventory of a bucket, as S3 Inventory writes it."""
+
+    inventory: InventoryPlace
+    path: Annotated[Location | None, Field(description="Where the objects are; the inventory's bucket unless it is set.")] = (
+        None
+    )
+
+
+class ListingTable(SettingsPart):
+    """A table of a catalog that lists objects."""
+
+    catalog: CatalogProperties
+    name: Annotated[str, Field(min_length=3, description="namespace.table")]
+    columns: ListedColumns = ListedColumns()
+
+
+class TableListing(SettingsPart):
+    """An Iceberg table that lists objects, such as S3 Metadata's."""
+
+    table: ListingTable
+    path: Annotated[Location | None, Field(description="Where the objects are that it lists: needed to delete.")] = None
+
+
+class ParquetFiles(SettingsPart):
+    """Parquet files that list objects as they were at an instant."""
+
+    files: Annotated[Location, Field(description="A glob.")]
+    as_of: Annotated[Instant, Field(description="When it was listed: the age of a listing is not guessed.")]
+    columns: ListedColumns = ListedColumns()
+
+
+class ParquetListing(SettingsPart):
+    """A listing that somebody else made."""
+
+    parquet: ParquetFiles
+    path: Annotated[Location | None, Field(description="Where the objects are that it lists: needed to delete.")] = None
+
+
+class SqlObjects(SettingsPart):
+    """The table of a database whose rows are the objects."""
+
+    url: StoreUrl
+    table: TableName
+    key: ColumnName
+    created_at: ColumnName
+    size: ColumnName | None = None
+    realm: ColumnName | None = None
+    kind: ColumnName | None = None
+
+
+class SqlListing(SettingsPart):
+    """Objects that are rows of a database."""
+
+    sql: SqlObjects
+
+
+KINDS = {
+    "inventory": InventoryListing,
+    "table": TableListing,
+    "parquet": ParquetListing,
+    "sql": SqlListing,
+    "path": PathListing,
+}
+Listing = Annotated[
+    PathListing | InventoryListing | TableListing | ParquetListing | SqlListing,
+    BeforeValidator(one_of(KINDS)),
+]

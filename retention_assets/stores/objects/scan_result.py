@@ -1,0 +1,101 @@
+"""What a scan found, in numbers: what the ledger keeps of it, and what brakes are held against.
+
+Belongs here: classes of objects, counts, and their form as JSON.
+Does not belong here: counting (classes.py), judging the numbers (brakes.py), keeping them (the ledger).
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import TypeAdapter
+
+
+class ObjectClass(StrEnum):
+    """What a listed object is. Each is in the first that fits."""
+
+    RESERVED = "reserved"
+    REALM_PURGE = "realm_purge"
+    YOUNG = "young"
+    UNKNOWN_KIND = "unknown_kind"
+    REFERENCED = "referenced"
+    UNREFERENCED = "unreferenced"
+    UNHANDLED = "unhandled"
+
+
+# Those whose age and kind let them be judged by references.
+JUDGED = (ObjectClass.REFERENCED, ObjectClass.UNREFERENCED)
+
+
+@dataclass
+class ClassCount:
+    """Objects of one class, of one realm and kind ("" is none), and their bytes."""
+
+    realm: str
+    kind: str
+    name: ObjectClass
+    objects: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class ScannedDataset:
+    """A dataset of which something was listed: its realm ("" is none) and its rows in the log."""
+
+    name: str
+    realm: str
+    rows: int
+
+
+@dataclass
+class SourceCount:
+    """What one source said: rows, distinct references, realms that it speaks for, and how long it took to read."""
+
+    label: str
+    rows: int = 0
+    distinct: int = 0
+    realms: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class ScanResult:
+    """One whole scan."""
+
+    store: str
+    started_at: datetime
+    finished_at: datetime
+    listing_as_of: datetime
+    cut_off: datetime
+    # Hexadecimal, from the system's random source.
+    salt: str
+    filter: str
+    # The rate at which an object that nothing refers to is taken for referenced.
+    effective_fpp: float
+    scanned: int = 0
+    scanned_bytes: int = 0
+    # Over all sources, each counted once; and those of them that name nothing that was listed.
+    distinct_references: int = 0
+    unresolved_references: int = 0
+    classes: list[ClassCount] = field(default_factory=list)
+    sources: list[SourceCount] = field(default_factory=list)
+    edges: int = 0
+    datasets: list[ScannedDataset] = field(default_factory=list)
+
+    def total(self, *classes: ObjectClass) -> tuple[int, int]:
+        """Objects and bytes of some classes; of all that are counted where none is named."""
+        wanted = classes or tuple(one for one in ObjectClass if one is not ObjectClass.RESERVED)
+        found = [one for one in self.classes if one.name in wanted]
+        return sum(one.objects for one in found), sum(one.bytes for one in found)
+
+    def as_json(self) -> str:
+        """As the ledger keeps it."""
+        return _RESULT.dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "ScanResult":
+        """What the ledger kept."""
+        return _RESULT.validate_json(text)
+
+
+_RESULT = TypeAdapter(ScanResult)

@@ -1,0 +1,219 @@
+"""The settings of an `objects` store.
+
+Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts itself in them.
+Does not belong here: the kinds of listings and of references (listing_settings.py, reference_settings.py).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from retention_assets.errors import InvalidValue
+from retention_assets.policy.durations import Duration, Length, is_always_longer
+from retention_assets.stores.objects.listing_settings import Listing, PathListing, SqlListing
+from retention_assets.stores.objects.one_of import one_of
+from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
+from retention_assets.stores.records.settings import ColumnName
+from retention_assets.stores.settings import SettingsPart, StoreSettings, tuple_of
+
+# Younger objects are never judged, whatever the settings say: clocks differ, and writers take their time.
+FLOOR = Duration(seconds=300)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def _template(text: str) -> str:
+    """Parts of a key by their numbers, the realm and the kind."""
+    rest = _PLACEHOLDER.sub("", text)
+    names = _PLACEHOLDER.findall(text)
+    if not text or "{" in rest or "}" in rest or not all(name.isdecimal() or name in ("realm", "kind") for name in names):
+        raise InvalidValue("is not a template", "text with {0}, {1} … (parts of the key), {realm} or {kind}, such as '{realm}'")
+    return text
+
+
+def _name_template(text: str | None) -> str | None:
+    return None if text is None else _template(text)
+
+
+def _part_template(text: str) -> str:
+    if "{realm}" in text or "{kind}" in text:
+        raise InvalidValue("names a realm by itself", "text with {0}, {1} … (parts of the key)")
+    return _template(text)
+
+
+def _pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except re.error as fault:
+        raise InvalidValue(f"is not a regular expression: {fault}") from None
+    if groups != 1:
+        raise InvalidValue(f"has {groups} groups", "a regular expression with one group, which is the kind")
+    return text
+
+
+def _min_age(value: Duration) -> Duration:
+    if is_always_longer(FLOOR, value):
+        raise InvalidValue(
+            "is shorter than the floor of 5m", "5m or longer", "Clocks differ: younger objects are never judged."
+        )
+    return value
+
+
+class FromColumn(SettingsPart):
+    """What a column of the listing says."""
+
+    column: ColumnName
+
+
+class FromPattern(SettingsPart):
+    """What the one group of a regular expression finds in the key; nothing where it does not match."""
+
+    pattern: Annotated[str, AfterValidator(_pattern)]
+
+
+class FingerprintFilter(SettingsPart):
+    """64 bits of a keyed hash for each reference: an error can only keep garbage, at n / 2^64 an object."""
+
+    kind: Literal["fingerprints"] = "fingerprints"
+
+
+class ExactFilter(SettingsPart):
+    """The keys themselves: no error, at the cost of their bytes."""
+
+    kind: Literal["exact"] = "exact"
+
+
+class BloomFilter(SettingsPart):
+    """A Bloom filter, sized in advance; a scan whose effective rate is above `max_fpp` is refused."""
+
+    kind: Literal["bloom"]
+    fpp: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    max_fpp: Annotated[float, Field(gt=0, lt=1)] = 5e-5
+    expected: Annotated[int, Field(gt=0)] = 100_000
+    growth: Annotated[float, Field(ge=1)] = 1.1
+
+    @model_validator(mode="after")
+    def _rates_agree(self) -> Self:
+        if self.max_fpp < self.fpp:
+            raise InvalidValue("is lower than fpp, so that every scan would be refused", f"{self.fpp} or more", key="max_fpp")
+        return self
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Brakes(SettingsPart):
+    """What must look usual of a scan, or it marks nothing until a person has looked."""
+
+    references_shrink: Annotated[Share, Field(description="By which share references may be fewer than last time.")] = 0.5
+    unreferenced_fraction: Annotated[Share, Field(description="Of judged objects, and of their bytes.")] = 0.9
+    unresolved_references: Annotated[Share, Field(description="Of distinct references, that name nothing listed.")] = 0.5
+    empty_source: Annotated[Literal["refuse", "allow"], Field(description="A source without any reference.")] = "refuse"
+
+
+class Rates(SettingsPart):
+    """Requests or rows a second, for the whole store; 0 is no limit."""
+
+    scan: Annotated[int, Field(ge=0, description="Objects listed a second.")] = 0
+    references: Annotated[int, Field(ge=0, description="References read a second.")] = 0
+    delete: Annotated[int, Field(ge=0, description="Objects deleted a second.")] = 3000
+
+
+class DeleteSettings(SettingsPart):
+    """What must still hold of an object when it is deleted."""
+
+    condition: Annotated[
+        Literal["auto", "none"],
+        Field(description="auto: version, generation, ETag, or creation and size, whatever the place has. none: nothing."),
+    ] = "auto"
+
+
+Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": FromColumn, "pattern": FromPattern}))]
+
+
+def _realm(value: object, info: ValidationInfo) -> object:
+    """A template may stand alone."""
+    if value is None:
+        return None
+    return _part_template(value) if isinstance(value, str) else one_of({"column": FromColumn})(value, info)
+
+
+class ObjectsSettings(StoreSettings):
+    """Kind `objects`: stored objects, of which nothing refers to some."""
+
+    kind: Literal["objects"] = "objects"
+    listing: Annotated[Listing, Field(description="Where the objects are listed: path, inventory, table, parquet or sql.")]
+    dataset: Annotated[
+        str | None,
+        AfterValidator(lambda text: text and _template(text)),
+        Field(description="A dataset's name; one for all if left out."),
+    ] = None
+    realm: Annotated[str | FromColumn | None, BeforeValidator(_realm)] = None
+    kind_of: Derived | None = None
+    references: Annotated[
+        tuple[ReferenceSettings, ...], BeforeValidator(tuple_of), Field(min_length=1, description="Who says what is needed.")
+    ]
+    edges: Annotated[tuple[EdgeSettings, ...], BeforeValidator(tuple_of)] = ()
+    known_kinds: Annotated[
+        tuple[str, ...] | None, BeforeValidator(tuple_of), Field(description="Objects of other kinds are never marked.")
+    ] = None
+    min_age: Annotated[Length, AfterValidator(_min_age), Field(description="Younger objects are never judged.")] = Duration(
+        seconds=3 * 3600
+    )
+    rewrites: Annotated[bool, Field(description="Writers use existing objects again (content addressing).")] = False
+    filter: Annotated[
+        FingerprintFilter | ExactFilter | BloomFilter, Field(discriminator="kind", description="How references are kept.")
+    ] = FingerprintFilter()
+    brakes: Brakes = Brakes()
+    rates: Rates = Rates()
+    delete: DeleteSettings = DeleteSettings()
+    rows_up_to: Annotated[int, Field(ge=0, description="Up to so many objects, every one has a row in the log.")] = 1_000_000
+    scans_kept: Annotated[int, Field(ge=1)] = 50
+
+    @property
+    def data_root(self) -> str | None:
+        """The folder or prefix below which objects are deleted; none for rows of a database, or where nothing can be."""
+        return None if isinstance(self.listing, SqlListing) else self.listing.path
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The root, by its key; or the file of a database."""
+        if isinstance(self.listing, SqlListing):
+            url = self.listing.sql.url
+            return {"listing.sql.url": url} if url.startswith("sqlite") else {}
+        return {} if self.data_root is None else {"listing.path": self.data_root}
+
+    @property
+    def reach(self) -> str | None:
+        """The key of the root."""
+        return "listing.path" if self.data_root is not None else None
+
+    @property
+    def refers_to(self) -> tuple[str, ...]:
+        """The stores whose references it reads: what they need is spared."""
+        return tuple(one.store for one in self.references if isinstance(one, StoreReferences))
+
+    def with_others(self, others: Mapping[str, StoreSettings]) -> Self:
+        """The same, with the settings of the stores that it refers to."""
+        if not self.refers_to:
+            return self
+        found = []
+        for number, one in enumerate(self.references):
+            if isinstance(one, StoreReferences):
+                if one.store not in others or one.store == self.name:
+                    known = ", ".join(sorted(others.keys() - {self.name})) or "there is none"
+                    raise InvalidValue(
+                        f"refers to a store that is not there: {one.store}", f"another store of this file: {known}",
+                        key=f"references[{number}].store",
+                    )  # fmt: skip
+                one = one.model_copy(update={"settings": others[one.store]})
+            found.append(one)
+        return self.model_copy(update={"references": tuple(found)})
+
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """The root or database; none where other servers are asked as well."""
+        if not isinstance(self.listing, PathListing | SqlListing):
+            return None
+        return (self.listing.sql.url if isinstance(self.listing, SqlListing) else self.listing.path,)
