@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from retention_assets.demo.databases import META, ODS, write_databases
-from retention_assets.demo.ice import write_ice
+from retention_assets.demo.ice import write_ice, write_orphans
 from retention_assets.demo.lake import write_lake
 
 MARKER = ".retention-demo"
@@ -26,6 +26,8 @@ automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: tr
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
+  # Every file in the warehouse of those tables, against what any of them reaches.
+  - {name: orphans, kind: objects, listing: {path: ice}, references: [{store: ice}]}
   - {name: meta, kind: aspects, url: "sqlite:///meta.db"}
   - name: ods
     kind: records
@@ -69,6 +71,10 @@ policies:
     description: Two views of each table, and everything younger than two weeks.
     datasets: {include: ["ice/*"]}
     select: {older_than: 14d, beyond: {views: 2}}
+  - name: orphan-files
+    description: Files that no table has reached for a week.
+    datasets: {include: ["orphans/*"]}
+    select: {unreferenced: true, older_than: 7d}
   - name: units-2-years
     description: Units of work that finished more than two years ago; payments only once they are archived.
     datasets: {include: ["ods/*"]}
@@ -132,6 +138,7 @@ def build_environment(folder: Path) -> Path:
     (folder / HOME / "dagster.yaml").write_text(INSTANCE)
     write_lake(folder)
     write_ice(folder)
+    write_orphans(folder)
     write_databases(folder)
     return folder / "retention.yaml"
 

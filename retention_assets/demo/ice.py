@@ -5,17 +5,25 @@ the present time, so the times are moved in the tables' own metadata afterwards,
 """
 
 import json
+import os
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from retention_assets.demo.lake import AS_OF
 
+# Left in the folder of a table by a write that never committed.
+ORPHANS = (
+    "data/00000-0-failed-write-00001.parquet",
+    "data/00000-0-failed-write-00002.parquet",
+    "metadata/failed-write.metadata.json",
+)
 _ROWS = 2_000
 _TIME = re.compile(r"(timestamp-ms|last-updated-ms)$")
 
@@ -37,6 +45,11 @@ def write_ice(folder: Path) -> None:
         prices = catalog.create_table("shop.prices", _batch(0).schema)
         for number in range(8):
             prices.append(_batch(number))
+        # A live file outside of its table's folder: where a file lies says nothing.
+        elsewhere = folder.absolute() / "ice" / "landing" / "prices-2019.parquet"
+        elsewhere.parent.mkdir()
+        pq.write_table(_batch(8), elsewhere)
+        prices.add_files([f"file://{elsewhere}"])
         snapshots = [one.snapshot_id for one in prices.metadata.snapshots]
         with prices.manage_snapshots() as change:
             change.create_tag(snapshots[1], "year-end").create_branch(snapshots[2], "audit")
@@ -44,10 +57,34 @@ def write_ice(folder: Path) -> None:
             _age(table)
 
 
+def write_orphans(folder: Path) -> None:
+    """What no table reaches: the files of a write that failed, a stray metadata file, and the folder of a dropped table."""
+    warehouse = folder / "ice"
+    with catalog_of(folder) as catalog:
+        dropped = catalog.create_table("shop.carts", _batch(0).schema)
+        dropped.append(_batch(0))
+        catalog.drop_table("shop.carts")
+        table = Path(catalog.load_table("shop.prices").location().removeprefix("file://"))
+    for name in ORPHANS:
+        (table / name).write_bytes(b"left behind by a write that failed" * _ROWS)
+    # All of it is older than the policies ask: what keeps a file is that somebody reaches it.
+    at = (AS_OF - timedelta(days=40)).timestamp()
+    for file in warehouse.rglob("*"):
+        os.utime(file, (at, at))
+
+
 def add_branch(folder: Path, table: str, branch: str, snapshot: int) -> None:
     """Somebody makes a branch on a snapshot."""
     with catalog_of(folder) as catalog, catalog.load_table(table).manage_snapshots() as change:
         change.create_branch(snapshot, branch)
+
+
+def orphans_left(folder: Path) -> set[str]:
+    """What is still there of the orphans."""
+    warehouse = folder / "ice"
+    strays = [warehouse / "shop" / "prices" / name for name in ORPHANS]
+    found = [*strays, *(warehouse / "shop" / "carts").rglob("*")]
+    return {str(file.relative_to(warehouse)) for file in found if file.is_file()}
 
 
 def rows_of(folder: Path) -> dict[str, int]:

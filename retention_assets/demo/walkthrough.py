@@ -62,7 +62,8 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
     _title(console, 1, "An environment")
     sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
     console.print(f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for")
-    console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work.")
+    console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work. In the")
+    console.print("warehouse of the Iceberg tables lie files that no table reaches: of a failed write, of a dropped table.")
     console.print("retention.yaml says where things are, the files in policies/ what may go. It also says that the clock is")
     console.print(
         "[bold]simulated[/]: the days of this story pass as it tells them. By a real one nothing goes before its grace is over."
@@ -141,13 +142,17 @@ def _safe(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     rows = [(row["dataset"], row["transaction"], row["why"]) for row in spared]
     console.print(table("Marked, and needed again when the sweep looked", ("dataset", "transaction", "why"), rows))
     now = ice.rows_of(folder)
+    orphans = ice.orphans_left(folder)
     lost = {name for name, count in read_back.items() if now.get(name) != count}
     unsaved = set(rescued) - {f"{row['dataset']} {row['transaction']}" for row in spared}
-    if lost or unsaved or not (folder / "data" / "raw.events" / "S7").is_dir():
-        raise Refused(
-            f"The demonstration went wrong: {', '.join(sorted(lost | unsaved)) or 'lake/raw.events S7'} is not as it was."
-        )
+    if lost or unsaved or orphans or not (folder / "data" / "raw.events" / "S7").is_dir():
+        wrong = ", ".join(sorted(lost | unsaved | orphans)) or "lake/raw.events S7"
+        raise Refused(f"The demonstration went wrong: {wrong} is not as it should be.")
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
+    console.print(
+        "Nothing is left of the failed write and of the dropped table; landing/prices-2019.parquet lies outside of its"
+    )
+    console.print("table's folder, is reached, and stays.")
     console.print(
         "lake/raw.events S7 is still there. Its policy still selects it, so it was marked again, with a new grace: to keep it"
     )
