@@ -1,0 +1,97 @@
+"""A Ceph of one node with its S3 gateway: a real object store, where one is installed.
+
+Belongs here: starting it for a session, and ending it. Everything of it is in memory.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+_PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+_KEY, _SECRET = "test", "testtest"
+_CONFIGURATION = """\
+[global]
+fsid = {fsid}
+mon host = v1:127.0.0.1:{monitor}
+auth cluster required = none
+auth service required = none
+auth client required = none
+ms bind msgr2 = false
+mon allow pool size one = true
+osd pool default size = 1
+osd pool default pg num = 1
+osd crush chooseleaf type = 0
+osd crush update on start = false
+osd class update on start = false
+osd objectstore = memstore
+memstore device bytes = 1073741824
+mon data = {folder}/mon
+osd data = {folder}/osd
+admin socket = {folder}/$name.asok
+log file = {folder}/$name.log
+pid file = {folder}/$name.pid
+rgw frontends = beast endpoint=127.0.0.1:{gateway}
+"""
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[dict[str, str]]:
+    """The environment variables with which a client reaches a gateway that is there for this session alone."""
+    if missing := [name for name in _PROGRAMS if shutil.which(name) is None]:
+        pytest.skip(
+            f"no Ceph is installed here, {missing[0]} is missing (Debian: apt-get install ceph-common ceph-mon ceph-osd radosgw)"
+        )
+    # Not below pytest's folder: the path of a socket holds about a hundred characters.
+    with tempfile.TemporaryDirectory(prefix="ceph-") as name:
+        folder, (monitor, gateway) = Path(name), (_free_port(), _free_port())
+        try:
+            _start(folder, monitor, gateway)
+            yield {
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gateway}", "AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _SECRET,
+                "AWS_DEFAULT_REGION": "us-east-1",
+            }  # fmt: skip
+        finally:
+            for pid in folder.glob("*.pid"):
+                with suppress(ProcessLookupError, ValueError):
+                    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def _start(folder: Path, monitor: int, gateway: int) -> None:
+    cluster, disk = str(uuid.uuid4()), str(uuid.uuid4())
+    for part in ("mon", "osd"):
+        (folder / part).mkdir()
+    text = _CONFIGURATION.format(fsid=cluster, folder=folder, monitor=monitor, gateway=gateway)
+    (folder / "ceph.conf").write_text(text)
+    here = ["-c", str(folder / "ceph.conf")]
+    _run("monmaptool", "--create", "--addv", "a", f"v1:127.0.0.1:{monitor}", "--fsid", cluster, str(folder / "monmap"))
+    _run("ceph-mon", *here, "--mkfs", "-i", "a", "--monmap", str(folder / "monmap"))
+    _run("ceph-mon", *here, "-i", "a")
+    _run("ceph", *here, "osd", "new", disk)
+    _run("ceph-osd", *here, "-i", "0", "--mkfs", "--osd-uuid", disk)
+    _run("ceph-osd", *here, "-i", "0")
+    _run("ceph", *here, "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=localhost")
+    user = ("--uid=test", "--display-name=test", f"--access-key={_KEY}", f"--secret-key={_SECRET}")
+    _run("radosgw-admin", *here, "user", "create", *user)
+    _run("radosgw", *here, "-n", "client.rgw")
+
+
+def _run(*command: str) -> None:
+    """A program of Ceph. Those that serve go into the background by themselves, once they are ready."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        pytest.fail(f"{' '.join(command)} did not work: {done.stdout}{done.stderr}")
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as found:
+        port: int = found.getsockname()[1]
+        return port
