@@ -64,12 +64,15 @@ class BadInput(Exception):
 class InvalidValue(ValueError):
     """A value that is wrong, with what was expected and how to mend it; whoever reads the file adds file, policy and key.
 
-    `key` names the part of the value that is at fault, where the fault lies between two keys.
+    `key` names the part of the value that is at fault, where the fault lies between two keys; or the way to it.
     """
 
-    def __init__(self, what: str, expected: str | None = None, remedy: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self, what: str, expected: str | None = None, remedy: str | None = None, key: str | tuple[str | int, ...] = ()
+    ) -> None:
         super().__init__(what)
-        self.what, self.expected, self.remedy, self.key = what, expected, remedy, key
+        self.what, self.expected, self.remedy = what, expected, remedy
+        self.way = (key,) if isinstance(key, str) else key
 
 
 def quote(value: object, most: int = 60) -> str:

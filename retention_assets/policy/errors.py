@@ -55,8 +55,7 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
     fault = context.get("error")
     if isinstance(fault, InvalidValue):
         what, expected, remedy = fault.what, fault.expected, fault.remedy
-        if fault.key:
-            where = (*where, fault.key)
+        where = (*where, *fault.way)
     elif kind == "extra_forbidden":
         known = _keys(model, where[:-1])
         guess = nearest(str(where[-1]), known)

@@ -130,7 +130,7 @@ def _introduced(stores: tuple[StoreSettings, ...]) -> tuple[StoreSettings, ...]:
         try:
             found.append(store.with_others(known))
         except InvalidValue as fault:
-            raise InvalidValue(fault.what, fault.expected, fault.remedy, key=f"[{number}].{fault.key}") from None
+            raise InvalidValue(fault.what, fault.expected, fault.remedy, key=(number, *fault.way)) from None
     return tuple(found)
 
 

@@ -32,6 +32,9 @@ HEADER = "# yaml-language-server: $schema=../schema.json\n"
 # DataHub's list is not what the schema describes, and an editor that holds it against the schema would underline all of it.
 FOREIGN = "datahub.yaml"
 
+# The stores that the examples are about.
+STORES = {"lake", "ods", "meta", "ice", "orphans"}
+
 by_name = pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 
 
@@ -130,6 +133,12 @@ RUNS: dict[str, list[tuple[History, dict[str, str]]]] = {
                **{"gc.enabled": "true", **own(2, 1), "history.expire.min-snapshots-to-keep": "few"}), {"A": "keep", "B": "keep"}),
         (drawn("ice/db.e", "main: A:SNAPSHOT@9d - B:SNAPSHOT@8d", **{"gc.enabled": "true"}), {"A": "keep", "B": "keep"}),
     ],
+    "orphan_files": [
+        # Exactly a week is not older. What a scan did not call unreferenced is not.
+        (drawn("orphans/orphans", "-: A:OBJECT@8d{referenced=false}  |  -: B:OBJECT@7d{referenced=false}  |  "
+                                  "-: C:OBJECT@90d{referenced=true}  |  -: D:OBJECT@90d"),
+         {"A": "mark", "B": "keep", "C": "keep", "D": "keep"}),
+    ],
     "derived_in_the_trash": [
         # All of it, the latest view and what no branch holds included; not what a tag pins.
         (drawn("lake/a", "main: A:SNAPSHOT@9d - B:APPEND@1d  |  -: A - C:APPEND@2d  |  -: B - O:APPEND?@1h",
@@ -166,7 +175,7 @@ def test_an_example_marks_what_its_comments_say(file: Path, tmp_path: Path) -> N
 
 @by_name
 def test_an_example_is_read_and_has_a_sentence(file: Path) -> None:
-    policies = load_policies([file], {"lake", "ods", "meta", "ice"})
+    policies = load_policies([file], STORES)
     said = [sentence(policy) for policy in policies.policies]
     said += [hold_sentence(hold) for hold in policies.holds] + [datahub.sentence(entry) for entry in policies.entries]
     assert said
@@ -192,7 +201,7 @@ def test_an_example_teaches_by_comments_and_names_its_schema(file: Path) -> None
 
 def test_the_examples_may_stand_in_one_folder(tmp_path: Path) -> None:
     # So that somebody who copies several of them does not run into names that collide.
-    policies = load_policies(EXAMPLES, {"lake", "ods", "meta", "ice"})
+    policies = load_policies(EXAMPLES, STORES)
     assert len(policies.policies) >= 6
     assert len(policies.entries) == 3
 

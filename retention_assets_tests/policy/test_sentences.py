@@ -208,6 +208,8 @@ GOLDEN = {
     "itself wants to keep them and not among the newest that it keeps, on each branch by the branch's own numbers where it has some; "
     "a dataset that says nothing about this keeps everything. Latest views are never touched. Marks are swept 7 days later, "
     f"{TAIL}",
+    "orphan-files": "Marks transactions of the datasets orphans/*, when they closed more than 7 days ago; and nothing retained refers "
+    f"to them. Latest views are never touched. Marks are swept 7 days later, {TAIL}",
     "units-of-work": "Marks transactions of the datasets ods/unit_of_work, when they closed more than 2 years ago, counted from 00:00 "
     "UTC; they are finished; and they were archived (for the record types PAYMENT). Latest views are never touched. Marks are swept "
     f"7 days later, {TAIL}",

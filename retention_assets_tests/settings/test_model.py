@@ -109,7 +109,7 @@ def test_the_commented_examples_of_the_shipped_file_are_valid(tmp_path: Path) ->
     environ = {"CATALOG_TOKEN": "t", "DATAHUB_PASSWORD": "d", "ODS_PASSWORD": "o"}
     settings = read(tmp_path, "\n".join(["stores:", *examples]), **environ)
     kinds = {store.name: store.kind for store in settings.stores}
-    assert kinds == {"ice": "iceberg", "meta": "aspects", "ods": "records"}
+    assert kinds == {"ice": "iceberg", "meta": "aspects", "ods": "records", "orphans": "objects"}
 
 
 def test_settings_survive_a_pickle_with_their_passwords(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class ObjectsSettings(StoreSettings):
                     known = ", ".join(sorted(others.keys() - {self.name})) or "there is none"
                     raise InvalidValue(
                         f"refers to a store that is not there: {one.store}", f"another store of this file: {known}",
-                        key=f"references[{number}].store",
+                        key=("references", number, "store"),
                     )  # fmt: skip
                 one = one.model_copy(update={"settings": others[one.store]})
             found.append(one)

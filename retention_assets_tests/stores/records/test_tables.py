@@ -186,7 +186,7 @@ def test_what_is_put_off_is_put_off_beyond_the_days_that_are_looked_at(ttl: str,
     (error,) = found.value.errors()
     fault = error["ctx"]["error"]
     assert isinstance(fault, InvalidValue)
-    assert (fault.key, fault.expected) == ("document_ttl", f"a duration longer than {days}d")
+    assert (fault.way, fault.expected) == (("document_ttl",), f"a duration longer than {days}d")
     assert f"is {parse_duration(ttl)} and not longer than expires_in_max_days, which is {days}" in fault.what
     assert f"Write document_ttl: {days + 1}d or longer" in (fault.remedy or "")
     mended = {"column": "expires", "document_ttl": f"{days + 1}d", "expires_in_max_days": days}
