@@ -1,0 +1,114 @@
+"""Objects for tests of whole cycles: a folder of blobs, lines that refer to them, settings, policies and a ledger.
+
+Belongs here: building them, running Dagster's job with a Spark that is none, and looking at what is left with the eyes of the file
+system.
+Does not belong here: what should be left.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.spark import QuietSparkResource
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.local_spark import Session
+
+MARKED = AS_OF
+DUE = AS_OF + timedelta(days=7)
+UNREFERENCED = (
+    "{name: unreferenced, datasets: {include: ['blobs/*']}, select: {unreferenced: true, older_than: 30d}, sweep: {every: 0s}}"
+)
+
+
+@dataclass
+class Blobs:
+    """Everything below one folder."""
+
+    folder: Path
+    # What is said of the store beyond its name and kind; listing and references are these unless it says others.
+    more: Mapping[str, Any] = field(default_factory=dict)
+    policies: str = UNREFERENCED
+    others: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("blobs", "refs", "policies"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.says(self.policies)
+        self.has_settings(**self.more)
+
+    def has_settings(self, **more: Any) -> None:
+        """The settings from now on."""
+        about = {"listing": {"path": "blobs"}, "references": [{"lines": "refs/*.jsonl"}], **more}
+        settings = {
+            "ledger": f"sqlite:///{self.folder}/ledger.db",
+            "clock": CLOCK,
+            "warehouse": "warehouse",
+            "policies": "policies",
+            "stores": [*self.others, {"name": "blobs", "kind": "objects", **about}],
+        }
+        # JSON is YAML.
+        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+
+    def says(self, *policies: str, holds: str = "") -> None:
+        """The policies from now on."""
+        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\n")
+
+    def has(self, *keys: str, days: float = 60, size: int = 10) -> "Blobs":
+        """Objects of an age."""
+        at = (AS_OF - timedelta(days=days)).timestamp()
+        for key in keys:
+            place = self.folder / "blobs" / key
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(b"x" * size)
+            os.utime(place, (at, at))
+        return self
+
+    def refers(self, *keys: str | Mapping[str, str], file: str = "a", count: int | None = None, whole: bool = True) -> "Blobs":
+        """A file of references, in place of what it said before."""
+        lines = [{"object": key} if isinstance(key, str) else dict(key) for key in keys]
+        end = [{"complete": True, "count": len(lines) if count is None else count}] if whole else []
+        (self.folder / "refs" / f"{file}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, *end]))
+        return self
+
+    @property
+    def settings(self) -> Settings:
+        """As a run reads them."""
+        return load_settings(self.folder / "retention.yaml")
+
+    def runs(self, as_of: datetime = MARKED, job: str = "cycle") -> JobResult:
+        """The job, as `retention run` runs it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(QuietSparkResource, "spark_session", property(lambda _: Session()))
+            patch.setattr(QuietSparkResource, "is_started", property(lambda _: True))
+            return run_job(self.settings, job, as_of, log_level="critical")
+
+    def left(self) -> set[str]:
+        """The keys that have bytes."""
+        root = self.folder / "blobs"
+        found = (str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
+        return {name for name in found if not name.startswith(".retention-")}
+
+    def marks(self) -> dict[str, str]:
+        """The status of the newest mark of each object, by its key."""
+        with open_simulated(self.settings.ledger) as ledger:
+            return {row["transaction"]: row["status"] for row in ledger.marks.table().to_pylist()}
+
+    def why(self, key: str) -> str:
+        """Why the newest mark of an object is where it is."""
+        with open_simulated(self.settings.ledger) as ledger:
+            rows = [row for row in ledger.marks.table().to_pylist() if row["transaction"] == key]
+        return str(rows[-1]["why"] or rows[-1]["last_error"])
+
+    def verified(self) -> Iterable[str]:
+        """The faults of the audit."""
+        with open_simulated(self.settings.ledger) as ledger:
+            return ledger.verify().faults

@@ -1,0 +1,120 @@
+"""Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told.
+
+Belongs here: the cases of the contract that only show once scan, marks, grace, the second look and deletion come together.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from retention_assets_tests.stores.objects.blobs import DUE, MARKED, Blobs
+
+FIVE = ("a", "b", "deep/c", "deep/d", "é 'q\" e")
+
+
+@pytest.fixture(autouse=True)
+def _no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    """Five old objects, of which two are referred to."""
+    return Blobs(tmp_path / "b").has(*FIVE).refers("a", "deep/d")
+
+
+def test_what_nothing_refers_to_waits_out_its_grace_and_goes(blobs: Blobs) -> None:
+    marked = blobs.runs(MARKED)
+    assert marked.troubles == ()
+    assert blobs.marks() == dict.fromkeys(("b", "deep/c", "é 'q\" e"), "MARKED")
+    assert blobs.left() == set(FIVE)
+    assert blobs.runs(DUE).troubles == ()
+    assert blobs.left() == {"a", "deep/d"}
+    assert set(blobs.marks().values()) == {"SWEPT"}
+    assert blobs.verified() == ()
+
+
+def test_what_is_referred_to_by_the_time_of_the_sweep_is_spared_with_the_witness(blobs: Blobs) -> None:
+    blobs.runs(MARKED)
+    blobs.refers({"object": "b", "from": "invoice 7"}, file="late")
+    assert blobs.runs(DUE).troubles == ()
+    assert blobs.left() == {"a", "deep/d", "b"}
+    assert blobs.marks()["b"] == "SPARED"
+    assert "invoice 7" in blobs.why("b")
+
+
+def test_what_was_made_again_under_its_key_is_another_object(blobs: Blobs) -> None:
+    blobs.runs(MARKED)
+    blobs.has("b", days=1, size=11)
+    blobs.runs(DUE)
+    assert blobs.left() == {"a", "deep/d", "b"}
+    assert blobs.marks()["b"] == "SPARED"
+
+
+@pytest.mark.parametrize("fault", ["no last line", "a wrong count", "none at all"])
+def test_a_source_that_is_not_whole_marks_and_sweeps_nothing(blobs: Blobs, fault: str) -> None:
+    blobs.runs(MARKED)
+    before = blobs.marks()
+    blobs.has("old too", days=90)
+    if fault == "none at all":
+        (blobs.folder / "refs" / "a.jsonl").rename(blobs.folder / "elsewhere")
+    else:
+        blobs.refers("a", "deep/d", whole=fault != "no last line", count=3)
+    ran = blobs.runs(DUE)
+    assert ran.troubles
+    assert "refs/" in " ".join(ran.troubles)
+    assert blobs.marks() == before
+    assert blobs.left() == {*FIVE, "old too"}
+
+
+def test_an_empty_source_is_refused_until_the_settings_say_that_it_may_be(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "b").has(*FIVE).refers()
+    assert blobs.runs(MARKED).troubles
+    assert blobs.marks() == {}
+    blobs.has_settings(brakes={"empty_source": "allow", "unreferenced_fraction": 1.0})
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == set(FIVE)
+
+
+def test_references_under_a_wrong_prefix_are_braked(tmp_path: Path) -> None:
+    keys = [f"k{number}" for number in range(10)]
+    blobs = Blobs(tmp_path / "b").has(*keys).refers("k0", *(f"wrong/{key}" for key in keys[1:]))
+    ran = blobs.runs(MARKED)
+    assert "braked" in " ".join(ran.troubles)
+    assert "0.9" in " ".join(ran.troubles)
+    assert blobs.marks() == {}
+
+
+def test_young_objects_and_other_kinds_are_never_marked_whatever_a_policy_says(tmp_path: Path) -> None:
+    everything = "{name: all, datasets: {include: ['blobs/*']}, select: all, sweep: {every: 0s}}"
+    blobs = Blobs(tmp_path / "b", {"kind_of": {"pattern": "^([a-z]+)-"}, "known_kinds": ["blob"]}, everything)
+    blobs.has("blob-old", "other-old", "blob-used").has("blob-young", days=0.05).refers("blob-used")
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == {"blob-old"}
+
+
+def test_realms_are_datasets_and_one_without_references_is_left_alone(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "b", {"realm": "{0}", "dataset": "{realm}"}).has("r1/a", "r1/b", "r2/a", "r2/b")
+    blobs.refers({"object": "r1/a", "realm": "r1"})
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == {"r1/b"}
+
+
+def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path: Path) -> None:
+    blobs = (
+        Blobs(tmp_path / "b", {"edges": [{"lines": "edges/*.jsonl"}]}).has("a", "b", "c", "d", "e", "f").refers("a", "e", "f")
+    )
+    (blobs.folder / "edges").mkdir()
+    edges = blobs.folder / "edges" / "e.jsonl"
+    edges.write_text(
+        '{"from": "a", "to": "b"}\n{"from": "b", "to": "c"}\n{"from": "c", "to": "a"}\n{"complete": true, "count": 3}\n'
+    )
+    blobs.runs(MARKED)
+    assert set(blobs.marks()) == {"d"}
+    blobs.refers("e", "f")
+    blobs.runs(MARKED)
+    assert set(blobs.marks()) == {"a", "b", "c", "d"}
+    # One of the circle is needed again: so is the rest of it, at the door of the sweep as well.
+    blobs.refers("c", "e", "f")
+    blobs.runs(DUE)
+    assert blobs.left() == {"a", "b", "c", "e", "f"}
