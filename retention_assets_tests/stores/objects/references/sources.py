@@ -43,15 +43,21 @@ def edge_source(folder: Path, edge: Any) -> RowSource:
     return found
 
 
-def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
-    """Everything that a source says, once it is whole; its ends must count it."""
-    reading, found = read_whole(given, wanted), list[Row]()
+def taken(reading: Generator[pa.RecordBatch, None, Any]) -> tuple[list[Row], Any]:
+    """The rows that are read, and what is returned in the end."""
+    found: list[Row] = []
     while True:
         try:
             found += next(reading).to_pylist()
         except StopIteration as stop:
-            assert sum(end.rows for end in stop.value) == len(found)
-            return found
+            return found, stop.value
+
+
+def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
+    """Everything that a source says, once it is whole; its ends must count it."""
+    found, ends = taken(read_whole(given, wanted))
+    assert sum(end.rows for end in ends) == len(found)
+    return found
 
 
 def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
@@ -61,16 +67,7 @@ def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
 
 def ends_of(given: RowSource, shares: Iterable[Any]) -> list[ShareEnd]:
     """Some shares read, and nothing proved."""
-    ends = []
-    for share in shares:
-        reading = given.read(share)
-        while True:
-            try:
-                next(reading)
-            except StopIteration as stop:
-                ends.append(stop.value)
-                break
-    return ends
+    return [taken(given.read(share))[1] for share in shares]
 
 
 def write_lines(file: Path, *rows: dict[str, Any], count: int | None = None) -> Path:

@@ -24,6 +24,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     change,
     entry_of,
     files_of,
+    head,
     live,
     place,
     position_deletes,
@@ -72,7 +73,7 @@ def everything(warehouse: Warehouse) -> Table:
     [file] = files_of(table)
     add_deletes(table, position_deletes(table, file.file_path, [1]))
     add_deletes(table.refresh(), entry_of(table, put(table, "data/deleted.puffin"), 10))
-    table.refresh().manage_snapshots().create_branch(table.metadata.current_snapshot_id, "dev").commit()
+    table.refresh().manage_snapshots().create_branch(head(table), "dev").commit()
     append(table, 4, branch="dev")
     table.manage_snapshots().create_tag(append(table, 5), "kept").commit()
     staged = append(table, 6, branch="dev")
@@ -251,7 +252,7 @@ def test_a_table_that_was_dropped_before_it_was_read_is_no_reference(warehouse: 
 
 def test_a_table_that_is_listed_and_never_there_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     append(warehouse.table(), 1)
-    monkeypatch.setattr(SqlCatalog, "list_tables", lambda self, namespace: [("db", "t"), ("db", "ghost")])
+    monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
     with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
         rows_of(of_catalog(warehouse))
 
@@ -263,7 +264,7 @@ def test_files_of_a_snapshot_that_is_expired_while_it_is_read_are_not_missed(
     first = replace(table, 1)
     replace(table, 2)
     oldest = Path(place(table.metadata.snapshots[0].manifest_list))
-    load, said = SqlCatalog.load_table, []
+    load, said = SqlCatalog.load_table, list[Any]()
 
     def load_and_expire(self: SqlCatalog, identifier: Any) -> Table:
         found = load(self, identifier)
@@ -288,9 +289,7 @@ def test_everything_of_a_view_is_reached(warehouse: Warehouse, monkeypatch: pyte
             raise NoSuchViewError("gone")
         return SimpleNamespace(metadata=SimpleNamespace(location=location, properties={}))
 
-    monkeypatch.setattr(
-        SqlCatalog, "list_views", lambda self, namespace: [tuple(name.split(".")) for name, at in places.items() if at]
-    )
+    monkeypatch.setattr(SqlCatalog, "list_views", lambda *_: [tuple(name.split(".")) for name, at in places.items() if at])
     monkeypatch.setattr(SqlCatalog, "load_view", load_view)
     given = of_catalog(warehouse)
     [end] = ends_of(given, given.shares(1))
@@ -299,7 +298,7 @@ def test_everything_of_a_view_is_reached(warehouse: Warehouse, monkeypatch: pyte
     assert len(given.finish([end])) == 1
     places["db.v"] = None
     assert given.finish([end]) == []
-    monkeypatch.setattr(SqlCatalog, "list_views", lambda self, namespace: [("db", "broken")])
+    monkeypatch.setattr(SqlCatalog, "list_views", lambda *_: [("db", "broken")])
     with pytest.raises(SourceNotWhole, match=r"view db\.broken can't be read: .*KeyError"):
         rows_of(given)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.stores.objects.references import SourceNotWhole, lines
+from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import (
     edge_source,
@@ -186,4 +187,4 @@ def test_rows_have_the_schema_to_the_letter(tmp_path: Path) -> None:
     [share] = given.shares(1)
     batch = next(given.read(share))
     assert isinstance(batch, pa.RecordBatch)
-    assert batch.schema == lines.REFERENCES
+    assert batch.schema == REFERENCES

@@ -12,9 +12,9 @@ from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
 
-def write(file: Path, group: int = 1_000, **columns: Any) -> Path:
+def write(file: Path, rows_of_group: int = 1_000, **columns: Any) -> Path:
     file.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table(columns), file, row_group_size=group)
+    pq.write_table(pa.table(columns), file, row_group_size=rows_of_group)
     return file
 
 
@@ -28,7 +28,8 @@ def test_columns_of_any_name_are_keys_realms_and_who_refers(tmp_path: Path) -> N
 
 
 def test_edges_have_two_columns(tmp_path: Path) -> None:
-    write(tmp_path / "edges", **{"from": ["a", None, "x"], "to": ["b", "c", None], "r": ["r", "s", "t"]})
+    columns: dict[str, Any] = {"from": ["a", None, "x"], "to": ["b", "c", None], "r": ["r", "s", "t"]}
+    write(tmp_path / "edges", **columns)
     assert rows_of(edge_source(tmp_path, {"parquet": "edges", "realm": "r"})) == [{"from": "a", "to": "b", "realm": "r"}]
 
 
@@ -69,7 +70,7 @@ def test_every_row_is_in_one_share(tmp_path: Path, wanted: int, group: int) -> N
 FAULTS = {
     "cut short": (lambda text: text[:-10], "can't be read"),
     "no Parquet": (lambda text: b"PAR2" + text, "can't be read"),
-    "empty": (lambda text: b"", "can't be read"),
+    "empty": (lambda _: b"", "can't be read"),
     "a page spoiled": (lambda text: text.replace(b"needle", b"nEEdle"), "can't be read"),
 }
 

@@ -4,7 +4,7 @@ import json
 import pickle
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Parted:
     def __init__(self, parts: int, wrong: str | None = None) -> None:
         self.parts, self.wrong = parts, wrong
 
-    def shares(self, wanted: int) -> Sequence[int]:
+    def shares(self, wanted: int) -> Sequence[int]:  # noqa: ARG002 - the protocol's
         return range(self.parts)
 
     def read(self, share: int) -> Generator[pa.RecordBatch, None, Any]:
@@ -206,7 +206,7 @@ def test_what_cannot_be_a_source_is_said_with_its_key(tmp_path: Path, given: dic
 
 
 @pytest.fixture
-def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entry points of packages that are not installed."""
     known = [("told", f"{HERE}:Told"), ("twice", f"{HERE}:Told"), ("twice", f"{HERE}:Parted"), ("broken", "no_such_module:X")]
 
@@ -214,7 +214,6 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return [EntryPoint(one, value, group) for one, value in known if group == plugins.GROUP and name in (None, one)]
 
     monkeypatch.setattr(plugins, "entry_points", entry_points)
-    yield
 
 
 @pytest.mark.usefixtures("points")

@@ -88,9 +88,8 @@ def test_a_log_that_cannot_be_read_is_not_whole(tmp_path: Path) -> None:
 
 
 def other(kind: str) -> Any:
-    if kind == "aspects":
-        return AspectsSettings.model_construct(name="x", kind="aspects")
-    return RecordsSettings.model_construct(name="x", kind="records")
+    made: Any = AspectsSettings if kind == "aspects" else RecordsSettings
+    return made.model_construct(name="x", kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["aspects", "records", "objects"])
@@ -105,7 +104,7 @@ def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
     known = settings(tmp_path, {"store": "x"})
     with pytest.raises(InvalidValue, match="not there: x"):
         known.with_others({})
-    with pytest.raises(Refused, match="The store x .* is not known"):
+    with pytest.raises(Refused, match=r"The store x .* is not known"):
         open_references(known)
 
 
