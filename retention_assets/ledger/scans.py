@@ -75,8 +75,17 @@ class ScanEnd:
     result: str | None = None
 
 
+@dataclass(frozen=True)
+class ScanClosing:
+    """What a run makes of a scan, by the lease of its store: its end; or none, where the log of an accepted one is judged."""
+
+    lease: Lease
+    scan: ScanRecord
+    end: ScanEnd | None
+
+
 def scan_lease(store: str) -> str:
-    """The name of the lease that whoever scans a store holds."""
+    """The name of the lease that whoever scans a store holds; another store's is another one."""
     return f"{SCAN}{store}"
 
 
@@ -105,29 +114,22 @@ class Scans:
 
         return self.database.write(work)
 
-    def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd, publications: Sequence[Publication] = ()) -> ScanRecord:
-        """End a scan, and publish the log that it made, all at once."""
+    def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
+        """End a scan of which nothing is published."""
+        return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
 
-        def work(tx: WriteTransaction) -> ScanRecord:
-            _store_of(tx, lease)
-            _end(tx, scan, end, lease.holder)
-            publish(tx, publications, lease.holder)
-            return _one(tx.connection, scan.store, scan.id)
+    def publish(self, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str) -> list[ScanRecord]:
+        """End scans, or use accepted ones, and publish the logs that were made of them, all at once."""
 
-        return self.database.write(work)
-
-    def use(self, lease: Lease, scan: ScanRecord, publications: Sequence[Publication]) -> ScanRecord:
-        """Publish the log of a braked scan that was accepted. It is judged once."""
-
-        def work(tx: WriteTransaction) -> ScanRecord:
-            store = _store_of(tx, lease)
-            found = _usable(tx.connection, store)
-            if found is None or found.id != scan.id:
-                raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
-            act = Act(ActType.SCAN, lease.holder, "It was accepted.", detail={"scan": scan.id, "store": store, "used": True})
-            _change(tx, act, scan.id, {"used_at": DatabaseTime()})
-            publish(tx, publications, lease.holder)
-            return _one(tx.connection, store, scan.id)
+        def work(tx: WriteTransaction) -> list[ScanRecord]:
+            for one in closings:
+                store = _store_of(tx, one.lease)
+                if one.end is None:
+                    _use(tx, store, one.scan, actor)
+                else:
+                    _end(tx, one.scan, one.end, actor)
+            publish(tx, publications, actor)
+            return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
 
         return self.database.write(work)
 
@@ -198,6 +200,14 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
     totals = None if end.totals is None else json.dumps(end.totals, sort_keys=True)
     values = {"status": end.status.value, "reason": end.reason, "totals": totals, "result": end.result}
     _change(tx, Act(ActType.SCAN, actor, end.reason, detail=detail), scan.id, {**values, "ended_at": DatabaseTime()})
+
+
+def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
+    found = _usable(tx.connection, store)
+    if found is None or found.id != scan.id:
+        raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
+    detail = {"scan": scan.id, "store": store, "used": True}
+    _change(tx, Act(ActType.SCAN, actor, "It was accepted.", detail=detail), scan.id, {"used_at": DatabaseTime()})
 
 
 def _change(tx: WriteTransaction, act: Act, scan: int, values: Mapping[str, Any]) -> None:

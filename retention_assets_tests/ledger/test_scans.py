@@ -11,7 +11,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.publications import Publication
-from retention_assets.ledger.scans import ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets_tests.ledger.states import T0, candidates, write_past_ledger
@@ -29,7 +29,7 @@ def leased(ledger: Ledger, store: str = "blobs", holder: str = "run 1") -> Lease
 def scanned(ledger: Ledger, end: ScanEnd, store: str = "blobs") -> ScanRecord:
     """A scan from its beginning to its end."""
     lease = leased(ledger, store)
-    done = ledger.scans.end(lease, ledger.scans.begin(lease), end, LOG)
+    (done,) = ledger.scans.publish([ScanClosing(lease, ledger.scans.begin(lease), end)], LOG, "run 1")
     ledger.leases.give_up(lease)
     return done
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_published_is_not_kept_either(ledger: Ledger, monkeypatch
 
     monkeypatch.setattr("retention_assets.ledger.scans.publish", full)
     with pytest.raises(OSError, match="no space"):
-        ledger.scans.end(lease, scan, KEPT, LOG)
+        ledger.scans.publish([ScanClosing(lease, scan, KEPT)], LOG, "run 1")
     assert ledger.scans.of("blobs", scan.id).status == "running"
 
 
@@ -89,9 +89,19 @@ def test_one_that_never_ended_is_superseded_once_its_lease_is_over(ledger: Ledge
     assert [(one.id, one.status) for one in ledger.scans.newest("blobs")] == [(second.id, "running"), (first.id, "superseded")]
     assert "never ended" in (ledger.scans.of("blobs", first.id).reason or "")
     with pytest.raises(LeaseLost, match="run 2 has taken it since"):
-        ledger.scans.end(lost, first, KEPT, LOG)
+        ledger.scans.publish([ScanClosing(lost, first, KEPT)], LOG, "run 1")
     assert ledger.publications.of("transaction_log") == []
     assert ledger.verify().faults == ()
+
+
+def test_scans_of_several_stores_are_published_together_or_not_at_all(ledger: Ledger) -> None:
+    mine, lost = leased(ledger), leased(ledger, "more")
+    closings = [ScanClosing(lease, ledger.scans.begin(lease), KEPT) for lease in (mine, lost)]
+    expire(ledger, lost)
+    with pytest.raises(LeaseLost):
+        ledger.scans.publish(closings, LOG, "run 1")
+    assert {one.status for one in ledger.scans.newest()} == {"running"}
+    assert ledger.publications.of("transaction_log") == []
 
 
 def test_a_scan_ends_once(ledger: Ledger) -> None:
@@ -99,7 +109,7 @@ def test_a_scan_ends_once(ledger: Ledger) -> None:
     scan = ledger.scans.begin(lease)
     ledger.scans.end(lease, scan, FAILED)
     with pytest.raises(Refused, match="Scan 1 of blobs has ended already"):
-        ledger.scans.end(lease, scan, KEPT, LOG)
+        ledger.scans.end(lease, scan, KEPT)
 
 
 def test_a_scan_does_not_count_as_a_sweep(ledger: Ledger) -> None:
@@ -114,10 +124,11 @@ def test_an_accepted_scan_is_used_once(ledger: Ledger) -> None:
     assert (accepted.accepted_by, accepted.accept_reason, accepted.is_usable) == ("ann", "the prefix moved", True)
     assert ledger.scans.usable("blobs") == accepted
     lease = leased(ledger, holder="run 2")
-    used = ledger.scans.use(lease, accepted, LOG)
+    closing = ScanClosing(lease, accepted, None)
+    (used,) = ledger.scans.publish([closing], LOG, "run 2")
     assert (used.status, used.is_usable, ledger.scans.usable("blobs")) == ("braked", False, None)
     with pytest.raises(Refused, match="Scan 1 of blobs was judged by another run"):
-        ledger.scans.use(lease, accepted, LOG)
+        ledger.scans.publish([closing], LOG, "run 2")
     assert ("ACCEPT_SCAN", "ann", "the prefix moved") in acts(ledger)
     assert ledger.verify().faults == ()
 
@@ -183,12 +194,12 @@ def test_the_last_whole_scan_is_one_that_was_kept_or_accepted(ledger: Ledger) ->
     assert ledger.scans.last_whole("blobs") is None
     seen = []
     for end in (KEPT, FAILED, BRAKED):
-        scan = scanned(ledger, end)
+        scanned(ledger, end)
         scanned(ledger, KEPT, "ice")
         whole = ledger.scans.last_whole("blobs")
         assert whole
         seen.append(whole.id)
-    ledger.scans.accept("blobs", scan.id, "ann", "r")
+    ledger.scans.accept("blobs", 5, "ann", "r")
     whole = ledger.scans.last_whole("blobs")
     assert whole
     assert (seen, whole.id) == ([1, 1, 1], 5)

@@ -54,7 +54,10 @@ def build(ledger: Ledger) -> Ledger:
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
     ledger.reports.note_look(LATER, "run")
     scans = ledger.leases.take(scan_lease("blobs"), "run")
-    for end in (ScanEnd(ScanStatus.KEPT, None, {"scanned": 1}, "{}"), ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 9}, "{}")):
+    for end in (
+        ScanEnd(ScanStatus.KEPT, None, {"scanned": 1}, "{}"),
+        ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 9}, "{}"),
+    ):
         ledger.scans.end(scans, ledger.scans.begin(scans), end)
     ledger.scans.accept("blobs", 2, "ann", "right")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
