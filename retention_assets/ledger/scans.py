@@ -163,6 +163,11 @@ class Scans:
         is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)
         return self._first(SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted)
 
+    def newest_ended(self, store: str) -> ScanRecord | None:
+        """The newest scan of a store that came to an end, whatever end that was."""
+        with self.database.reading() as connection:
+            return _newest_ended(connection, store)
+
     def usable(self, store: str) -> ScanRecord | None:
         """The braked scan of a store that a person has accepted and nobody has judged yet, if none has ended since."""
         with self.database.reading() as connection:
@@ -173,7 +178,7 @@ class Scans:
         braked, and one that runs.
         """
         found = {one.id for one in (self.last_whole(store), self.running(store)) if one}
-        newest = self._first(SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+        newest = self.newest_ended(store)
         return found | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
 
     def _first(self, *where: ColumnElement[bool]) -> ScanRecord | None:
@@ -229,7 +234,7 @@ def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str
     if found.accepted_at is not None:
         at = text_of(found.accepted_at)
         raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
-    newest = _first(tx.connection, SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+    newest = _newest_ended(tx.connection, store)
     if newest is not None and newest.id != scan:
         raise Refused(
             f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing was"
@@ -241,8 +246,12 @@ def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str
     return _one(tx.connection, store, scan)
 
 
+def _newest_ended(connection: Connection, store: str) -> ScanRecord | None:
+    return _first(connection, SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+
+
 def _usable(connection: Connection, store: str) -> ScanRecord | None:
-    found = _first(connection, SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+    found = _newest_ended(connection, store)
     return found if found and found.is_usable else None
 
 

@@ -25,12 +25,14 @@ from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.read_logs import write_share
+from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.store_logs import ChosenDatasets
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.objects.brakes import find_brakes, find_source_faults
-from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
 from retention_assets.sweep.lease import hold_leases
@@ -39,13 +41,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PURGING = "PURGING"
+# In the sums of a scan that failed for them: by so many the next one is sized.
+_TOO_MANY = "too_many_references"
 
 
 class Scanner(Protocol):
     """Who scans: Spark, by its tasks."""
 
-    def scan(self, settings: ObjectsSettings, purging: frozenset[str], folder: str, last: ScanResult | None) -> ScanResult:
-        """List, read the references, and write into a folder what each object is. Anything that is not whole raises."""
+    def scan(
+        self,
+        settings: ObjectsSettings,
+        purging: frozenset[str],
+        folder: str,
+        last: ScanResult | None,
+        refused: int | None,
+    ) -> ScanResult:
+        """List, read the references, and write into a folder what each object is. Anything that is not whole raises.
+
+        `refused` are the references for which the newest scan was too small and failed.
+        """
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
@@ -59,12 +73,19 @@ class SparkScanner:
 
     session: "Callable[[], SparkSession]"
 
-    def scan(self, settings: ObjectsSettings, purging: frozenset[str], folder: str, last: ScanResult | None) -> ScanResult:
+    def scan(
+        self,
+        settings: ObjectsSettings,
+        purging: frozenset[str],
+        folder: str,
+        last: ScanResult | None,
+        refused: int | None,
+    ) -> ScanResult:
         """In tasks over shares of the listing and of each source."""
-        from retention_assets.pipeline.scan_stage import run_scan
-        from retention_assets.stores.objects.scan import open_scan
+        from retention_assets.pipeline.scan_stage import Scan, run_scan
 
-        return run_scan(self.session(), open_scan(settings, purging), folder, last)
+        listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
+        return run_scan(self.session(), Scan(settings, listing, references, edges, purging), folder, last, refused)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
@@ -149,7 +170,7 @@ class RunScans:
             if not one.datasets:
                 continue
             if one.fault:
-                parts += write_share(_refused(one.datasets, one.fault), folder, share + parts)
+                parts += write_read_log(_refused(one.datasets, one.fault), folder, share + parts)
             else:
                 source = self.warehouse.scan_folder(one.store.name, one.record.id)
                 parts += self.scanner.write_log(source, one.result, one.settings, folder, one.datasets, share + parts)
@@ -214,26 +235,37 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))
         run.done.append(StoreScan(store, settings, lease, accepted, result, datasets, tokens, is_accepted=True))
         return
-    before = ledger.scans.last_whole(store.name)
+    before, newest = ledger.scans.last_whole(store.name), ledger.scans.newest_ended(store.name)
     last = _result_of(ledger, before) if before else None
+    refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
     scan = ledger.scans.begin(lease)
     found: ScanResult | None = None
     try:
         known = _tokens(store, _names(last)) if last else {}
         purging = frozenset(one.name for one in ledger.realms.all().values() if one.status == _PURGING)
-        found = run.scanner.scan(settings, purging, run.warehouse.scan_folder(store.name, scan.id), last)
+        folder = run.warehouse.scan_folder(store.name, scan.id)
+        found = run.scanner.scan(settings, purging, folder, last, refused or None)
         if faults := find_source_faults(settings.brakes, found, last):
-            raise Refused("; ".join(faults))
+            raise ScanFailed(store.name, "; ".join(faults))
     except Exception as fault:  # noqa: BLE001 - sources may be anybody's; one that fails must not keep other stores from being read
-        counted = (scan_totals(found), found.as_json()) if found else (None, None)
-        ledger.scans.end(lease, scan, ScanEnd(ScanStatus.FAILED, error_text(fault), *counted))
-        run.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {error_text(fault)}"))
+        end = _failed(fault, found)
+        ledger.scans.end(lease, scan, end)
+        run.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {end.reason}"))
         return
     names = _names(found)
     brakes = tuple(find_brakes(settings.brakes, found, last))
     # What has come since is asked about now.
     tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
     run.done.append(StoreScan(store, settings, lease, scan, found, tuple(wanted.select(names)), tokens, brakes))
+
+
+def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
+    """How a scan ended that failed, with what it had counted by then."""
+    reason = fault.why if isinstance(fault, ScanFailed) else error_text(fault)
+    if found:
+        return ScanEnd(ScanStatus.FAILED, reason, scan_totals(found), found.as_json())
+    many = fault.references if isinstance(fault, ScanFailed) else None
+    return ScanEnd(ScanStatus.FAILED, reason, {_TOO_MANY: many} if many else None)
 
 
 def _accepted(run: RunScans, store: str) -> ScanRecord | None:

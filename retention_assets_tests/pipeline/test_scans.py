@@ -18,7 +18,7 @@ from retention_assets.ledger.schema import LEASES
 from retention_assets.pipeline.scans import RunScans, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import T0, write_past_ledger
 from retention_assets_tests.stores.objects.scanner import Found, FoundScanner, NamedStore
@@ -116,6 +116,15 @@ def test_a_scan_is_told_of_the_last_whole_one_and_of_realms_that_are_purged(plac
     assert scanner.purging == [frozenset({"acme"})] * 3
     assert [one and one.scanned for one in scanner.last] == [None, 3, 3]
     assert len(set(scanner.folders)) == 3
+
+
+def test_a_scan_that_was_too_small_says_to_the_next_one_for_how_many_references(place: Place) -> None:
+    scanner = FoundScanner([Found(fault=ScanFailed("blobs", "the filter is too small", 150_000)), USUAL, USUAL])
+    for _ in range(3):
+        with place.scanning(scanner) as scans:
+            scans.publish(())
+    assert scanner.refused == [None, 150_000, None]
+    assert place.ledger.scans.of("blobs", 1).reason == "the filter is too small"
 
 
 @pytest.mark.parametrize(

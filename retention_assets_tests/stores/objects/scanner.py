@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
-from retention_assets.pipeline.read_logs import write_share
+from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -59,10 +59,19 @@ class FoundScanner:
     finds: list[Found]
     purging: list[frozenset[str]] = field(default_factory=list)
     last: list[ScanResult | None] = field(default_factory=list)
+    refused: list[int | None] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
 
-    def scan(self, settings: ObjectsSettings, purging: frozenset[str], folder: str, last: ScanResult | None) -> ScanResult:
+    def scan(
+        self,
+        settings: ObjectsSettings,
+        purging: frozenset[str],
+        folder: str,
+        last: ScanResult | None,
+        refused: int | None,
+    ) -> ScanResult:
         """What is to be found next."""
+        self.refused.append(refused)
         found = self.finds.pop(0)
         self.purging.append(purging)
         self.last.append(last)
@@ -87,7 +96,7 @@ class FoundScanner:
                 lines.append({"dataset": dataset, "transaction": row["name"], "type": "OBJECT", "status": "COMMITTED", **times})
         if not result.scanned:
             raise Refused("there is nothing to write")
-        return write_share(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, share)
+        return write_read_log(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, share)
 
 
 @dataclass(frozen=True)
