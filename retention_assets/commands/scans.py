@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @examples(
     "retention scans",
-    "retention scans blobs -f json",
     "retention scans blobs accept 12 -r 'the prefix moved'",
     "retention scans blobs export --realm acme --to acme-objects",
 )
@@ -45,9 +44,9 @@ def scans(
     actor: str,
     format_: str,
 ) -> None:
-    """List the scans of all stores of objects or of STORE, newest first; accept a braked one; export what one has found.
+    """List the scans of stores of objects, accept a braked one, or export what one has found.
 
-    A scan is braked when its numbers look odd. Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer
+    Without an action the newest scans of STORE are listed, or those of all stores. A scan is braked when its numbers look odd. Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer
     scan takes its place otherwise. `export` writes object, realm, kind, size and witness of what is retained. It is about the
     last whole scan, or about SCAN as long as its listing is kept.
     """

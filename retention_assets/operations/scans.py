@@ -1,6 +1,7 @@
 """Scans of stores of objects: listing them, accepting one that is braked, and writing out what one has found.
 
-Belongs here: which store and which scan are meant, and what is exported. What may be accepted is the ledger's to say.
+Belongs here: which store and which scan are meant, and what is exported. What may be accepted is the ledger's to say. What
+reads a scan is imported where it is needed: to list scans takes none of it.
 """
 
 import json
@@ -17,11 +18,6 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.ledger.scans import ScanRecord
 from retention_assets.operations.request import ReasonedRequest
-from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.stores.objects.references import open_edges, open_references
-from retention_assets.stores.objects.references.witnesses import find_witnesses
-from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -79,7 +75,7 @@ class ExportResult:
 
 def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
     """A scan as `--format json` prints it, with everything that it counted where that is at hand."""
-    return {**asdict(scan), **({"result": json.loads(result)} if result else {})}
+    return {**asdict(scan), "status": scan.status.value, **({"result": json.loads(result)} if result else {})}
 
 
 def list_scans(environment: Environment, store: str | None = None) -> list[ScanRecord]:
@@ -110,6 +106,9 @@ def accept_scan(request: AcceptScanRequest, environment: Environment) -> ScanRec
 
 def export_scan(request: ExportRequest, environment: Environment) -> ExportResult:
     """Write what a scan found as Parquet files into a new folder."""
+    from retention_assets.pipeline.file_systems import place_of
+    from retention_assets.pipeline.warehouse import Warehouse
+
     settings = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
         last = ledger.scans.last_whole(settings.name)
@@ -155,12 +154,17 @@ def _store(environment: Environment, name: str) -> ObjectsSettings:
 
 
 def _is_there(folder: str) -> bool:
+    from retention_assets.pipeline.file_systems import place_of
+
     files, place = place_of(folder)
     return files.get_file_info(place).type is not pafs.FileType.NotFound
 
 
 def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
     """The objects of a scan that are wanted, batch by batch."""
+    from retention_assets.pipeline.file_systems import place_of
+    from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
+
     for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
         table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
         if not request.everything:
@@ -196,6 +200,9 @@ def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
     """What is retained, with who refers to it now."""
+    from retention_assets.stores.objects.references import open_edges, open_references
+    from retention_assets.stores.objects.references.witnesses import find_witnesses
+
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
     found = find_witnesses(open_references(settings), asked, open_edges(settings))
     said = pc.binary_join_element_wise(found["source"], found["from"], ": ", null_handling="skip")

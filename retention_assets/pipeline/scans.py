@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
@@ -193,7 +191,8 @@ class RunScans:
         for one in self.done:
             if not one.is_accepted:
                 end = ScanEnd(ScanStatus.FAILED, f"its run failed: {why}", scan_totals(one.result), one.result.as_json())
-                with suppress(Refused, SQLAlchemyError):
+                # What the run itself raised must not be hidden by this.
+                with suppress(Exception):
                     self.ledger.scans.end(one.lease, one.record, end)
 
 

@@ -128,7 +128,7 @@ def scan_table(scans: "Sequence[ScanRecord]") -> Table:
             *(_count(scan, name) for name in named), _count(scan, *others),
             size_of(int(scan.totals["scanned_bytes"])) if "scanned_bytes" in scan.totals else "", _why(scan),
         )
-        for scan in scans
+        for scan in sorted(scans, key=lambda scan: (scan.store, -scan.id))
     ]  # fmt: skip
     columns = ("store", "id", "when", "status", "scanned", *named, "others", "bytes", "reason")
     title = "Scans" if rows else "Nothing was ever scanned: `retention run` does it"
