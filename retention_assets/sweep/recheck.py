@@ -207,7 +207,7 @@ class Recheck:
         spared = {}
         if not goes.all():
             reasons = self._with_witnesses(judged, rules, at[~goes], found["reasons"].filter(pa.array(~goes)).to_pylist())
-            named = _witnesses(rows["attributes"].take(pa.array(at[~goes])))
+            named = _witnesses(rows.select(["type", "attributes"]).take(pa.array(at[~goes])))
             sentences = [_sentences(why) + said for why, said in zip(reasons, named, strict=True)]
             spared = dict(zip(ids[known][~goes].tolist(), sentences, strict=True))
         spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
@@ -302,9 +302,10 @@ def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
     return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
-def _witnesses(attributes: pa.ChunkedArray) -> list[str]:
-    """Who refers to each row, where its store has found that out, as one more sentence."""
-    found = pc.map_lookup(attributes, WITNESS, "first").to_pylist()
+def _witnesses(rows: pa.Table) -> list[str]:
+    """Who refers to each object, where its store has found that out, as one more sentence."""
+    is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
+    found = pc.if_else(is_object, pc.map_lookup(rows["attributes"], WITNESS, "first"), None).to_pylist()
     return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]
 
 

@@ -39,9 +39,12 @@ class Wanted:
     @classmethod
     def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array]) -> "Wanted":
         """Of these very transactions what is true now."""
-        purging = frozenset(one.name for one in ledger.realms.all().values() if one.status == "PURGING")
         counts = ledger.evaluations.counts(transactions)
-        return cls(transactions, purging, {name: sum(one.transactions for one in mine) for name, mine in counts.items()})
+        return cls(
+            transactions,
+            ledger.realms.purging(),
+            {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+        )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
         """What a reading says of datasets, each with the size of its log instead of that of the part that was read."""

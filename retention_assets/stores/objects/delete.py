@@ -20,8 +20,9 @@ from retention_assets.stores.files.file_systems import is_local, is_s3, open_fil
 from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.delete_remote import delete_places
 from retention_assets.stores.objects.delete_s3 import delete_keys
+from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.notes import PlannedObject, planned_of, present_of
-from retention_assets.stores.objects.pace import Pace
+from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
@@ -31,13 +32,12 @@ _NO_NOTE = "It was not there when the sweep was planned, so it is another object
 class ObjectDeletion:
     """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`."""
 
-    # None: rows of a database.
+    # Either, or neither where a listing is all that is known.
     root: str | None
     find: Callable[[Sequence[str]], pa.Table]
-    # Of rows, in the database's own transaction.
-    delete_rows: Callable[[Sequence[PlannedObject], int, Permit, Pace], list[SweptTarget]]
+    rows: ObjectRows | None
     conditional: bool
-    pace: Pace
+    pace: DeletionPace
 
     def delete(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """One outcome for each target. Raises nothing for what is wrong with any of them."""
@@ -61,7 +61,7 @@ class ObjectDeletion:
         return swept
 
     def _attempt(self, keys: Sequence[str], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
-        """What an act says of some keys; an act that raises has said nothing of any of them, and has deleted nothing."""
+        """What an act says of some keys. One that raises says nothing of any of them: whatever is gone is found gone the next time."""
         try:
             return act() if keys else []
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
@@ -77,8 +77,10 @@ class ObjectDeletion:
         ]
 
     def _delete_planned(self, objects: Sequence[PlannedObject], parallelism: int, permit: Permit) -> list[SweptTarget]:
+        if self.rows is not None:
+            return self.rows.delete(objects, permit, self.pace)
         if self.root is None:
-            return self.delete_rows(objects, parallelism, permit, self.pace)
+            raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
         if "::" in self.root:
             # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
             raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")

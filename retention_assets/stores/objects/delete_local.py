@@ -21,7 +21,7 @@ from retention_assets.stores.files.mounts import mount_of
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import Condition
 from retention_assets.stores.objects.notes import PlannedObject
-from retention_assets.stores.objects.pace import Pace
+from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -32,7 +32,7 @@ Folder = tuple[str, ...]
 
 
 def delete_files(
-    root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: Pace
+    root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
     """Delete files, one outcome for each. Raises Refused for a root that is not there or that nobody knows again."""
     by_folder: dict[Folder, list[PlannedObject]] = {}
@@ -62,7 +62,9 @@ def _opened_root(root: str) -> Iterator[int]:
         os.close(top)
 
 
-def _delete_from(top: int, folder: Folder, objects: Sequence[PlannedObject], permit: Permit, pace: Pace) -> list[SweptTarget]:
+def _delete_from(
+    top: int, folder: Folder, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
+) -> list[SweptTarget]:
     """The objects of one folder; what is wrong with the folder is wrong with each of them."""
     try:
         with _opened(top, folder) as here:
@@ -93,7 +95,7 @@ def _opened(top: int, folder: Folder) -> Iterator[int | None]:
         os.close(here)
 
 
-def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: Pace) -> SweptTarget:
+def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: DeletionPace) -> SweptTarget:
     name = one.key.rpartition("/")[2]
     try:
         if here is None:
@@ -106,7 +108,7 @@ def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: Pac
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise Refused(f"{quote(one.key)} is no file any more. Remove it by hand.")
-        why = one.change(Condition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=found.st_ino))
+        why = one.change(_facts(found))
         if why is not None:
             return SweptTarget(one.key, Outcome.SPARED, error=why)
         os.unlink(name, dir_fd=here)
@@ -118,3 +120,9 @@ def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: Pac
         return SweptTarget(one.key, Outcome.FAILED, error=error_text(fault))
     # A file with names elsewhere frees nothing.
     return SweptTarget(one.key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
+
+
+def _facts(found: os.stat_result) -> Condition:
+    # Numbers of inodes may need all 64 bits, and are noted as the signed number with these (listings/local.py).
+    inode = found.st_ino - (1 << 64) if found.st_ino >= 1 << 63 else found.st_ino
+    return Condition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=inode, created_at=found.st_mtime_ns // 1_000)

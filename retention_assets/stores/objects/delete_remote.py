@@ -14,12 +14,12 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete_remote import with_patience
 from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.notes import PlannedObject
-from retention_assets.stores.objects.pace import Pace
+from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 
 def delete_places(
-    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: Pace
+    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
     """Delete objects below a root (as its file system writes it), one outcome for each."""
 

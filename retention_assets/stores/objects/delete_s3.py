@@ -18,7 +18,7 @@ from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.conditions import ANOTHER
 from retention_assets.stores.objects.notes import PlannedObject
-from retention_assets.stores.objects.pace import Pace
+from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 KEYS_PER_REQUEST = 1_000
@@ -38,7 +38,7 @@ PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=
 
 
 def delete_keys(
-    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: Pace
+    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
     """Delete objects below a root (as its file system writes it), one outcome for each."""
     bucket, prefix, _ = fs.split_path(root)
@@ -55,7 +55,7 @@ class _Request:
     """One request, made again for those of its keys that were refused for a reason that may pass."""
 
     def __init__(
-        self, fs: FileSystem, bucket: str, prefix: str, objects: Sequence[PlannedObject], permit: Permit, pace: Pace
+        self, fs: FileSystem, bucket: str, prefix: str, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
     ) -> None:
         self.fs, self.bucket, self.prefix, self.permit, self.pace = fs, bucket, prefix, permit, pace
         self.left = {prefix + one.key: one for one in objects}

@@ -15,7 +15,7 @@ _USUAL = 1750.0
 _SLOWEST = 1.0
 
 
-class Pace:
+class DeletionPace:
     """Turns at a rate a second; 0 is no limit."""
 
     def __init__(self, rate: float) -> None:

@@ -19,10 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
-from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
-from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import has_scheme
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of, table_of
@@ -34,7 +32,9 @@ from retention_assets.stores.objects.listing_settings import SqlListing
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
-from retention_assets.stores.objects.pace import Pace
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.scan.scan_here import scan_here
+from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import (
@@ -65,7 +65,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
         rate = settings.rates.delete
-        self._pace = Pace(rate / tasks if rate else 0)
+        self._pace = DeletionPace(rate / tasks if rate else 0)
         self._looks: dict[str, _Look] = {}
 
     def among(self, tasks: int) -> "ObjectsStore":
@@ -101,7 +101,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """The log as a scan finds it. Raises Refused if one source is not whole."""
         if not datasets:
             return LINES.empty_table()
-        lines = read_lines(self.settings)
+        _, lines = scan_here(self.settings)
         return lines.filter(pc.is_in(lines["dataset"], pa.array(sorted(set(datasets)), pa.string())))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
@@ -141,7 +141,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
             self._looks[dataset] = _Look(asked, found.filter(mine))
         objects = pa.concat_tables([self._looks[dataset].found for dataset in keys] or [_NAMED.empty_table()])
-        return look_lines(self.settings, self.listing, objects, list(keys), purging)
+        return second_look(self.settings, self.listing, objects, list(keys), purging)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What each was when it was judged; of what nobody asked about before, what it is now."""
@@ -199,3 +199,27 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """Give back the connections. Asking the store again opens them again."""
         if isinstance(self.settings.listing, SqlListing):
             self._database.close()
+
+    @cached_property
+    def _database(self) -> ForeignDatabase:
+        listing = self.settings.listing
+        assert isinstance(listing, SqlListing)
+        return ForeignDatabase(listing.sql.url, self.name)
+
+    @cached_property
+    def _rows(self) -> ObjectRows | None:
+        listing = self.settings.listing
+        return ObjectRows(self._database, listing.sql) if isinstance(listing, SqlListing) else None
+
+    @property
+    def _root(self) -> str | None:
+        return self.settings.data_root
+
+    def _find(self, keys: Sequence[str]) -> pa.Table:
+        """Of some keys the objects that are there now, with their realm, kind and dataset."""
+        batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
+        return pa.Table.from_batches(batches, _NAMED)
+
+    def _find_of(self, dataset: str, keys: Sequence[str]) -> pa.Table:
+        found = self._find(keys)
+        return found.filter(pc.equal(found["dataset"], dataset))

@@ -1,0 +1,1 @@
+"""Tests of the objects store: listings, references, scans, brakes and conditional deletion."""
