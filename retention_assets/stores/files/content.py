@@ -97,7 +97,7 @@ _cache = _SliceCache(_KEPT_BYTES)
 @lru_cache(maxsize=100_000)
 def datasets_of(file: LogFile) -> tuple[str, ...]:
     """The names of the datasets that a file speaks of, sorted."""
-    with _local_copy(file) as path:
+    with local_copy(file) as path:
         return tuple(datasets_in(path))
 
 
@@ -162,8 +162,8 @@ def _only_ids(lines: pa.Table) -> pa.Table:
 
 
 @contextmanager
-def _local_copy(file: LogFile) -> Iterator[Path]:
-    """The file on this machine. What is wrong with it is said of its own place, not of the copy's."""
+def local_copy(file: LogFile) -> Iterator[Path]:
+    """The file on this machine, a remote one as a copy. What is wrong with it is said of its own place, not of the copy's."""
     fs, _ = open_file_system(file.log)
     if is_local(fs):
         yield Path(file.path)
@@ -180,7 +180,7 @@ def _local_copy(file: LogFile) -> Iterator[Path]:
 
 def _read(file: LogFile, datasets: Collection[str] | None = None) -> pa.Table:
     try:
-        with _local_copy(file) as path:
+        with local_copy(file) as path:
             return read_file(path, datasets)
     except FileNotFoundError:
         raise BadInput(Problem("was there a moment ago and is not any more", file=file.shown, remedy="Try again.")) from None

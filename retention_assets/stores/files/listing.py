@@ -94,6 +94,32 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
+def files_matching(glob: str) -> tuple[LogFile, ...]:
+    """The files that a glob means as they are now, by path; a name that holds signs of a glob means itself as well."""
+    fs, path = open_file_system(glob)
+    if is_local(fs):
+        # What goes while it is looked for was not there, and a folder is no file.
+        found = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and stat.S_ISREG(info.st_mode)}
+        return tuple(LogFile(name, name, info.st_size, _local_version(info)) for name, info in sorted(found.items()))
+    fs.invalidate_cache()
+    entries = fs.glob(path, detail=True)
+    if not entries and fs.isfile(path):
+        entries = {path: fs.info(path)}
+    begin = "" if has_scheme(path) else glob[: glob.rindex("://") + len("://")]
+    return tuple(
+        LogFile(f"{begin}{name}", name, int(entry["size"]), _version(entry))
+        for name, entry in sorted(entries.items())
+        if entry["type"] == "file"
+    )
+
+
+def _stat_at(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _local_version(info: os.stat_result) -> str:
     # The time of the last change of any kind is there too: no tool sets it back.
     return f"{info.st_mtime_ns}-{info.st_ctime_ns}-{info.st_ino}"

@@ -19,7 +19,7 @@ from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import NoneReader, OptionReader, Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -29,6 +29,7 @@ from retention_assets.stores.iceberg.fence import file_identity
 _LIST = StructType(
     NestedField(500, "manifest_path", StringType(), required=True),
     NestedField(501, "manifest_length", LongType(), required=True),
+    NestedField(517, "content", IntegerType(), required=False),
     NestedField(504, "added_files_count", IntegerType(), required=False),
     NestedField(505, "existing_files_count", IntegerType(), required=False),
     NestedField(506, "deleted_files_count", IntegerType(), required=False),
@@ -69,6 +70,8 @@ class Manifest(File):
     identity: str
     entries: int | None
     live: int | None
+    # Whether its files say which rows are gone: position and equality deletes, deletion vectors.
+    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,14 @@ def manifest_list(io: FileIO, location: str, known: dict[str, Manifest]) -> Mani
     """The manifests of a snapshot. `known` keeps one value for a manifest that many lists name."""
     data = _content(io, location)
     manifests = []
-    for path, length, added, existing, deleted in _records(data, _LIST, location):
+    for path, length, content, added, existing, deleted in _records(data, _LIST, location):
         manifest = known.get(path)
         if manifest is None:
             live = None if added is None or existing is None else added + existing
             entries = None if live is None or deleted is None else live + deleted
-            manifest = known.setdefault(path, Manifest(path, length, file_identity(path), entries, live))
+            manifest = known.setdefault(
+                path, Manifest(path, length, file_identity(path), entries, live, content == ManifestContent.DELETES)
+            )
         manifests.append(manifest)
     return ManifestList(location, len(data), tuple(manifests))
 

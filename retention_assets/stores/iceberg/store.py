@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
@@ -34,6 +34,7 @@ from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.place import catalog_place, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
+from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
@@ -125,6 +126,32 @@ class IcebergStore(LazyStore[IcebergSettings]):
         table = self._load_or_refuse(dataset)
         return {one.transaction: remains_of(table, one) for one in targets} if table else {}
 
+    def views(self) -> list[str]:
+        """Every view of the namespaces that the settings choose, named as datasets are."""
+        return sorted(self._dataset(view) for view in self._ask_catalog(lambda catalog: list(self._views(catalog))))
+
+    def view_folders(self, view: str) -> list[str]:
+        """The folders of a view's metadata; none if it is gone. Raises Refused if it can't be read."""
+        catalog = self._ask_catalog(lambda catalog: catalog)
+        try:
+            found = catalog.load_view(self._identifier(view))
+        except (NoSuchViewError, NoSuchNamespaceError):
+            return []
+        # As with tables, a catalog raises what its driver raises.
+        except Exception as fault:
+            name = view.removeprefix(f"{self.name}/")
+            raise Refused(f"The view {name} can't be read: {_error_line(fault)}. Mend it, or drop it.") from fault
+        written = found.metadata.properties.get("write.metadata.path")
+        return [found.metadata.location, *([written] if written else [])]
+
+    def reached(self, dataset: str) -> tuple[str, Iterator[ReachedFiles]] | None:
+        """The place of a table's metadata, and every file that it reaches; none if there is no such table.
+
+        Raises Unloadable, and Unreadable as the files are taken.
+        """
+        table = self._load(dataset)
+        return (table.metadata_location, files_reached(table, _THREADS)) if table else None
+
     def close(self) -> None:
         """Give back the connections of the catalog. Asking the store again opens it again."""
         with self._opening:
@@ -160,6 +187,18 @@ class IcebergStore(LazyStore[IcebergSettings]):
             # A namespace may be dropped while its neighbours are listed.
             with suppress(NoSuchNamespaceError):
                 yield from (tuple(table) for table in (catalog.list_tables(namespace) if wanted else ()))
+
+    def _views(self, catalog: Catalog) -> Iterator[Identifier]:
+        namespaces = sorted(set(_namespaces(catalog, ())))
+        chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
+        for namespace, wanted in zip(namespaces, chosen, strict=True):
+            try:
+                yield from (tuple(view) for view in (catalog.list_views(namespace) if wanted else ()))
+            except NoSuchNamespaceError:
+                continue
+            except NotImplementedError:
+                # Most catalogs keep no views.
+                return
 
     def _dataset(self, table: Identifier) -> str:
         return f"{self.name}/{_join_name(table)}"

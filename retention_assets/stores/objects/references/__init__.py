@@ -1,57 +1,114 @@
 """Sources of references: who says which objects are needed.
 
-Belongs here: what every source answers, and opening the sources of a store. It is public: a package brings a source of its own
-by the entry point group `retention_assets.references`, or names it in the settings as `use: module:name`.
+Belongs here: opening the sources of a store. What every source answers is public (source.py): a package brings a source of its
+own by the entry point group `retention_assets.references`, or is named in the settings as `use: module:name`.
 Does not belong here: any kind (its own module).
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import pyarrow as pa
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from retention_assets.errors import Refused
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.objects.reference_settings import (
+    IcebergCatalog,
+    IcebergReferences,
+    LineEdges,
+    LineReferences,
+    ParquetEdges,
+    ParquetReferences,
+    PluginReferences,
+    SqlEdges,
+    SqlReferences,
+    StoreReferences,
+)
+from retention_assets.stores.objects.references.database import DatabaseSource
+from retention_assets.stores.objects.references.iceberg import TableFileSource
+from retention_assets.stores.objects.references.lines import LineSource
+from retention_assets.stores.objects.references.parquet import ParquetSource
+from retention_assets.stores.objects.references.places import ListingRoot
+from retention_assets.stores.objects.references.plugins import PluginSource
+from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole, read_whole
+from retention_assets.stores.objects.references.transactions import TransactionFolderSource
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
+__all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references", "read_whole"]
 
-class SourceNotWhole(Refused):
-    """A source did not prove that everything of it was read: the scan fails, and nothing is marked."""
-
-
-@dataclass(frozen=True)
-class ShareEnd:
-    """What reading a share ends with: its rows, and whatever its source needs for the proof. A small value."""
-
-    share: Any
-    rows: int
-    proof: Any = None
-
-
-class RowSource(Protocol):
-    """A source of references (`tables.REFERENCES`) or of edges (`tables.EDGES`). It travels to tasks as a value."""
-
-    # For people, without a password: "lines refs/*.jsonl".
-    label: str
-
-    def shares(self, wanted: int) -> Sequence[Any]:
-        """The source in about so many parts; small values."""
-
-    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The rows of a share, and at last how it ended. Whatever keeps it from reading all of it raises."""
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
-        """Prove that the ends are those of everything. Shares that have changed meanwhile come back, to be read again.
-
-        Raises SourceNotWhole.
-        """
+_EQUAL_SCHEMES: Mapping[str, str] = MappingProxyType(
+    IcebergCatalog.model_fields["equal_schemes"].get_default(call_default_factory=True)
+)
 
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:
-    """The sources of references of a store, in the order of its settings."""
-    raise NotImplementedError
+    """The sources of references of a store, in the order of its settings. Nothing is read yet; plugins are loaded."""
+    return [_open(settings, one) for one in settings.references]
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
     """The sources of edges of a store, in the order of its settings."""
-    raise NotImplementedError
+    found: list[RowSource] = []
+    for one in settings.edges:
+        match one:
+            case LineEdges():
+                found.append(LineSource(one.lines, edges=True))
+            case ParquetEdges():
+                found.append(ParquetSource(one.parquet, EDGES, (one.from_, one.to, one.realm)))
+            case SqlEdges():
+                found.append(DatabaseSource(one.sql, one.table, EDGES, (one.from_, one.to, one.realm), one.where))
+    return found
+
+
+def _open(settings: ObjectsSettings, one: object) -> RowSource:
+    match one:
+        case LineReferences():
+            return LineSource(one.lines)
+        case ParquetReferences():
+            return ParquetSource(one.parquet, REFERENCES, (one.key, one.realm, one.from_))
+        case SqlReferences():
+            return DatabaseSource(one.sql, one.table, REFERENCES, (one.key, one.realm, one.from_), one.where)
+        case IcebergReferences():
+            return _open_catalog(settings, one.iceberg)
+        case StoreReferences():
+            return _open_store(settings, one)
+        case PluginReferences():
+            return PluginSource(one.use, one.options)
+    raise TypeError(f"{one!r} is no kind of references")
+
+
+def _open_catalog(settings: ObjectsSettings, given: IcebergCatalog) -> RowSource:
+    # A SQL catalog keeps its tables under a name; where the properties have none it is that of this store.
+    catalog = IcebergSettings(name=settings.name, catalog=given.catalog, namespaces=given.namespaces)
+    shown = next((given.catalog[key] for key in ("uri", "warehouse", "name") if key in given.catalog), settings.name)
+    root = ListingRoot(_root_of(settings, "iceberg"), given.equal_schemes, given.equal_authorities)
+    return TableFileSource(f"iceberg {mask_secrets(shown)}", catalog, root)
+
+
+def _open_store(settings: ObjectsSettings, given: StoreReferences) -> RowSource:
+    label, other = f"store {given.store}", given.settings
+    match other:
+        case IcebergSettings():
+            # Other namespaces than that store's own may have files in the same folders.
+            whole = other.model_copy(update={"namespaces": ("*",)})
+            return TableFileSource(label, whole, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
+        case FilesSettings():
+            return TransactionFolderSource(label, other, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
+        case None:
+            raise Refused(
+                f"The store {given.store} that `references` of {settings.name} names is not known. Name one of this file."
+            )
+    raise Refused(
+        f"The store {given.store} is of kind {other.kind}, which names no files. `store` in `references` can be one of kind"
+        f" iceberg or files; of others name what refers to the objects of {settings.name}, such as a table by `sql`."
+    )
+
+
+def _root_of(settings: ObjectsSettings, what: str) -> str:
+    if settings.data_root is None:
+        raise Refused(
+            f"References by `{what}` are files, and the listing of {settings.name} does not say below which place its keys are."
+            " Write `path` beside the other keys of `listing`."
+        )
+    return settings.data_root

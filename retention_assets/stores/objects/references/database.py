@@ -1,0 +1,96 @@
+"""References and edges in columns of a database, read in one state of it.
+
+Belongs here: the query, and keys as text as a `records` store knows them (../../records/keys.py), so that a UUID or a number is
+the same key wherever it comes from.
+Does not belong here: how rows are streamed (sql/).
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Column, Connection, Select, Table, and_, literal_column, null, select
+
+from retention_assets.errors import Refused, nearest
+from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import table_of
+from retention_assets.sql.streams import stream
+from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
+from retention_assets.stores.records.keys import Key
+
+
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A table of references, or of edges, in one transaction that only reads: one share.
+
+    `columns` are those of the table, in the order of the schema's fields.
+    """
+
+    url: Url | str
+    table: str
+    schema: pa.Schema
+    columns: tuple[str | None, ...]
+    where: str | None = None
+    names_folders: bool = False
+
+    @property
+    def label(self) -> str:
+        """The table and its database, without a password."""
+        return f"sql {self.table} in {mask_secrets(self.url)}"
+
+    def shares(self, wanted: int) -> Sequence[str]:  # noqa: ARG002 - two transactions would see two states
+        """All of it."""
+        return [self.table]
+
+    def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows whose keys are not empty."""
+        rows = 0
+        database = ForeignDatabase(self.url, self.label)
+        try:
+            table = table_of(database, self.table)
+            with database.reading() as connection:
+                for batch in stream(connection, self._query(connection, table), self._read_schema):
+                    rows += len(batch)
+                    yield self._checked(batch)
+        except SourceNotWhole:
+            raise
+        except (Refused, pa.ArrowException) as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        return ShareEnd(share, rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[str]:
+        """A stream that was read to its end was whole."""
+        return [] if ends else [self.table]
+
+    @property
+    def _read_schema(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in self.schema])
+
+    def _query(self, connection: Connection, table: Table) -> Select[Any]:
+        dialect = connection.dialect.name
+        given = [None if name is None else self._column(table, name) for name in self.columns]
+        texts = [null() if column is None else Key(column, dialect).text for column in given]
+        required = [
+            column.is_not(None)
+            for column, field in zip(given, self.schema, strict=True)
+            if column is not None and not field.nullable
+        ]
+        query: Select[Any] = select(*(text.label(f"c{at}") for at, text in enumerate(texts))).where(and_(*required))
+        # On lines of its own, so that a comment in it ends with it.
+        return query if self.where is None else query.where(literal_column(f"(\n{self.where}\n)"))
+
+    def _column(self, table: Table, name: str) -> Column[Any]:
+        if name not in table.columns:
+            guess = nearest(name, table.columns.keys())
+            remedy = f"Did you mean {guess}?" if guess else f"It has {', '.join(table.columns.keys())}."
+            raise SourceNotWhole(f"{self.label} has no column {name}. {remedy}")
+        return table.columns[name]
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for field in self.schema:
+            # A key that is there and has no text must not be taken for none.
+            if not field.nullable and batch[field.name].null_count:
+                raise SourceNotWhole(f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text.")
+        return batch.cast(self.schema)

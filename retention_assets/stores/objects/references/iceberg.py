@@ -1,0 +1,170 @@
+"""Everything that any table or view of an Iceberg catalog reaches, as references.
+
+Belongs here: tables as shares, locations as keys below the root of the listing, and the proof: a table whose metadata file is
+another one in the end than the one that was read is read again, as are tables and views that are new then.
+Does not belong here: which files a table reaches (../../iceberg/reached.py), two spellings of one place (places.py).
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.concurrency import equal_parts
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.objects.references.places import ListingRoot
+from retention_assets.stores.objects.references.source import ROUNDS, ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.tables import REFERENCES
+
+if TYPE_CHECKING:
+    from retention_assets.stores.iceberg.store import IcebergStore
+
+# Tables of a share at most: a metadata read each, and the manifests.
+_TABLES = 64
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A table or a view, by its name as the store of the catalog writes it."""
+
+    name: str
+    is_view: bool = False
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"{'view' if self.is_view else 'table'} {self.name.partition('/')[2]}"
+
+
+@dataclass(frozen=True)
+class TableFileSource:
+    """The tables and views of a catalog, groups of them as shares.
+
+    The proof of a share is, of each entry, the place of its metadata: none of one that was listed and was not there any more.
+    """
+
+    label: str
+    settings: IcebergSettings
+    root: ListingRoot
+    names_folders: bool = True
+
+    def shares(self, wanted: int) -> Sequence[tuple[CatalogEntry, ...]]:
+        """All entries, in so many groups or more."""
+        with self._opened() as store:
+            entries = self._entries(store)
+        return [tuple(some) for some in equal_parts(entries, max(wanted, -(-len(entries) // _TABLES)))]
+
+    def read(self, share: tuple[CatalogEntry, ...]) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """What each entry reaches, with the entry and the class of the file as who refers to it."""
+        rows, proof = 0, {}
+        with self._opened() as store:
+            for entry in share:
+                read = self._read_view if entry.is_view else self._read_table
+                place, found = yield from read(store, entry)
+                proof[entry], rows = place, rows + found
+        return ShareEnd(share, rows, proof)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[tuple[CatalogEntry, ...]]:
+        """What is new or was committed to meanwhile comes back."""
+        read: dict[CatalogEntry, set[str]] = {}
+        for end in ends:
+            for entry, place in end.proof.items():
+                read.setdefault(entry, set()).update(() if place is None else (place,))
+        with self._opened() as store:
+            present = self._places(store, self._entries(store))
+        for entry, place in present.items():
+            if place is None and entry in read and not read[entry]:
+                raise SourceNotWhole(
+                    f"{self.label} is not whole: the {entry.shown} is listed, and can't be loaded. Mend it, or drop it from the"
+                    " catalog."
+                )
+        unread = [entry for entry, place in present.items() if place is not None and place not in read.get(entry, ())]
+        unread += [entry for entry, place in present.items() if place is None and entry not in read]
+        return [tuple(some) for some in equal_parts(unread, -(-len(unread) // _TABLES))]
+
+    def _read_table(
+        self, store: "IcebergStore", entry: CatalogEntry
+    ) -> Generator[pa.RecordBatch, None, tuple[str | None, int]]:
+        from retention_assets.stores.iceberg.manifests import Unreadable
+        from retention_assets.stores.iceberg.sweep import Unloadable
+
+        rows, before = 0, None
+        for _ in range(ROUNDS):
+            try:
+                reached = store.reached(entry.name)
+            except (Unloadable, Refused) as fault:
+                raise self._fault(entry, fault) from fault
+            if reached is None:
+                return None, rows
+            place, files = reached
+            try:
+                for one in files:
+                    batch = self._batch(entry, one.what, one.locations, one.folders)
+                    rows += len(batch)
+                    yield batch
+            except Unreadable as fault:
+                # Files of a snapshot that was expired meanwhile are gone, and it is in the metadata no more.
+                if place == before:
+                    raise self._fault(entry, fault) from fault
+                before = place
+                continue
+            return place, rows
+        raise SourceNotWhole(f"{self.label} is not whole: the {entry.shown} changed whenever it was read. Scan again later.")
+
+    def _read_view(self, store: "IcebergStore", entry: CatalogEntry) -> Generator[pa.RecordBatch, None, tuple[str | None, int]]:
+        """Catalogs tell where a view is, and not which of its files is the current one: all of its folders are meant."""
+        folders = self._folders(store, entry)
+        if not folders:
+            return None, 0
+        batch = self._batch(entry, "folder", folders, folders=True)
+        yield batch
+        return repr(folders), len(batch)
+
+    def _batch(self, entry: CatalogEntry, what: str, locations: Sequence[str], folders: bool) -> pa.RecordBatch:
+        given = pa.array(locations, pa.string())
+        keys = (self.root.folders if folders else self.root.keys)(given, f"{self.label}: the {entry.shown}")
+        who = pa.repeat(f"{entry.shown}: {what}", len(keys))
+        return pa.record_batch([keys, pa.nulls(len(keys), pa.string()), who], schema=REFERENCES)
+
+    def _entries(self, store: "IcebergStore") -> list[CatalogEntry]:
+        try:
+            tables, views = store.datasets(), store.views()
+        except Refused as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        return [*map(CatalogEntry, tables), *(CatalogEntry(name, is_view=True) for name in views)]
+
+    def _places(self, store: "IcebergStore", entries: Sequence[CatalogEntry]) -> dict[CatalogEntry, str | None]:
+        """Where the metadata of each is now."""
+        try:
+            tokens = store.tokens([entry.name for entry in entries if not entry.is_view])
+        except Refused as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        found: dict[CatalogEntry, str | None] = {}
+        for entry in entries:
+            folders = self._folders(store, entry) if entry.is_view else []
+            found[entry] = (repr(folders) if folders else None) if entry.is_view else tokens.get(entry.name)
+        return found
+
+    def _folders(self, store: "IcebergStore", entry: CatalogEntry) -> list[str]:
+        try:
+            return store.view_folders(entry.name)
+        except Refused as fault:
+            raise self._fault(entry, fault) from fault
+
+    def _fault(self, entry: CatalogEntry, fault: Exception) -> SourceNotWhole:
+        return SourceNotWhole(f"{self.label} is not whole: the {entry.shown} can't be read: {mask_secrets(str(fault))}")
+
+    @contextmanager
+    def _opened(self) -> Iterator["IcebergStore"]:
+        # PyIceberg is loaded only where a catalog is asked.
+        from retention_assets.stores.iceberg.store import IcebergStore
+
+        store = IcebergStore(self.settings)
+        try:
+            yield store
+        finally:
+            store.close()

@@ -1,0 +1,184 @@
+"""References and edges as JSON lines, in files of which each ends with a line that says how many there were.
+
+Belongs here: reading such files in blocks, and every fault by which a file does not prove that it is whole. Arrow parses the
+blocks; only where it finds a fault are lines looked at one by one, to say which of them it is.
+Does not belong here: where the files are (../../files/listing.py), and packed files (exchange/compression.py).
+"""
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from retention_assets.errors import BadInput, nearest, quote
+from retention_assets.exchange.compression import unpacked
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files.content import local_copy
+from retention_assets.stores.files.listing import LogFile
+from retention_assets.stores.objects.references.globs import unread_files, whole_files
+from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.tables import EDGES, REFERENCES
+
+_BLOCK = 8 << 20
+_LAST = '{"complete": true, "count": n}'
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class LineSource:
+    """Files of references, or of edges, by a glob. Each file is a share."""
+
+    files: str
+    edges: bool = False
+    names_folders: bool = False
+
+    @property
+    def label(self) -> str:
+        """The glob."""
+        return f"lines {mask_secrets(self.files)}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What each line is a row of."""
+        return EDGES if self.edges else REFERENCES
+
+    def shares(self, wanted: int) -> Sequence[LogFile]:  # noqa: ARG002 - a file is read from its beginning to its end
+        """The files as they are now. Raises SourceNotWhole where there is none."""
+        return whole_files(self.label, self.files)
+
+    def read(self, share: LogFile) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The lines of a file up to its last, which must count them."""
+        try:
+            with local_copy(share) as copy, unpacked(copy) as plain:
+                rows = yield from _LineReader(share.shown, self.schema).read(plain)
+        except BadInput as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        except OSError as fault:
+            raise SourceNotWhole(
+                f"{self.label} is not whole: {share.shown} can't be read: {fault.strerror or fault}"
+            ) from fault
+        return ShareEnd(share, rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
+        """New and changed files come back."""
+        return unread_files(self.label, self.files, [end.share for end in ends])
+
+
+class _LineReader:
+    """One file: how many of its lines were read, for what is said of the others."""
+
+    def __init__(self, shown: str, schema: pa.Schema) -> None:
+        self.shown, self.schema = shown, schema
+        self.lines = self.rows = 0
+
+    def read(self, plain: Path) -> Generator[pa.RecordBatch, None, int]:
+        """The rows, and how many there were. Raises SourceNotWhole."""
+        with plain.open("rb") as stream:
+            last = b""
+            for block in _blocks(stream):
+                # The last line may be any block's last, so that one is kept until there is another.
+                body, last = _without_last_line(last + block)
+                if body:
+                    yield from self._rows(body)
+        self._check_last(last)
+        return self.rows
+
+    def _rows(self, block: bytes) -> Iterator[pa.RecordBatch]:
+        lines = block.count(b"\n")
+        try:
+            table = self._parsed(block)
+            known = len(table) == lines and all(field.nullable or not table[field.name].null_count for field in self.schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            known, table = False, None
+        if not known:
+            self._check_each(block)
+            if table is None:
+                raise self._fault(self.lines + 1, "or one of the lines behind it can't be read")
+        self.lines += lines
+        self.rows += len(table)
+        # The schema says which columns are never null, and Arrow's reader says it of none.
+        yield from table.cast(self.schema).to_batches()
+
+    def _parsed(self, block: bytes) -> pa.Table:
+        nullable = pa.schema([field.with_nullable(True) for field in self.schema])
+        table = pa_json.read_json(
+            BytesIO(block),
+            pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            pa_json.ParseOptions(explicit_schema=nullable, unexpected_field_behavior="error"),
+        )
+        table.validate(full=True)
+        return table
+
+    def _check_each(self, block: bytes) -> None:
+        """Raises for the first line with a fault. Blank lines are none."""
+        for number, line in enumerate(block.split(b"\n"), self.lines + 1):
+            if line.strip():
+                row = self._object(number, line)
+                if row.keys() == {"complete", "count"}:
+                    raise self._fault(number, f"is {_LAST}, and more lines follow")
+                self._check_row(number, row)
+
+    def _check_row(self, number: int, row: dict[str, Any]) -> None:
+        for key in row:
+            if key not in self.schema.names:
+                guess = nearest(key, self.schema.names)
+                remedy = f"Did you mean {guess}?" if guess else f"The keys are {', '.join(self.schema.names)}."
+                raise self._fault(number, f"has a key that is not known: {quote(key)}. {remedy}")
+        for field in self.schema:
+            value = row.get(field.name)
+            if not isinstance(value, str) and (value is not None or not field.nullable):
+                what = "is missing" if value is None else f"is no text: {quote(value)}"
+                raise self._fault(number, f"is not whole, for `{field.name}` {what}")
+
+    def _check_last(self, last: bytes) -> None:
+        number = self.lines + 1
+        if not last.strip():
+            raise self._fault(number, f"is not there: the file is empty, and whole files end with {_LAST}")
+        row = self._object(number, last)
+        if row.keys() != {"complete", "count"} or row["complete"] is not True:
+            raise self._fault(number, f"is the last one, and is not {_LAST}: the file may be cut short")
+        if type(row["count"]) is not int or row["count"] != self.rows:
+            raise self._fault(number, f"says that there are {quote(row['count'])} lines before it, and there are {self.rows}")
+
+    def _object(self, number: int, line: bytes) -> dict[str, Any]:
+        shown = quote(line.decode("utf-8", "replace").strip())
+        try:
+            row = json.loads(line.removeprefix(_UTF8_MARK if number == 1 else b"").decode("utf-8"), object_pairs_hook=_once)
+        except _KeyTwice:
+            raise self._fault(number, f"has a key twice: {shown}") from None
+        except (ValueError, RecursionError) as fault:
+            raise self._fault(number, f"is no JSON: {shown}") from fault
+        if not isinstance(row, dict):
+            raise self._fault(number, f"is no object: {shown}")
+        return row
+
+    def _fault(self, number: int, what: str) -> SourceNotWhole:
+        return SourceNotWhole(f"{self.shown} is not whole: line {number} {what}. Write the file anew, to its last line.")
+
+
+class _KeyTwice(ValueError):
+    """An object that says two things of one key."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise _KeyTwice
+    return row
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def _without_last_line(text: bytes) -> tuple[bytes, bytes]:
+    """Whole lines, and the last line that is not blank, with all behind it."""
+    end = len(text.rstrip())
+    cut = text.rfind(b"\n", 0, end) + 1
+    return text[:cut], text[cut:]

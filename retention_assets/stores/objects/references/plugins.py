@@ -1,0 +1,222 @@
+"""Sources that other packages bring: found by name, asked for their references, and held to the number that they return.
+
+Belongs here: loading such a class, and both of its forms: one with `references()`, or a whole `RowSource`.
+Does not belong here: what is read elsewhere, which is theirs.
+"""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused, nearest, quote
+from retention_assets.settings.urls import mask_text
+from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.tables import REFERENCES
+
+GROUP = "retention_assets.references"
+_BATCH = 50_000
+_ALL = "all"
+_EXPECTED = "references() is a generator of references that ends with `return count`"
+
+
+@dataclass(frozen=True)
+class PluginSource:
+    """A class of somebody else's by its name, and its options. It is made anew wherever it is used."""
+
+    use: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        # What is wrong in the settings is said before anything is read.
+        _ = self._made
+
+    def __reduce__(self) -> tuple[type["PluginSource"], tuple[str, Mapping[str, Any]]]:
+        """As its settings: what it is made of is made where it is used."""
+        return type(self), (self.use, self.options)
+
+    @property
+    def label(self) -> str:
+        """Its own, or its name."""
+        return str(getattr(self._made, "label", None) or f"use {self.use}")
+
+    @property
+    def names_folders(self) -> bool:
+        """What it says of itself; by itself no source names folders."""
+        return bool(getattr(self._made, "names_folders", False))
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Its own shares; one, where it has none."""
+        made = self._made
+        return [_ALL] if _is_simple(made) else self._asked("shares", lambda: list(made.shares(wanted)))
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """What it yields, as rows; its count must be theirs."""
+        made, rows = self._made, 0
+        given = made.references() if _is_simple(made) else made.read(share)
+        if not isinstance(given, Generator):
+            raise SourceNotWhole(f"{self.label} is not whole: it gave {type(given).__name__}; expected that {_EXPECTED}.")
+        end: Any = None
+        waiting: list[tuple[Any, ...]] = []
+        while True:
+            try:
+                one = next(given)
+            except StopIteration as stop:
+                end = stop.value
+                break
+            # Whatever it raises means that it did not come to its end.
+            except Exception as fault:
+                done = f"after {rows + len(waiting):,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
+                raise SourceNotWhole(f"{self.label} is not whole: it failed {done}") from fault
+            if isinstance(one, pa.RecordBatch | pa.Table):
+                yield from self._flushed(waiting, rows)
+                rows += len(waiting) + len(one)
+                waiting = []
+                yield from self._batches(one, rows)
+                continue
+            waiting.append(self._row(one, rows + len(waiting) + 1))
+            if len(waiting) >= _BATCH:
+                yield from self._flushed(waiting, rows)
+                rows, waiting = rows + len(waiting), []
+        yield from self._flushed(waiting, rows)
+        return self._end(made, share, end, rows + len(waiting))
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """Its own proof; of a count, that it was returned."""
+        made = self._made
+        if _is_simple(made):
+            return [] if ends else [_ALL]
+        return self._asked("finish", lambda: list(made.finish([end.proof for end in ends])))
+
+    def _end(self, made: Any, share: Any, end: Any, rows: int) -> ShareEnd:
+        if _is_simple(made):
+            if type(end) is not int or end != rows:
+                what = "returned no count" if end is None else f"returned {quote(end)}"
+                raise SourceNotWhole(
+                    f"{self.label} is not whole: it {what}, and yielded {rows:,} rows; expected that {_EXPECTED}."
+                )
+            return ShareEnd(share, rows)
+        if not isinstance(end, ShareEnd) or end.rows != rows:
+            raise SourceNotWhole(
+                f"{self.label} is not whole: the generator of read() returned {quote(end)} and yielded {rows:,} rows; expected"
+                " a ShareEnd with that number."
+            )
+        return ShareEnd(share, rows, proof=end)
+
+    def _asked(self, name: str, question: Any) -> list[Any]:
+        try:
+            found: list[Any] = question()
+        except SourceNotWhole:
+            raise
+        # Whatever it raises, it did not say what it was asked.
+        except Exception as fault:
+            raise SourceNotWhole(
+                f"{self.label} is not whole: its {name}() failed: {type(fault).__name__}: {mask_text(str(fault))}"
+            ) from fault
+        return found
+
+    @cached_property
+    def _made(self) -> Any:
+        found = load_plugin(self.use)
+        try:
+            made = found(**self.options)
+        # Its options are its own to judge.
+        except Exception as fault:
+            given = ", ".join(self.options) or "none"
+            raise Refused(
+                f"`use: {self.use}` in `references` can't be made with its `options` ({given}): {type(fault).__name__}:"
+                f" {mask_text(str(fault))}. Mend `options` in the settings."
+            ) from fault
+        if not _is_simple(made) and not all(callable(getattr(made, name, None)) for name in ("shares", "read", "finish")):
+            raise Refused(f"`use: {self.use}` in `references` is no source; expected a class with a method references().")
+        return made
+
+    def _row(self, one: Any, number: int) -> tuple[Any, ...]:
+        """An object with its realm and who refers to it."""
+        if isinstance(one, Mapping):
+            if unknown := one.keys() - set(REFERENCES.names):
+                raise self._fault(number, f"has a key that is not known: {quote(min(map(str, unknown)))}")
+            row = tuple(one.get(name) for name in REFERENCES.names)
+        elif isinstance(one, tuple | list) and 1 <= len(one) <= len(REFERENCES):
+            row = (*one, *[None] * (len(REFERENCES) - len(one)))
+        else:
+            raise self._fault(number, f"is {quote(one)}; expected a mapping or a tuple of {', '.join(REFERENCES.names)}")
+        for value, column in zip(row, REFERENCES, strict=True):
+            if not isinstance(value, str) and (value is not None or not column.nullable):
+                raise self._fault(number, f"has {quote(value)} as {column.name}; expected a text")
+        return row
+
+    def _batches(self, given: pa.RecordBatch | pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
+        if (
+            unknown := sorted(set(given.schema.names) - set(REFERENCES.names))
+            or len(set(given.schema.names)) < given.num_columns
+        ):
+            raise self._fault(rows, f"is of a batch with columns that are not known or there twice: {quote(unknown)}")
+        if "object" not in given.schema.names or given["object"].null_count:
+            raise self._fault(rows, "is of a batch with objects that are null, or without them")
+        try:
+            columns = [
+                given[one.name].cast(one.type) if one.name in given.schema.names else pa.nulls(len(given), one.type)
+                for one in REFERENCES
+            ]
+            table = pa.table(columns, schema=REFERENCES)
+            table.validate(full=True)
+        except pa.ArrowException as fault:
+            raise self._fault(rows, f"is of a batch that can't be read: {str(fault).splitlines()[0]}") from fault
+        yield from table.to_batches()
+
+    def _flushed(self, rows: list[tuple[Any, ...]], before: int) -> Iterator[pa.RecordBatch]:
+        if rows:
+            columns = zip(*rows, strict=True)
+            try:
+                arrays = [pa.array(column, one.type) for column, one in zip(columns, REFERENCES, strict=True)]
+            except UnicodeEncodeError as fault:
+                raise self._fault(before + len(rows), f"or one before it holds what is no text: {fault.reason}") from fault
+            yield pa.record_batch(arrays, schema=REFERENCES)
+
+    def _fault(self, number: int, what: str) -> SourceNotWhole:
+        return SourceNotWhole(f"{self.label} is not whole: row {number:,} {what}.")
+
+
+def _is_simple(made: Any) -> bool:
+    return callable(getattr(made, "references", None))
+
+
+def load_plugin(use: str) -> Any:
+    """The class that is meant. Raises Refused where it is not there."""
+    module, colon, name = use.partition(":")
+    if colon:
+        try:
+            found: Any = import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        # Whatever a foreign module raises while it is imported is its own fault.
+        except Exception as fault:
+            raise _unknown(use, f"can't be loaded: {type(fault).__name__}: {mask_text(str(fault))}") from fault
+    else:
+        points = {point.value: point for point in entry_points(group=GROUP, name=use)}
+        if len(points) != 1:
+            known = sorted({point.name for point in entry_points(group=GROUP)})
+            guess = nearest(use, known)
+            what = f"is brought by several packages: {', '.join(sorted(points))}" if points else "is brought by no package"
+            raise _unknown(use, what + (f"; did you mean {guess}?" if guess and not points else ""))
+        [point] = points.values()
+        try:
+            found = point.load()
+        # As above.
+        except Exception as fault:
+            raise _unknown(use, f"is {point.value}, which can't be loaded: {type(fault).__name__}: {fault}") from fault
+    if not callable(found):
+        raise _unknown(use, f"is {quote(found)}, which is no class")
+    return found
+
+
+def _unknown(use: str, what: str) -> Refused:
+    return Refused(
+        f"`use: {use}` in `references` {what}. Write module:name, or a name of the entry point group {GROUP}, and install the"
+        " package where retention runs."
+    )

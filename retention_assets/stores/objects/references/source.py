@@ -1,0 +1,72 @@
+"""What every source of references and of edges answers, and reading one to its end.
+
+Belongs here: the protocol, the end of a share, and the error of a source that is not whole.
+Does not belong here: any kind of source (its own module), and opening those of a store (__init__.py).
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+
+# So often what changes while it is read is read again.
+ROUNDS = 5
+
+
+class SourceNotWhole(Refused):
+    """A source did not prove that everything of it was read: the scan fails, and nothing is marked."""
+
+
+@dataclass(frozen=True)
+class ShareEnd:
+    """What reading a share ends with: its rows, and whatever its source needs for the proof. A small value."""
+
+    share: Any
+    rows: int
+    proof: Any = None
+
+
+class RowSource(Protocol):
+    """A source of references (`tables.REFERENCES`) or of edges (`tables.EDGES`). It travels to tasks as a value."""
+
+    @property
+    def label(self) -> str:
+        """For people, without a password: "lines refs/*.jsonl"."""
+
+    @property
+    def names_folders(self) -> bool:
+        """Whether a reference that ends with / means every key that begins so, and / alone means every key."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """The source in about so many parts; small values."""
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows of a share, and at last how it ended. Whatever keeps it from reading all of it raises."""
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """Prove that the ends, those of earlier rounds among them, are of everything. What changed meanwhile comes back as
+        shares to be read.
+
+        Raises SourceNotWhole.
+        """
+
+
+def read_whole(source: RowSource, wanted: int = 1) -> Generator[pa.RecordBatch, None, list[ShareEnd]]:
+    """All rows of a source, share by share, and its ends once it has proved that they are of everything.
+
+    What changed meanwhile is read again, so that rows may come twice. Raises SourceNotWhole.
+    """
+    ends: list[ShareEnd] = []
+    shares = source.shares(wanted)
+    for _ in range(ROUNDS):
+        for share in shares:
+            ends.append((yield from source.read(share)))
+        shares = source.finish(ends)
+        if not shares:
+            return ends
+    raise SourceNotWhole(
+        f"{source.label} changed each of the {ROUNDS} times that it was read. Scan when less is written to it."
+    )
