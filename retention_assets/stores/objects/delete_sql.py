@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, and_, cast, delete, literal, null, select
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, Text, and_, cast, delete, literal, null, select
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
@@ -30,6 +30,7 @@ from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import Permit, SweptTarget
 from retention_assets.stores.records.keys import Key
+from retention_assets.stores.records.tables import RecordTables, TableRows
 
 ROWS_AT_ONCE = 1_000
 _PRESENT = pa.schema([OBJECTS.field(name) for name in ("key", "created_at", "size")])
@@ -42,6 +43,8 @@ class ObjectRows:
 
     database: ForeignDatabase
     settings: SqlObjects
+    # The column that says the realm, if one does: a key may be in several.
+    realm: str | None
 
     @cached_property
     def table(self) -> Table:
@@ -108,14 +111,19 @@ class ObjectRows:
         return swept
 
     def _facts(self) -> Select[Any]:
+        """What tells a row from another one of its key, as it is listed."""
+        dialect, created = self.database.dialect, self._column(self.settings.created_at)
+        time = RecordTables(dialect, TableRows(self.table, self.key), (), {"created_at": created}).time("created_at")
         size = null() if self.settings.size is None else self._column(self.settings.size)
-        return select(self.key.text.label("key"), self._column(self.settings.created_at), cast(size, BigInteger).label("size"))
+        weight = size if dialect == "sqlite" else cast(size, BigInteger)
+        return select(self.key.text.label("key"), time.label("created_at"), weight.label("size"))
 
     def _named(self, realm: str | None, ids: Sequence[str]) -> ColumnElement[bool]:
-        if self.settings.realm is None:
+        if self.realm is None:
             return self.key.exactly(ids)
-        column = self._column(self.settings.realm)
-        return and_(self.key.exactly(ids), column.is_(None) if realm is None else column == realm)
+        column = self._column(self.realm)
+        text = cast(column, Text) if self.database.dialect in ("postgresql", "sqlite") else column
+        return and_(self.key.exactly(ids), column.is_(None) if realm is None else text == realm)
 
     def _column(self, name: str) -> Column[Any]:
         if name not in self.table.columns:

@@ -35,7 +35,7 @@ from retention_assets.stores.objects.notes import notes_of, planned_of, present_
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.scan.scan_here import scan_here
 from retention_assets.stores.objects.second_look import second_look
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import (
     Capabilities,
@@ -209,7 +209,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     @cached_property
     def _rows(self) -> ObjectRows | None:
         listing = self.settings.listing
-        return ObjectRows(self._database, listing.sql) if isinstance(listing, SqlListing) else None
+        if not isinstance(listing, SqlListing):
+            return None
+        realm = self.settings.realm
+        return ObjectRows(self._database, listing.sql, realm.column if isinstance(realm, FromColumn) else listing.sql.realm)
 
     @property
     def _root(self) -> str | None:

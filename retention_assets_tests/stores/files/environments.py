@@ -78,7 +78,7 @@ class S3:
         an answer of its own for each. Some are refused with a code.
         """
         said = ""
-        for one in xml.fromstring(body).iter("{*}Object"):
+        for one in xml.fromstring(body).findall("{*}Object"):
             key, etag = one.findtext("{*}Key") or "", (one.findtext("{*}ETag") or "").strip('"')
             found = self._objects.get_bucket(self.bucket).keys.get(key)
             code = refused.get(key)

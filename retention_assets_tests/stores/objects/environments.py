@@ -22,10 +22,11 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
-from retention_assets_tests.stores.files.environments import S3, error
+from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.records.environments import DRIVERS, TOLD_TO
 
-OLD = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+# Older than any test asks for, also by the real clock of a disk or a server.
+OLD = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Objects(Environment):
@@ -244,6 +245,3 @@ class SqlObjects(Objects):
         finally:
             with self.engine.begin() as connection:
                 connection.execute(text(end))
-
-
-__all__ = ["OLD", "LocalObjects", "Objects", "S3Objects", "SqlObjects", "error"]

@@ -1,4 +1,4 @@
-"""The contract of every store, for objects in a folder, in a bucket, and in a table of each kind of database."""
+"""The contract of every store, for objects in a folder, in a bucket, and in a table."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -50,11 +50,11 @@ class TestBucket(ObjectsContract):
 
 
 class TestTable(ObjectsContract):
-    """On SQLite, PostgreSQL, and MariaDB where one is installed."""
+    """On SQLite and PostgreSQL; what MariaDB needs besides has tests of its own."""
 
     @pytest.fixture
-    def environment(self, tmp_path: Path, store_url: str) -> Iterator[Environment]:
+    def environment(self, tmp_path: Path, url: str) -> Iterator[Environment]:
         (tmp_path / "environment").mkdir()
-        environment = SqlObjects(tmp_path / "environment", store_url)
+        environment = SqlObjects(tmp_path / "environment", url)
         yield environment
         environment.store().close()
