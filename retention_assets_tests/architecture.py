@@ -95,7 +95,7 @@ HOMES: Mapping[str, set[str]] = {
     "adbc_driver_manager": {"ledger", "sql", "stores"},
     "adbc_driver_postgresql": {"sql"},
     "adbc_driver_sqlite": {"sql"},
-    "pyiceberg": {"demo", "stores.iceberg"},
+    "pyiceberg": {"demo", "stores.iceberg", "stores.objects.listings.table"},
     "fsspec": {"demo", "pipeline", "stores.files"},
     "jinja2": {"render"},
 }

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
-from retention_assets.stores.objects.listing_settings import Listing, PathListing, SqlListing
+from retention_assets.stores.objects.listing_settings import Listing, ParquetListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
 from retention_assets.stores.records.settings import ColumnName
@@ -139,6 +139,16 @@ def _realm(value: object, info: ValidationInfo) -> object:
     return _part_template(value) if isinstance(value, str) else one_of({"column": FromColumn})(value, info)
 
 
+def _columns_of(listing: Listing) -> Mapping[str, str | None] | None:
+    """The columns that a listing names for realm and kind; none if it has no columns."""
+    if isinstance(listing, SqlListing):
+        return {"realm": listing.sql.realm, "kind": listing.sql.kind}
+    if isinstance(listing, TableListing | ParquetListing):
+        columns = (listing.table if isinstance(listing, TableListing) else listing.parquet).columns
+        return {"realm": columns.realm, "kind": columns.kind}
+    return None
+
+
 class ObjectsSettings(StoreSettings):
     """Kind `objects`: stored objects, of which nothing refers to some."""
 
@@ -170,6 +180,21 @@ class ObjectsSettings(StoreSettings):
     delete: DeleteSettings = DeleteSettings()
     rows_up_to: Annotated[int, Field(ge=0, description="Up to so many objects, every one has a row in the log.")] = 1_000_000
     scans_kept: Annotated[int, Field(ge=1)] = 50
+
+    @model_validator(mode="after")
+    def _columns_are_there(self) -> Self:
+        """A place has no columns; and of what an object's realm or kind is, one thing can tell."""
+        for key, name, said in (("realm", "realm", self.realm), ("kind_of", "kind", self.kind_of)):
+            columns = _columns_of(self.listing)
+            if isinstance(said, FromColumn) and columns is None:
+                raise InvalidValue(
+                    "names a column, and a path or an inventory has none", "parts or a pattern of the key", key=key
+                )
+            if said is not None and columns is not None and columns.get(name) is not None:
+                raise InvalidValue(
+                    f"is said twice: here, and as a column of the listing ({columns[name]})", "one of the two", key=key
+                )
+        return self
 
     @property
     def data_root(self) -> str | None:

@@ -1,0 +1,43 @@
+"""Objects that are found one by one, as the batches of a listing.
+
+Belongs here: how many objects are together, and making columns of what was found.
+Does not belong here: columns that somebody else has made already (columns.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused, quote
+from retention_assets.stores.objects.tables import OBJECTS
+
+# As many as a page of an object store has, some tens of times: columns of them cost little more than one of each.
+BATCH = 50_000
+
+
+def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Objects by their keys and some of their columns; the others are null. Raises Refused for a key that is no text."""
+    try:
+        made = pa.array(keys, pa.string())
+    except UnicodeEncodeError:
+        bad = next(key for key in keys if not _is_text(key))
+        raise Refused(
+            f"A name in {where} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename it, or keep it elsewhere."
+        ) from None
+    return whole_batch(made, columns)
+
+
+def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Columns as `tables.OBJECTS`; those that are not given are null."""
+    found: dict[str, Any] = {"key": keys, **columns}
+    size = len(keys)
+    return pa.record_batch([found.get(field.name, pa.nulls(size, field.type)) for field in OBJECTS], schema=OBJECTS)
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

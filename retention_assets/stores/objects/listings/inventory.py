@@ -1,0 +1,308 @@
+"""The newest complete inventory of a bucket, as S3 Inventory delivers it.
+
+Belongs here: which delivery is complete, its manifest and checksums, and its files, as CSV or Parquet.
+Does not belong here: what columns mean (columns.py), and asking the bucket itself (s3.py).
+
+A delivery is a folder named by its time with a manifest.json and its checksum; its files are in the folder `data` beside that.
+One that is not whole is passed over for an older one that is. Of versions only the latest are objects, and deletions are none.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import IO
+from urllib.parse import unquote_plus
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from retention_assets.errors import Refused
+from retention_assets.policy.durations import from_micros
+from retention_assets.settings.urls import has_scheme, mask_secrets, without_scheme
+from retention_assets.stores.files.file_systems import FileSystem, is_s3, open_file_system
+from retention_assets.stores.objects.listings.columns import objects_of
+from retention_assets.stores.objects.listings.pacing import Pace
+
+_MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
+_DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
+_ROWS = 131_072
+_PIECE = 1 << 20
+# What the two forms call the same.
+_CSV = {
+    "Bucket": "bucket", "Key": "key", "VersionId": "version_id", "IsLatest": "is_latest", "IsDeleteMarker": "is_delete_marker",
+    "Size": "size", "LastModifiedDate": "last_modified_date", "ETag": "e_tag",
+}  # fmt: skip
+_ROLES = {"key": "key", "created_at": "last_modified_date", "size": "size", "etag": "e_tag", "version": "version_id"}
+_FILTERS = ("is_latest", "is_delete_marker")
+
+
+@dataclass(frozen=True)
+class InventoryFile:
+    """A file of a delivery: its place, bytes and MD5 as the manifest says them, and how it is written."""
+
+    place: str
+    size: int
+    md5: str
+    form: str
+    # The columns of CSV, which has no header.
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A complete delivery."""
+
+    bucket: str
+    made: datetime
+    files: tuple[InventoryFile, ...]
+
+
+@dataclass(frozen=True)
+class InventoryShare:
+    """What one task reads."""
+
+    files: tuple[InventoryFile, ...]
+    of: int
+
+
+class _Incomplete(Exception):
+    """What a delivery lacks."""
+
+
+@dataclass
+class InventoryObjects:
+    """A folder of deliveries, or the manifest of one; and the root of the objects, where that is not the whole bucket."""
+
+    manifest: str
+    path: str | None
+    rate: int = 0
+    # That with which the listing began.
+    _delivery: Delivery | None = None
+
+    def begin(self) -> datetime:
+        """When the newest complete inventory was begun."""
+        self._delivery = self._newest()
+        return self._delivery.made
+
+    def shares(self, wanted: int) -> Sequence[InventoryShare]:
+        """Files of about equal bytes."""
+        if self._delivery is None:
+            self.begin()
+        assert self._delivery is not None, "begin sets it"
+        files = sorted(self._delivery.files, key=lambda one: (-one.size, one.place))
+        shares: list[list[InventoryFile]] = [[] for _ in range(max(1, min(wanted, len(files))))]
+        sizes = [0] * len(shares)
+        for file in files:
+            least = sizes.index(min(sizes))
+            shares[least].append(file)
+            sizes[least] += file.size
+        return [InventoryShare(tuple(share), len(shares)) for share in shares]
+
+    def read(self, share: InventoryShare) -> Iterator[pa.RecordBatch]:
+        """The objects of some files, once each has come whole."""
+        pace = Pace.of_share(self.rate, share.of)
+        for file in share.files:
+            with self._copied(file) as copy:
+                for batch in self._rows(file, copy):
+                    pace.take(len(batch))
+                    if len(batch):
+                        yield batch
+
+    def _newest(self) -> Delivery:
+        fs, root = open_file_system(self.manifest)
+        fs.invalidate_cache()
+        if root.endswith(f"/{_MANIFEST}"):
+            folders = [root.removesuffix(f"/{_MANIFEST}")]
+        else:
+            folders = self._folders(fs, root.rstrip("/"))
+        lacks: list[str] = []
+        for folder in folders:
+            try:
+                return self._complete(fs, folder)
+            except _Incomplete as fault:
+                lacks.append(f"{folder.rpartition('/')[2]}: {fault}")
+        said = f" The newest one is not complete: {lacks[0]}." if lacks else ""
+        raise Refused(
+            f"No complete inventory is at {mask_secrets(self.manifest)}.{said} Wait for the next delivery, or look at where"
+            " they are delivered."
+        )
+
+    def _folders(self, fs: FileSystem, root: str) -> list[str]:
+        try:
+            found = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
+        except FileNotFoundError:
+            found = []
+        except OSError as fault:
+            raise self._refusal(fault) from fault
+        return sorted((name for name in found if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
+
+    def _complete(self, fs: FileSystem, folder: str) -> Delivery:
+        """The delivery of a folder, each of whose files is there. Raises _Incomplete, or Refused for what is no inventory."""
+        try:
+            text, checksum = fs.cat_file(f"{folder}/{_MANIFEST}"), fs.cat_file(f"{folder}/{_CHECKSUM}")
+        except FileNotFoundError as fault:
+            raise _Incomplete(f"{_MANIFEST if _MANIFEST in str(fault) else _CHECKSUM} is not there") from None
+        except OSError as fault:
+            raise self._refusal(fault) from fault
+        if hashlib.md5(text, usedforsecurity=False).hexdigest() != checksum.decode(errors="replace").strip().lower():
+            raise _Incomplete(f"{_CHECKSUM} is not that of {_MANIFEST}")
+        delivery = self._read_manifest(fs, folder, text)
+        for file in delivery.files:
+            self._check_there(fs, file)
+        return delivery
+
+    def _check_there(self, fs: FileSystem, file: InventoryFile) -> None:
+        _, path = open_file_system(file.place)
+        try:
+            size = fs.info(path)["size"]
+        except FileNotFoundError:
+            raise _Incomplete(f"its file {file.place.rpartition('/')[2]} is not there") from None
+        except OSError as fault:
+            raise self._refusal(fault) from fault
+        if size != file.size:
+            raise _Incomplete(f"its file {file.place.rpartition('/')[2]} has {size} bytes instead of {file.size}")
+
+    def _read_manifest(self, fs: FileSystem, folder: str, text: bytes) -> Delivery:
+        try:
+            said = json.loads(text)
+            bucket, form, schema = str(said["sourceBucket"]), str(said["fileFormat"]).upper(), str(said["fileSchema"])
+            made = from_micros(int(said["creationTimestamp"]) * 1000)
+            target = str(said["destinationBucket"]).rpartition(":")[2]
+            listed = [(str(one["key"]), int(one["size"]), str(one["MD5checksum"]).lower()) for one in said["files"]]
+        except (ValueError, KeyError, TypeError, OverflowError) as fault:
+            raise Refused(f"{mask_secrets(folder)}/{_MANIFEST} is no manifest of an inventory: {fault!r}.") from None
+        if form not in ("CSV", "PARQUET"):
+            raise Refused(
+                f"The inventory at {mask_secrets(self.manifest)} is written as {form}, which is not read. Let it be delivered"
+                " as Parquet or CSV."
+            )
+        self._check_bucket(bucket)
+        columns = tuple(_CSV.get(name.strip(), name.strip()) for name in schema.split(",")) if form == "CSV" else ()
+        scheme = "s3://" if is_s3(fs) else ""
+        above = folder.rpartition("/")[0]
+        files = (
+            # A copy on another file system keeps the files beside the deliveries.
+            InventoryFile(
+                f"{scheme}{target}/{key}" if scheme else self._beside(f"{above}/data/{key.rpartition('/')[2]}"),
+                size, md5, form, columns,
+            )
+            for key, size, md5 in listed
+        )  # fmt: skip
+        return Delivery(bucket, made, tuple(files))
+
+    def _beside(self, path: str) -> str:
+        return f"{self.manifest.partition('://')[0]}://{path.lstrip('/')}" if has_scheme(self.manifest) else path
+
+    def _check_bucket(self, bucket: str) -> None:
+        if self.path is not None and self.path.lower().startswith(("s3:", "s3a:")):
+            mine = without_scheme(self.path).lstrip("/").partition("/")[0]
+            if mine != bucket:
+                raise Refused(
+                    f"The inventory at {mask_secrets(self.manifest)} is of the bucket {bucket}, and `listing.path` is in"
+                    f" {mine}. Name the inventory of that bucket."
+                )
+
+    @property
+    def _prefix(self) -> str:
+        """What stands before keys below the root in the bucket."""
+        key = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
+        return f"{key}/" if key else ""
+
+    @contextmanager
+    def _copied(self, file: InventoryFile) -> Iterator[IO[bytes]]:
+        """A copy of a file on this machine, which has the checksum of the manifest."""
+        fs, path = open_file_system(file.place)
+        digest, size = hashlib.md5(usedforsecurity=False), 0
+        with tempfile.TemporaryFile() as copy:
+            try:
+                with fs.open(path, "rb") as source:
+                    for piece in iter(partial(source.read, _PIECE), b""):
+                        digest.update(piece)
+                        size += len(piece)
+                        copy.write(piece)
+            except OSError as fault:
+                raise self._refusal(fault) from fault
+            if (size, digest.hexdigest()) != (file.size, file.md5):
+                raise Refused(
+                    f"{mask_secrets(file.place)} is not the file that its manifest names: it has {size} bytes and the MD5"
+                    f" {digest.hexdigest()}, and {file.size} and {file.md5} are expected. Wait for the next delivery."
+                )
+            copy.seek(0)
+            yield copy
+
+    def _rows(self, file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        where, prefix = mask_secrets(file.place), self._prefix
+        try:
+            for batch in _csv_batches(file, copy) if file.form == "CSV" else _parquet_batches(copy):
+                there = batch.schema.names
+                if missing := next((name for name in ("key", "last_modified_date") if name not in there), None):
+                    raise Refused(
+                        f"The inventory {where} has no {missing}. Choose `Last modified` among the fields of the inventory"
+                        " (the key is always there)."
+                    )
+                roles = {role: name for role, name in _ROLES.items() if name in there}
+                yield objects_of(_below(_current(batch), prefix), roles, True, where)
+        except (pa.ArrowException, EOFError, gzip.BadGzipFile) as fault:
+            [line, *_] = str(fault).splitlines() or [type(fault).__name__]
+            raise Refused(f"The inventory {where} can't be read: {line}.") from None
+
+    def _refusal(self, fault: OSError) -> Refused:
+        return Refused(f"The inventory at {mask_secrets(self.manifest)} can't be read: {fault or type(fault).__name__}.")
+
+
+def _parquet_batches(copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(copy) as file:
+        names = [name for name in (*_ROLES.values(), *_FILTERS) if name in file.schema_arrow.names]
+        yield from file.iter_batches(_ROWS, columns=names)
+
+
+def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    if not file.size:
+        return
+    read = pa_csv.ReadOptions(column_names=list(file.columns), block_size=8 * _PIECE)
+    wanted = [name for name in (*_ROLES.values(), *_FILTERS) if name in file.columns]
+    types = {name: pa.string() for name in wanted} | {name: pa.bool_() for name in _FILTERS} | {"size": pa.int64()}
+    # What an inventory leaves empty is nothing, whatever its type.
+    convert = pa_csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[""], strings_can_be_null=True)
+    with gzip.open(copy) as lines, pa_csv.open_csv(lines, read, convert_options=convert) as batches:
+        for batch in batches:
+            place = batch.schema.get_field_index("key")
+            yield batch.set_column(place, "key", _unquoted(batch["key"]))
+
+
+def _unquoted(keys: pa.Array) -> pa.Array:
+    """Keys as they are, which CSV has as in a URL."""
+    # Most have nothing else that is written in another way.
+    plain = pc.replace_substring_regex(keys, "%2[Ff]", "/")
+    written = pc.match_substring_regex(plain, r"[%+]")
+    if not pc.any(written).as_py():
+        return plain
+    texts = [unquote_plus(key, errors="strict") for key in keys.filter(written).to_pylist()]
+    return pc.replace_with_mask(plain, written, pa.array(texts, pa.string()))
+
+
+def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without older versions and deletions."""
+    for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
+        if name in batch.schema.names:
+            batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))
+    return batch
+
+
+def _below(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+    """What is below the root, by keys below it. What stands for the root itself is not."""
+    if not prefix:
+        return batch
+    batch = batch.filter(pc.starts_with(batch["key"], prefix))
+    keys = pc.utf8_slice_codeunits(batch["key"], len(prefix))
+    batch = batch.set_column(batch.schema.get_field_index("key"), "key", keys)
+    return batch.filter(pc.not_equal(keys, ""))

@@ -1,0 +1,209 @@
+"""Objects that are rows of a database.
+
+Belongs here: the queries, and ranges of keys that PostgreSQL's statistics tell without reading the table. Keys are the texts
+that the `records` store knows them by, so that any type of column can be found again.
+Does not belong here: streaming (../../../sql), and deleting rows (../delete_sql.py).
+
+Each share is one statement, which sees one state of the table.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Select, Table, Text, cast, not_, select, text
+from sqlalchemy.types import NullType
+
+from retention_assets.clock import now
+from retention_assets.errors import Refused
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import indexes_of, place_on, table_of
+from retention_assets.stores.objects.conditions import row_conditions
+from retention_assets.stores.objects.listing_settings import SqlObjects
+from retention_assets.stores.objects.listings.batches import whole_batch
+from retention_assets.stores.objects.listings.columns import derived_columns
+from retention_assets.stores.objects.listings.pacing import Pace
+from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.records.keys import Key
+from retention_assets.stores.records.tables import RecordTables, TableRows
+
+# Well below what any of the databases takes as parameters of one statement; SQLite takes three for each key.
+_PORTION = 5_000
+# The years that a datetime can say; PostgreSQL's infinity is outside.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """The rows after one key and up to another, in the order of the column; to the ends where there is none."""
+
+    after: str | None
+    up_to: str | None
+    of: int
+
+
+@dataclass(frozen=True)
+class DatabaseObjects:
+    """A table of a database."""
+
+    database: ForeignDatabase
+    table: SqlObjects
+    # The columns that say realm and kind.
+    derived: tuple[tuple[str, str], ...] = ()
+    rate: int = 0
+
+    @classmethod
+    def of(cls, table: SqlObjects, settings: ObjectsSettings) -> "DatabaseObjects":
+        """As the settings say."""
+        named = {"realm": table.realm, "kind": table.kind} | derived_columns(settings)
+        derived = tuple((role, name) for role, name in named.items() if name is not None)
+        return cls(ForeignDatabase(table.url, settings.name), table, derived, settings.rates.scan)
+
+    def begin(self) -> datetime:
+        """What time it is by the server; by this machine where the database is a file."""
+        return self.database.present() or now()
+
+    def shares(self, wanted: int) -> Sequence[RowRange]:
+        """Ranges of keys between bounds that the server knows from its last ANALYZE, if an index leads to them; else one."""
+        bounds: list[str | None] = [None, *self._bounds(wanted), None]
+        return [RowRange(after, up_to, len(bounds) - 1) for after, up_to in pairwise(bounds)]
+
+    def read(self, share: RowRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a range."""
+        rows, pace = self._rows(), Pace.of_share(self.rate, share.of)
+        query = rows.query
+        if share.after is not None:
+            query = query.where(rows.key.beyond(share.after, False))
+        if share.up_to is not None:
+            query = query.where(not_(rows.key.beyond(share.up_to, False)))
+        for batch in self._batches(query, rows):
+            pace.take(len(batch))
+            yield batch
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Of some keys those of which there is a row now."""
+        rows, wanted = self._rows(), sorted(set(keys))
+        for at in range(0, len(wanted), _PORTION):
+            yield from self._batches(rows.query.where(rows.key.exactly(wanted[at : at + _PORTION])), rows)
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        """The datasets, where columns alone tell them."""
+        if (constant := constant_dataset(settings)) is not None:
+            return [constant]
+        rows, derived = self._rows(), dict(self.derived)
+        asked = dataset_parts(settings)
+        if not asked <= derived.keys():
+            return None
+        columns = [rows.texts[role].label(role) for role in sorted(asked)]
+        schema = pa.schema([(role, pa.string()) for role in sorted(asked)])
+        query = select(*columns).where(rows.key.column.is_not(None)).distinct()
+        names = set[str]()
+        for found in self._refusing(self.database.batches(query, schema)):
+            batch = whole_batch(pa.repeat("", len(found)), {role: found[role] for role in found.schema.names})
+            names |= set(with_names(batch, settings)["dataset"].to_pylist())
+        return sorted(names)
+
+    def _bounds(self, wanted: int) -> list[str]:
+        if wanted < 2 or self.database.dialect != "postgresql":
+            return []
+        key = self.table.key
+        if not any(columns[0] == key for columns in indexes_of(self.database, self.table.table) if columns):
+            return []
+        table = table_of(self.database, self.table.table)
+        with self.database.reading() as connection:
+            schema, name = place_on(connection, table.schema, table.name)
+            # Of a table with partitions those of all of them together come first.
+            query = text(
+                "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = :schema AND tablename = :name"
+                " AND attname = :key ORDER BY inherited DESC LIMIT 1"
+            )
+            known = connection.execute(query, {"schema": schema, "name": name, "key": key}).scalar() or []
+        inner = known[1:-1]
+        return list(dict.fromkeys(inner[len(inner) * number // wanted] for number in range(1, wanted))) if inner else []
+
+    def _rows(self) -> "_Rows":
+        table = table_of(self.database, self.table.table)
+        key, created = self._column(table, self.table.key), self._column(table, self.table.created_at)
+        if self.database.dialect != "sqlite":
+            if isinstance(key.type, NullType):
+                raise self._refusal(key, "is of a type that is not known here", "a text, a number or a UUID")
+            if not isinstance(created.type, DateTime):
+                raise self._refusal(created, f"is of the type {created.type}", "a timestamp")
+        texts = {role: self._column(table, name) for role, name in self.derived}
+        size = None if self.table.size is None else self._column(table, self.table.size)
+        return _Rows.of(self.database.dialect, table, key, created, size, texts)
+
+    def _column(self, table: Table, name: str) -> Column[Any]:
+        if name not in table.columns:
+            raise Refused(
+                f"The table {table.fullname} of the store {self.database.store} has no column {name}. It has"
+                f" {', '.join(table.columns.keys())}. Name one of them in the settings."
+            )
+        return table.columns[name]
+
+    def _refusal(self, column: Column[Any], what: str, expected: str) -> Refused:
+        return Refused(
+            f"The column {column.name} of the table {self.table.table} of the store {self.database.store} {what}; expected"
+            f" {expected}. Name another column in the settings."
+        )
+
+    def _batches(self, query: Select[Any], rows: "_Rows") -> Iterator[pa.RecordBatch]:
+        for batch in self._refusing(self.database.batches(query, rows.schema)):
+            if batch["key"].null_count:
+                raise Refused(
+                    f"A key in the table {self.table.table} of the store {self.database.store} is bytes in a file of SQLite,"
+                    " which have no text. Write it as text."
+                )
+            ends = pc.min_max(batch["created_at"].cast(pa.int64()))
+            first, last = ends["min"].as_py(), ends["max"].as_py()
+            if first is not None and (first < _FIRST or last >= _LAST):
+                raise Refused(
+                    f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is infinite,"
+                    " or in no year from 1 to 9999. Mend it: ages are not guessed."
+                )
+            found = {name: batch[name] for name in batch.schema.names if name != "key"}
+            size = found.get("size", pa.nulls(len(batch), pa.int64()))
+            yield whole_batch(batch["key"], {**found, "condition": row_conditions(batch["created_at"], size)})
+
+    def _refusing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except pa.ArrowException as fault:
+            [line, *_] = str(fault).splitlines()
+            raise Refused(
+                f"The table {self.table.table} of the store {self.database.store} holds what can't be read as objects: {line}."
+                " Look at its times (with a zone, or in UTC) and sizes (whole numbers)."
+            ) from None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The table as it is now, and what is asked of it."""
+
+    key: Key
+    query: Select[Any]
+    schema: pa.Schema
+    texts: dict[str, ColumnElement[Any]]
+
+    @classmethod
+    def of(
+        cls, dialect: str, table: Table, key: Column[Any], created: Column[Any], size: Column[Any] | None,
+        derived: dict[str, Column[Any]],
+    ) -> "_Rows":  # fmt: skip
+        mine = Key(key, dialect)
+        # Both kinds of store read times in the same way.
+        time = RecordTables(dialect, TableRows(table, mine), (), {"created_at": created}).time("created_at")
+        as_text = dialect in ("postgresql", "sqlite")
+        texts: dict[str, ColumnElement[Any]] = {role: cast(one, Text) if as_text else one for role, one in derived.items()}
+        columns = {"key": mine.text, "created_at": time, **texts}
+        if size is not None:
+            columns["size"] = size if dialect == "sqlite" else cast(size, BigInteger)
+        schema = pa.schema([OBJECTS.field(name).with_nullable(True) for name in columns])
+        query = select(*(column.label(name) for name, column in columns.items())).where(key.is_not(None))
+        return cls(mine, query, schema, texts)

@@ -1,0 +1,99 @@
+"""A list of objects in an Iceberg table of a catalog, such as S3 Metadata's.
+
+Belongs here: opening the table, shares of its data files, and reading these. Everything is asked of the snapshot that was the
+current one when the listing began.
+Does not belong here: what columns mean (columns.py), and tables whose files are the objects (references/).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import DataScan, Table
+
+from retention_assets.errors import Refused
+from retention_assets.policy.durations import from_micros
+from retention_assets.settings.urls import mask_text
+from retention_assets.stores.objects.listing_settings import ListingTable
+from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of
+from retention_assets.stores.objects.listings.pacing import Pace
+
+
+@dataclass(frozen=True)
+class TableShare:
+    """Of the data files of a snapshot, by their names, every `of`-th."""
+
+    snapshot: int
+    number: int
+    of: int
+
+
+@dataclass
+class TableObjects:
+    """A table, and what its columns say."""
+
+    store: str
+    table: ListingTable
+    roles: ColumnRoles
+    rate: int = 0
+    # That with which the listing began.
+    _snapshot: int | None = None
+
+    def begin(self) -> datetime:
+        """When the current snapshot was made."""
+        with self._opened() as table:
+            snapshot = table.current_snapshot()
+            if snapshot is None:
+                raise Refused(f"The table {self.table.name} has no snapshot, so it lists nothing yet. Write it first.")
+            self._snapshot = snapshot.snapshot_id
+            return from_micros(snapshot.timestamp_ms * 1000)
+
+    def shares(self, wanted: int) -> Sequence[TableShare]:
+        """Data files, one after the other to each part."""
+        if self._snapshot is None:
+            self.begin()
+        assert self._snapshot is not None, "begin sets it"
+        with self._opened() as table:
+            scan, _ = self._scan(table, self._snapshot)
+            files = sum(1 for _ in scan.plan_files())
+        parts = max(1, min(wanted, files))
+        return [TableShare(self._snapshot, number, parts) for number in range(parts)]
+
+    def read(self, share: TableShare) -> Iterator[pa.RecordBatch]:
+        """The objects that some data files list."""
+        pace, where = Pace.of_share(self.rate, share.of), f"the table {self.table.name}"
+        with self._opened() as table:
+            scan, roles = self._scan(table, share.snapshot)
+            files = sorted(scan.plan_files(), key=lambda one: one.file.file_path)[share.number :: share.of]
+            rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            for batch in rows.to_record_batches(files):
+                pace.take(len(batch))
+                yield objects_of(batch, roles, self.roles.whole_seconds, where)
+
+    def _scan(self, table: Table, snapshot: int) -> tuple[DataScan, dict[str, str]]:
+        there = [field.name for field in table.scan(snapshot_id=snapshot).projection().fields]
+        roles = self.roles.among(there, f"The table {self.table.name}")
+        return table.scan(selected_fields=tuple(dict.fromkeys(roles.values())), snapshot_id=snapshot), roles
+
+    @contextmanager
+    def _opened(self) -> Iterator[Table]:
+        properties = {"init_catalog_tables": "false", **self.table.catalog}
+        try:
+            catalog = load_catalog(properties.pop("name", self.store), **properties)
+            try:
+                yield catalog.load_table(self.table.name)
+            finally:
+                catalog.close()
+        except Refused:
+            raise
+        # A catalog raises what its driver raises; whatever it is, nothing can be read through it.
+        except Exception as fault:
+            [line, *_] = str(fault).strip().splitlines() or [""]
+            raise Refused(
+                f"The table {self.table.name} that lists the objects of the store {self.store} can't be read:"
+                f" {type(fault).__name__}: {mask_text(line)}. Check `listing.table`, and that its catalog is up."
+            ) from fault
