@@ -19,7 +19,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.mounts import mount_of
 from retention_assets.stores.files.paths import IDENTITY
-from retention_assets.stores.objects.conditions import Condition
+from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.notes import PlannedObject
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
@@ -122,7 +122,7 @@ def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: Del
     return SweptTarget(one.key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
 
 
-def _facts(found: os.stat_result) -> Condition:
+def _facts(found: os.stat_result) -> ObjectCondition:
     # Numbers of inodes may need all 64 bits, and are noted as the signed number with these (listings/local.py).
     inode = found.st_ino - (1 << 64) if found.st_ino >= 1 << 63 else found.st_ino
-    return Condition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=inode, created_at=found.st_mtime_ns // 1_000)
+    return ObjectCondition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=inode, created_at=found.st_mtime_ns // 1_000)

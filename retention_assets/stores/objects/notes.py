@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.policy.durations import micros
-from retention_assets.stores.objects.conditions import Condition, changed
+from retention_assets.stores.objects.conditions import ObjectCondition, changed
 from retention_assets.stores.protocol import Target
 
 
@@ -29,9 +29,9 @@ class PlannedObject:
     size: int
     realm: str | None
     # None: whatever is there may go (`delete: {condition: none}`).
-    condition: Condition | None
+    condition: ObjectCondition | None
 
-    def change(self, present: Condition) -> str | None:
+    def change(self, present: ObjectCondition) -> str | None:
         """Why what is there now is not certainly what was planned, or none if it is."""
         return None if self.condition is None else changed(self.condition, present)
 
@@ -64,19 +64,19 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
         raise Refused(f"{quote(target.note)} is no note of an object. Plan the deletion anew.") from None
     condition = None
     if conditional:
-        known = Condition.parse(json.dumps(facts)) if facts else Condition()
+        known = ObjectCondition.parse(json.dumps(facts)) if facts else ObjectCondition()
         condition = replace(known, created_at=created_at, size=size)
-        if condition == Condition(size=size):
+        if condition == ObjectCondition(size=size):
             raise Refused("Nothing was noted by which it can be told from another object of its key. It stays.")
     return PlannedObject(target.transaction, size or 0, realm, condition)
 
 
-def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Condition]:
+def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ObjectCondition]:
     """The facts of objects as they are now (rows of `tables.OBJECTS`), by key."""
     return {row["key"]: present_facts(row["condition"], row["created_at"], row["size"]) for row in rows}
 
 
-def present_facts(text: str | None, created_at: datetime | None, size: int | None) -> Condition:
+def present_facts(text: str | None, created_at: datetime | None, size: int | None) -> ObjectCondition:
     """Everything by which one is told from another."""
-    known = Condition() if text is None else Condition.parse(text)
+    known = ObjectCondition() if text is None else ObjectCondition.parse(text)
     return replace(known, created_at=None if created_at is None else micros(created_at), size=size)

@@ -61,10 +61,11 @@ def _is_in_realms(realms: pa.ChunkedArray, purging: Collection[str]) -> Bools:
 
 def _witnesses(settings: ObjectsSettings, objects: pa.Table, asked: Bools) -> pa.Array:
     """Of each object the first source that refers to it, and who there; null where none does."""
-    mine = objects.filter(pa.array(asked)).combine_chunks()
-    if not len(mine):
+    if not asked.any():
         return pa.nulls(len(objects), pa.string())
-    found = find_witnesses(open_references(settings), mine, open_edges(settings))
+    mine = objects.filter(pa.array(asked))
+    keys = pa.table({"realm": mine["realm"], "key": mine["key"]})
+    found = find_witnesses(open_references(settings), keys, open_edges(settings))
     # Whoever calls himself by several lines is one witness all the same.
     words = pc.replace_substring_regex(pc.fill_null(found["from"], ""), r"\s+", " ")
     said = pc.if_else(pc.equal(words, ""), found["source"], pc.binary_join_element_wise(found["source"], words, ": "))

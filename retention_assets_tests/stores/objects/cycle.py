@@ -76,7 +76,7 @@ class ObjectsCycle:
     def statuses(self) -> dict[str, str]:
         """Where the newest mark of each object is."""
         with self.ledger() as ledger:
-            rows = ledger.marks.table(ledger.marks.datasets()).to_pylist() if hasattr(ledger.marks, "datasets") else []
+            rows = ledger.marks.table(self.objects.datasets).to_pylist()
         return {row["transaction"]: row["status"] for row in rows}
 
     def why(self, key: str, dataset: str = "blobs/a") -> str:
