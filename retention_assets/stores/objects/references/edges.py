@@ -103,6 +103,8 @@ class EdgeClosure:
         """The nodes of some keys realm by realm. A key that no edge names has none."""
         nodes = pc.index_in(pairs["key"], self.keys)
         known = pa.table({"realm": pairs["realm"], "node": nodes}).filter(pc.is_valid(nodes))
+        if not len(known):
+            return
         encoded = known["realm"].combine_chunks().dictionary_encode("encode")
         realms = np.asarray(encoded.indices, dtype=np.int64)
         numbers = np.asarray(known["node"], dtype=np.int64)

@@ -51,6 +51,8 @@ class ListingRoot:
         keys = pa.concat_arrays([self._below(paths, root) for root in self._roots])
         above = sorted({f"{one}/{_ANYTHING}" for root in self._roots for one in _folders_above(root)})
         around = pc.any(pc.is_in(paths, pa.array(above, pa.string()))).as_py()
+        # The root itself is the first of those above.
+        keys = keys.filter(pc.not_equal(keys, _ANYTHING))
         return pa.concat_arrays([pc.utf8_slice_codeunits(keys, 0, -1), pa.array(["/"] if around else [], pa.string())])
 
     @cached_property

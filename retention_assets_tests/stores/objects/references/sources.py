@@ -1,0 +1,108 @@
+"""What tests of sources share: settings as people write them, and reading a source to its end.
+
+Belongs here: building and reading. Does not belong here: what a source should say.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references, read_whole
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import REFERENCES
+
+Row = dict[str, str | None]
+_SETTINGS = TypeAdapter(ObjectsSettings)
+
+
+def settings(folder: Path, *references: Any, edges: Sequence[Any] = (), path: str | None = None) -> ObjectsSettings:
+    """A store whose objects lie below a folder."""
+    given = {
+        "name": "blobs",
+        "listing": {"path": path or str(folder / "root")},
+        "references": list(references) or [{"lines": "refs/*"}],
+        "edges": list(edges),
+    }
+    return _SETTINGS.validate_python(given, context={"folder": folder})
+
+
+def source(folder: Path, reference: Any, path: str | None = None) -> RowSource:
+    """One source of references."""
+    [found] = open_references(settings(folder, reference, path=path))
+    return found
+
+
+def edge_source(folder: Path, edge: Any) -> RowSource:
+    """One source of edges."""
+    [found] = open_edges(settings(folder, edges=[edge]))
+    return found
+
+
+def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
+    """Everything that a source says, once it is whole; its ends must count it."""
+    reading, found = read_whole(given, wanted), list[Row]()
+    while True:
+        try:
+            found += next(reading).to_pylist()
+        except StopIteration as stop:
+            assert sum(end.rows for end in stop.value) == len(found)
+            return found
+
+
+def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
+    """The objects that a source names, sorted."""
+    return sorted(str(row["object"]) for row in rows_of(given, wanted))
+
+
+def ends_of(given: RowSource, shares: Iterable[Any]) -> list[ShareEnd]:
+    """Some shares read, and nothing proved."""
+    ends = []
+    for share in shares:
+        reading = given.read(share)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as stop:
+                ends.append(stop.value)
+                break
+    return ends
+
+
+def write_lines(file: Path, *rows: dict[str, Any], count: int | None = None) -> Path:
+    """A file of lines with its last line."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    last = {"complete": True, "count": len(rows) if count is None else count}
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, last)))
+    return file
+
+
+@dataclass
+class Said:
+    """A source in memory that says some rows, and is whole unless it is told otherwise."""
+
+    rows: list[tuple[str | None, ...]]
+    label: str = "said"
+    names_folders: bool = False
+    schema: pa.Schema = REFERENCES
+    proof: Callable[[], list[str]] = list
+    at_once: int = field(default=3)
+
+    def shares(self, wanted: int) -> list[str]:  # noqa: ARG002 - the protocol's
+        """All of it."""
+        return ["all"]
+
+    def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """A few rows at a time."""
+        for at in range(0, len(self.rows), self.at_once):
+            columns = zip(*self.rows[at : at + self.at_once], strict=True)
+            yield pa.record_batch([pa.array(one, pa.string()) for one in columns], schema=self.schema)
+        return ShareEnd(share, len(self.rows))
+
+    def finish(self, ends: Sequence[ShareEnd]) -> list[str]:  # noqa: ARG002 - the protocol's
+        """As it is told."""
+        return self.proof()

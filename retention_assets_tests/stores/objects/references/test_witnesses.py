@@ -1,0 +1,179 @@
+"""Witnesses: who refers to a key, exactly as a few lines of Python sets would find it."""
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.stores.objects.references import SourceNotWhole, witnesses
+from retention_assets.stores.objects.references.witnesses import WITNESSES, find_witnesses
+from retention_assets.stores.objects.tables import EDGES
+from retention_assets_tests.rounds import rounds
+from retention_assets_tests.stores.objects.references.sources import Said
+
+Pair = tuple[str | None, str]
+
+
+def asked(*pairs: Pair) -> pa.Table:
+    return pa.table(
+        {"realm": pa.array([realm for realm, _ in pairs], pa.string()), "key": pa.array([key for _, key in pairs], pa.string())}
+    )
+
+
+def edges(*rows: tuple[str, str, str | None]) -> list[Said]:
+    return [Said(list(rows), "edges", schema=EDGES)]
+
+
+def found(sources: Sequence[Said], *pairs: Pair, over: Sequence[Said] = ()) -> list[tuple[str | None, ...]]:
+    table = find_witnesses(sources, asked(*pairs), over)
+    assert table.schema == WITNESSES
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+
+
+def test_the_first_source_that_refers_to_a_key_is_its_witness() -> None:
+    one = Said([("a", None, "mail 1"), ("x", None, "mail 2"), ("a", None, "mail 3")], "one")
+    two = Said([("a", None, "page 1"), ("b", None, None)], "two")
+    assert found([one, two], (None, "a"), (None, "b"), (None, "c"), (None, "a")) == [
+        (None, "a", "one", "mail 1"), (None, "b", "two", None),
+    ]  # fmt: skip
+
+
+REALMS = {
+    "the same": ("r", "r", True),
+    "another": ("r", "s", False),
+    "a path above": ("r", "r/s", False),
+    "a reference without one": (None, "r", True),
+    "a key without one": ("r", None, True),
+    "neither": (None, None, True),
+    "an empty one": ("", "r", False),
+}
+
+
+@pytest.mark.parametrize(("named", "of_key", "is_named"), REALMS.values(), ids=REALMS)
+def test_a_reference_names_its_key_in_its_realm_and_without_one_in_all(
+    named: str | None, of_key: str | None, is_named: bool
+) -> None:
+    assert bool(found([Said([("k", named, None)])], (of_key, "k"))) == is_named
+    # However many others have the key.
+    assert bool([row for row in found([Said([("k", named, None)])], ("q", "k"), (of_key, "k")) if row[0] == of_key]) == is_named
+
+
+FOLDERS = {
+    "a/": ["a/", "a/b", "a/b/c", "a//d", "a/b/"],
+    "a/b/": ["a/b/c", "a/b/"],
+    "a//": ["a//d"],
+    "é/": ["é/f"],
+    "/": ["a", "a/", "a/b", "a/b/c", "a//d", "ab/c", "a/b/", "é/f"],
+    "a": ["a"],
+    "b/": [],
+}
+
+
+@pytest.mark.parametrize(("named", "inside"), FOLDERS.items())
+def test_a_folder_names_every_key_below_it_if_its_source_names_folders(named: str, inside: list[str]) -> None:
+    keys: list[Pair] = [(None, key) for key in FOLDERS["/"]]
+    assert [row[1] for row in found([Said([(named, None, None)], names_folders=True)], *keys)] == sorted(
+        inside, key=lambda one: str((None, one))
+    )
+    assert [row[1] for row in found([Said([(named, None, None)])], *keys)] == [key for key in [named] if (None, key) in keys]
+
+
+def test_a_key_is_referred_to_over_edges_and_says_from_where() -> None:
+    over = edges(("a", "b", None), ("b", "c", None), ("c", "a", None), ("x", "y", None))
+    said = [Said([("a", None, "mail 1"), ("x", None, None)], "mails")]
+    assert found(said, (None, "c"), (None, "y"), (None, "a"), over=over) == [
+        (None, "a", "mails", "mail 1"),
+        (None, "c", "mails", "over the edge from a, which mail 1 refers to"),
+        (None, "y", "mails", "over the edge from x, which mails refers to"),
+    ]
+    assert found([Said([("z", None, None)])], (None, "c"), over=over) == []
+
+
+def test_an_edge_holds_in_its_realm_and_without_one_in_all() -> None:
+    over = edges(("o1", "o2", "r1"), ("o2", "o3", None))
+    said = [Said([("o1", "r1", "m"), ("o1", "r2", "m")])]
+    names = [row[:2] for row in found(said, ("r1", "o2"), ("r1", "o3"), ("r2", "o2"), ("r2", "o3"), over=over)]
+    assert names == [("r1", "o2"), ("r1", "o3")]
+
+
+def test_a_witness_over_edges_may_be_a_folder() -> None:
+    said = [Said([("t/", None, "table t")], names_folders=True)]
+    assert found(said, (None, "b"), over=edges(("t/m", "b", None))) == [
+        (None, "b", "said", "over the edge from t/m, which table t refers to"),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["references", "edges"])
+def test_one_source_that_is_not_whole_tells_nothing(broken: str) -> None:
+    def refuse() -> list[str]:
+        raise SourceNotWhole("told to")
+
+    proof = {broken: refuse}
+    good, bad = Said([("a", None, None)]), Said([("b", None, None)], proof=proof.get("references", list))
+    over = Said([("a", "b", None)], schema=EDGES, proof=proof.get("edges", list))
+    with pytest.raises(SourceNotWhole, match="told to"):
+        find_witnesses([good, bad], asked((None, "a")), [over])
+
+
+def test_a_source_that_never_comes_to_rest_is_not_whole() -> None:
+    with pytest.raises(SourceNotWhole, match="said changed each of the 5 times"):
+        find_witnesses([Said([("a", None, None)], proof=lambda: ["all"])], asked((None, "a")))
+
+
+def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
+    chain = [(str(number), str(number + 1), None) for number in range(2_000)]
+    random.Random(1).shuffle(chain)
+    [row] = found([Said([("0", None, "the first")])], (None, "2000"), over=edges(*chain))
+    assert row[3] == "over the edge from 0, which the first refers to"
+
+
+def test_any_random_sets_have_the_witnesses_that_sets_of_python_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(rounds(400)):
+        random_ = random.Random(seed)
+        monkeypatch.setattr(witnesses, "_AT_ONCE", random_.choice([1, 3, 1000]))
+        keys = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
+        realms = random_.choice([[None], ["r"], ["r", "s"], [None, "r", "s", ""]])
+
+        def some(
+            most: int, *columns: list[str] | list[str | None], random_: random.Random = random_
+        ) -> list[tuple[str | None, ...]]:
+            return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
+
+        said = [
+            Said(some(5, keys, [None, *realms], [None, "who"]), f"source {n}", names_folders=random_.random() < 0.5, at_once=2)
+            for n in range(random_.randrange(1, 4))
+        ]
+        over = [Said(some(8, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
+        pairs = [(realm, str(key)) for realm, key in some(9, realms, keys)]
+        expected = retained(said, over, pairs)
+        rows = found(said, *pairs, over=over)
+        assert {row[:2]: row[2] for row in rows if not str(row[3]).startswith("over")} == expected[0], seed
+        assert {row[:2] for row in rows} == expected[1], seed
+        assert len(rows) == len(expected[1]), seed
+
+
+def retained(said: Sequence[Said], over: Sequence[Said], pairs: Sequence[Pair]) -> tuple[dict[Pair, str], set[Pair]]:
+    """The first source of each key that is named itself, and all that are named, by the sentences of the contract."""
+
+    def agree(one: str | None, other: str | None) -> bool:
+        return one is None or other is None or one == other
+
+    def named(realm: str | None, key: str) -> str | None:
+        for source in said:
+            for thing, where, _ in source.rows:
+                below = source.names_folders and str(thing).endswith("/") and (key.startswith(str(thing)) or thing == "/")
+                if (thing == key or below) and agree(where, realm):
+                    return source.label
+        return None
+
+    direct, all_of_them = {}, set()
+    for realm, key in pairs:
+        if (witness := named(realm, key)) is not None:
+            direct[realm, key] = witness
+        near = {key}
+        while more := {str(a) for one in over for a, b, where in one.rows if b in near and agree(where, realm)} - near:
+            near |= more
+        if any(named(realm, one) for one in near):
+            all_of_them.add((realm, key))
+    return direct, all_of_them
