@@ -5,18 +5,19 @@ but for exact keys and with names: no fingerprint can err, and who is needed lea
 Does not belong here: finding the objects (listings/), and what a sweep makes of the answer (sweep/).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, LINES
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.listings import ObjectListing
-from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
 from retention_assets.stores.objects.references.witnesses import find_witnesses
 from retention_assets.stores.objects.scan.classes import CLASSES, ClassRules, classes_of, is_within
 from retention_assets.stores.objects.scan_result import ObjectClass
@@ -39,13 +40,15 @@ def second_look(
 
     Raises SourceNotWhole unless every source proves that it was read to its end.
     """
+    sources = [_HeardSource(source) for source in open_references(settings)]
     purged = _is_in_realms(objects["realm"], purging)
     # Of what goes with its realm nobody asks who needs it.
-    witnesses = _witnesses(settings, objects.select(["realm", "key"]), ~purged)
+    witnesses = _witnesses(sources, open_edges(settings), objects.select(["realm", "key"]), ~purged)
     rules = ClassRules(
-        cut_off=micros(settings.min_age.before(listing.begin())) if len(objects) else 0,
+        cut_off=micros(settings.min_age.before(min(listing.begin(), now()))) if len(objects) else 0,
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
+        handled=_handled(settings, sources) if not purged.all() else None,
     )
     retained = flags(pc.is_valid(witnesses))
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
@@ -59,13 +62,54 @@ def _is_in_realms(realms: pa.ChunkedArray, purging: Collection[str]) -> Bools:
     return flags(within.take(coded.indices))
 
 
-def _witnesses(settings: ObjectsSettings, objects: pa.Table, asked: Bools) -> pa.Array:
+class _HeardSource:
+    """A source of which is noted, as it is read, of which realms it speaks."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self.label, self.names_folders = source.label, source.names_folders
+        self.realms: set[str | None] = set()
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Those of the source."""
+        return self._source.shares(wanted)
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows of the source."""
+        rows = self._source.read(share)
+        while True:
+            try:
+                batch = next(rows)
+            except StopIteration as end:
+                found: ShareEnd = end.value
+                return found
+            self.realms.update(pc.unique(batch["realm"]).to_pylist())
+            yield batch
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """The proof of the source."""
+        return self._source.finish(ends)
+
+
+def _handled(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
+    """The realms that sources speak for, as a scan tells it (`ClassRules`); none if one of them speaks for all."""
+    found: set[str] = set()
+    for source, said in zip(sources, settings.references, strict=True):
+        if None in source.realms or (not source.realms and getattr(said, "realm", None) is None):
+            return None
+        found.update(realm for realm in source.realms if realm is not None)
+    return frozenset(found)
+
+
+def _witnesses(
+    sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools
+) -> pa.Array:
     """Of each object the first source that refers to it, and who there; null where none does."""
     if not asked.any():
         return pa.nulls(len(objects), pa.string())
     mine = objects.filter(pa.array(asked))
     keys = pa.table({"realm": mine["realm"], "key": mine["key"]})
-    found = find_witnesses(open_references(settings), keys, open_edges(settings))
+    found = find_witnesses(sources, keys, edges)
     # Whoever calls himself by several lines is one witness all the same.
     words = pc.replace_substring_regex(pc.fill_null(found["from"], ""), r"\s+", " ")
     said = pc.if_else(pc.equal(words, ""), found["source"], pc.binary_join_element_wise(found["source"], words, ": "))
