@@ -28,7 +28,7 @@ def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder:
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
     shares = [_Share(one.store, share) for one in chosen if one.datasets for share in shares_of(one)]
     if not shares:
-        return _written(Log(LOG.empty_table(), DATASETS.empty_table()), folder, 0)
+        return write_read_log(Log(LOG.empty_table(), DATASETS.empty_table()), folder, 0)
     work = _Work(tuple(shares), folder)
     tasks = spark.range(0, len(shares), 1, min(len(shares), TASKS_PER_SLOT * slots(spark)))
     return sum(row["parts"] for row in tasks.mapInArrow(work, "parts bigint").collect())
@@ -53,11 +53,11 @@ class _Work:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 share = self.shares[number]
-                parts = _written(read_share(share.store, share.datasets), self.folder, number)
+                parts = write_read_log(read_share(share.store, share.datasets), self.folder, number)
                 yield pa.record_batch({"parts": [parts]})
 
 
-def _written(log: Log, folder: str, share: int) -> int:
+def write_read_log(log: Log, folder: str, share: int) -> int:
     """Write a share with what it looks like from afar; how many parts it has."""
     files, root = place_of(folder)
     seen = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from pydantic import TypeAdapter
 
+from retention_assets.errors import Refused
+
 
 class ObjectClass(StrEnum):
     """What a listed object is. Each is in the first that fits."""
@@ -25,6 +27,17 @@ class ObjectClass(StrEnum):
 
 # Those whose age and kind let them be judged by references.
 JUDGED = (ObjectClass.REFERENCED, ObjectClass.UNREFERENCED)
+
+
+class ScanFailed(Refused):
+    """A scan that is not whole, or can't be trusted: nothing is marked, and no realm is PURGED.
+
+    `references` is how many distinct ones were found where they were too many: the next scan can be sized for them.
+    """
+
+    def __init__(self, store: str, why: str, references: int | None = None) -> None:
+        super().__init__(f"The scan of the store {store} failed, and nothing of it is marked: {why}")
+        self.store, self.why, self.references = store, why, references
 
 
 @dataclass

@@ -1,0 +1,80 @@
+"""The class of each object: the first that fits, in the order of `ObjectClass`.
+
+Belongs here: the rules, on columns. What names an object is known already when they are asked.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
+from retention_assets.stores.objects.scan_result import ObjectClass
+
+SYSTEM = "::system::"
+# The number by which a class is written down.
+CLASSES = tuple(ObjectClass)
+NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
+
+
+def is_reserved(realm: str) -> bool:
+    """Whether a realm is the system's own and none that is maintained."""
+    return realm.startswith("::") and realm.partition("/")[0] != SYSTEM
+
+
+def is_within(realm: str, realms: Collection[str]) -> bool:
+    """Whether a realm is one of those, or a catalog below one."""
+    parts = realm.split("/")
+    return any("/".join(parts[:end]) in realms for end in range(1, len(parts) + 1))
+
+
+@dataclass(frozen=True)
+class ClassRules:
+    """What the class of an object depends on besides itself.
+
+    `handled`: the realms that some source speaks for; none where one speaks for all of them. A source speaks for each realm
+    that one of its references names. It speaks for all realms if one of its references has none, or if it had no reference at
+    all and is of those that give no realms. An object without a realm is spoken for by any source.
+    """
+
+    cut_off: int
+    purging: frozenset[str] = frozenset()
+    known_kinds: frozenset[str] | None = None
+    handled: frozenset[str] | None = None
+
+
+def classes_of(
+    realms: pa.Array | pa.ChunkedArray,
+    kinds: pa.Array | pa.ChunkedArray,
+    created_at: pa.Array | pa.ChunkedArray,
+    retained: Bools,
+    rules: ClassRules,
+) -> Small:
+    """The number of the class of each object. One whose age is not known is young: it is not guessed."""
+    names, realm = words_of(realms)
+    reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
+    purging = np.array([is_within(name, rules.purging) for name in names] + [False])[realm]
+    handled = np.array([rules.handled is None or name in rules.handled for name in names] + [True])[realm]
+    created = as_micros(created_at)
+    young = (created > rules.cut_off) | (created == NEVER)
+    found = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])
+    found[retained] = NUMBER[ObjectClass.REFERENCED]
+    if rules.known_kinds is not None:
+        kind_names, kind = words_of(kinds)
+        known = np.array([name in rules.known_kinds for name in kind_names] + [False])[kind]
+        found[~known] = NUMBER[ObjectClass.UNKNOWN_KIND]
+    found[young] = NUMBER[ObjectClass.YOUNG]
+    found[purging] = NUMBER[ObjectClass.REALM_PURGE]
+    found[reserved] = NUMBER[ObjectClass.RESERVED]
+    return found
+
+
+def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
+    """The words of a column, and which of them each row has; the place behind the last one where it has none."""
+    array = join_chunks(column)
+    if array.null_count == len(array):
+        return [], np.zeros(len(array), dtype=np.int64)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    return names, integers(coded.indices, len(names)).astype(np.int64)

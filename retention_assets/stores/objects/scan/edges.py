@@ -1,0 +1,108 @@
+"""Edges, followed to the end: what retains `from` retains `to`.
+
+Belongs here: that closure, exact by the texts of keys. An edge with a realm holds in that realm, one without in every realm.
+What is retained in every realm is so in each. Cycles are allowed; each key is visited once in a realm.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.frames.arrays import Bools, Ints, join_chunks
+from retention_assets.stores.objects.scan.classes import words_of
+
+# Keys of one realm (or of none, which is all realms).
+RealmKeys = tuple[str | None, pa.Array]
+# Fewer than so many keys are followed one by one, more of them all at once: a long chain has few at a time.
+_FEW = 64
+
+
+def close_edges(
+    edges: pa.Table, realms: Sequence[str], retained: Callable[[Sequence[RealmKeys]], Sequence[Bools]]
+) -> list[RealmKeys]:
+    """What is retained over edges and by no reference itself.
+
+    `realms` are those of references. `retained` says of some keys which of them references name.
+    """
+    begins, ends, keys = _coded(edges)
+    graphs = _by_realm(join_chunks(edges["realm"]), realms)
+    asked = [(name, np.unique(begins[rows])) for name, rows in graphs]
+    known = retained([(name, keys.take(pa.array(nodes))) for name, nodes in asked])
+    found: list[RealmKeys] = []
+    in_all = np.zeros(len(keys), dtype=bool)
+    for (name, rows), (_, nodes), are in zip(graphs, asked, known, strict=True):
+        start = in_all.copy()
+        start[nodes[are]] = True
+        if not start.any():
+            continue
+        reached = reach(_Graph.of(begins[rows], ends[rows], len(keys)), start)
+        new = np.flatnonzero(reached & ~start)
+        if len(new):
+            found.append((name, keys.take(pa.array(new))))
+        if name is None:
+            in_all = reached
+    return found
+
+
+def _coded(edges: pa.Table) -> tuple[Ints, Ints, pa.Array]:
+    """Where each edge begins and ends, as places among all keys."""
+    both = pa.chunked_array([*edges["from"].chunks, *edges["to"].chunks], pa.string())
+    coded = join_chunks(both.dictionary_encode().unify_dictionaries())
+    codes = coded.indices.to_numpy().astype(np.int64)
+    return codes[: len(edges)], codes[len(edges) :], coded.dictionary
+
+
+def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None, Ints]]:
+    """The edges that hold in every realm, and for each realm of which more is known all that hold there."""
+    names, realm = words_of(column)
+    everywhere = np.flatnonzero(realm == len(names))
+    by_realm = np.argsort(realm, kind="stable")
+    first = np.searchsorted(realm[by_realm], np.arange(len(names) + 1))
+    own = {name: by_realm[first[at] : first[at + 1]] for at, name in enumerate(names)}
+    # Where every edge has its realm, no other realm has any.
+    known = sorted({*names, *realms}) if len(everywhere) else sorted(names)
+    return [(None, everywhere), *((name, np.append(everywhere, own.get(name, everywhere[:0]))) for name in known)]
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Edges by where they begin."""
+
+    first: Ints
+    targets: Ints
+
+    @classmethod
+    def of(cls, begins: Ints, ends: Ints, nodes: int) -> "_Graph":
+        order = np.argsort(begins, kind="stable")
+        first = np.zeros(nodes + 1, dtype=np.int64)
+        np.cumsum(np.bincount(begins, minlength=nodes), out=first[1:])
+        return cls(first, ends[order])
+
+
+def reach(graph: _Graph, start: Bools) -> Bools:
+    """Everything that some nodes lead to, themselves included."""
+    seen = start.copy()
+    front = np.flatnonzero(seen)
+    while len(front):
+        if len(front) < _FEW:
+            front = _one_by_one(graph, seen, front.tolist())
+            continue
+        counts = graph.first[front + 1] - graph.first[front]
+        before = np.cumsum(counts) - counts
+        met = graph.targets[np.repeat(graph.first[front] - before, counts) + np.arange(counts.sum())]
+        front = np.unique(met[~seen[met]])
+        seen[front] = True
+    return seen
+
+
+def _one_by_one(graph: _Graph, seen: Bools, front: list[int]) -> Ints:
+    """Follow some nodes until there is nothing more, or so much that it is better done at once."""
+    while front and len(front) < 2 * _FEW:
+        node = front.pop()
+        for target in graph.targets[graph.first[node] : graph.first[node + 1]].tolist():
+            if not seen[target]:
+                seen[target] = True
+                front.append(target)
+    return np.array(front, dtype=np.int64)

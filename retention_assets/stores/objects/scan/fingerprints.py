@@ -1,0 +1,250 @@
+"""Fingerprints: 64 bits of a keyed hash of a realm and a key, so that references are eight bytes each and nobody can craft two
+that are taken for one.
+
+Belongs here: that hash, for whole columns at once. It is SipHash-1-3, keyed by the salt of a scan, of a text that no two pairs
+of realm and key share: the length of the realm (0 where there is none, else one more than it), the realm, filled up with zeros
+to whole words of eight bytes, and then the key.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from retention_assets.frames.arrays import Ints
+
+Hashes = npt.NDArray[np.uint64]
+
+SALT_BYTES = 16
+_WORD = 8
+# So many rows at a time that all that is computed of them stays in a cache.
+_BLOCK = 8192
+_MASK = (1 << 64) - 1
+_START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+_FINAL_ROUNDS = 3
+
+
+class Fingerprints:
+    """The fingerprints of one scan, by its salt."""
+
+    def __init__(self, salt: bytes) -> None:
+        if len(salt) != SALT_BYTES:
+            raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+        first, second = int.from_bytes(salt[:8], "little"), int.from_bytes(salt[8:], "little")
+        self._start = tuple(word ^ (second if number % 2 else first) for number, word in enumerate(_START))
+
+    def of(self, keys: pa.Array, realms: pa.Array | None = None, ends: Ints | None = None) -> Hashes:
+        """The fingerprint of each key in its realm; without realms, in none.
+
+        With `ends`, of so many bytes of each key.
+        """
+        starts, lengths, words = _text(keys)
+        lengths = lengths if ends is None else ends
+        if realms is None or realms.null_count == len(realms):
+            return self._hash(starts, lengths, words, None, [None])
+        coded = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        codes = coded.indices.fill_null(len(names)) if coded.indices.null_count else coded.indices
+        return self._hash(starts, lengths, words, codes.to_numpy(zero_copy_only=False).astype(np.intp), [*names, None])
+
+    def _hash(
+        self,
+        starts: Ints,
+        lengths: Ints,
+        words: Hashes,
+        codes: npt.NDArray[np.intp] | None,
+        realms: Sequence[str | None],
+    ) -> Hashes:
+        prefixes = [_prefix(realm) for realm in realms]
+        states = np.array([self._absorbed(prefix) for prefix in prefixes], dtype=np.uint64)
+        widths = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
+        out = np.empty(len(starts), dtype=np.uint64)
+        if not len(out):
+            return out
+        count = lengths // _WORD
+        most = int(count.max())
+        # Rows of as many words stand together, so that a block is as good as always of one length.
+        order = None
+        if most != int(count.min()):
+            order = np.argsort(
+                count.astype(np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.int64), kind="stable"
+            )
+        block = _Block(min(_BLOCK, len(out)))
+        for begin in range(0, len(out), _BLOCK):
+            rows = slice(begin, begin + _BLOCK) if order is None else order[begin : begin + _BLOCK]
+            own = None if codes is None else codes[rows]
+            state = states[0] if own is None else states[own]
+            total = lengths[rows] + (widths[0] if own is None else widths[own])
+            out[rows] = block.hash(state, words, starts[rows], lengths[rows], count[rows], total)
+        return out
+
+    def _absorbed(self, prefix: bytes) -> tuple[int, ...]:
+        """The state once the words of a prefix are taken in."""
+        v0, v1, v2, v3 = self._start
+        for at in range(0, len(prefix), _WORD):
+            word = int.from_bytes(prefix[at : at + _WORD], "little")
+            v3 ^= word
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0 ^= word
+        return v0, v1, v2, v3
+
+
+def _prefix(realm: str | None) -> bytes:
+    said = b"" if realm is None else realm.encode()
+    length = 0 if realm is None else len(said) + 1
+    return length.to_bytes(_WORD, "little") + said + bytes(-len(said) % _WORD)
+
+
+def _round(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
+    v0 = (v0 + v1) & _MASK
+    v1 = _turned(v1, 13) ^ v0
+    v0 = _turned(v0, 32)
+    v2 = (v2 + v3) & _MASK
+    v3 = _turned(v3, 16) ^ v2
+    v0 = (v0 + v3) & _MASK
+    v3 = _turned(v3, 21) ^ v0
+    v2 = (v2 + v1) & _MASK
+    v1 = _turned(v1, 17) ^ v2
+    return v0, v1, _turned(v2, 32), v3
+
+
+def _turned(word: int, by: int) -> int:
+    return ((word << by) | (word >> (64 - by))) & _MASK
+
+
+def _text(keys: pa.Array) -> tuple[Ints, Ints, Hashes]:
+    """Where each text begins, how long it is, and the bytes of all of them as words of eight."""
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
+    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
+        keys = keys.cast(pa.large_string())
+    if keys.null_count:
+        raise ValueError("a key is missing")
+    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
+    _, offsets, data = keys.buffers()
+    if not len(keys) or data is None:
+        return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64), np.zeros(2, dtype=np.uint64)
+    places = np.frombuffer(offsets, dtype=width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    first, last = int(places[0]) & ~(_WORD - 1), int(places[-1])
+    held = np.frombuffer(data, dtype=np.uint8)
+    # Whole words, and one more of them than there are.
+    end = first + (-(-(last - first) // _WORD) + 2) * _WORD
+    if end <= len(held) and held.ctypes.data % _WORD == 0:
+        part = held[first:end]
+    else:
+        part = np.zeros(end - first, dtype=np.uint8)
+        part[: last - first] = held[first:last]
+    return places[:-1] - first, np.diff(places), part.view(np.uint64)
+
+
+class _Block:
+    """Memory for so many rows, used again for each block."""
+
+    def __init__(self, rows: int) -> None:
+        # v0 and v2 beside each other, and v1 and v3: most of a round is done to both at once.
+        self._even = np.empty((2, rows), dtype=np.uint64)
+        self._odd = np.empty((2, rows), dtype=np.uint64)
+        self._spare = np.empty((2, rows), dtype=np.uint64)
+        self._here, self._next, self._word = (np.empty(rows, dtype=np.uint64) for _ in range(3))
+
+    def hash(
+        self,
+        state: Hashes,
+        words: Hashes,
+        starts: Ints,
+        lengths: Ints,
+        count: Ints,
+        total: Ints,
+    ) -> Hashes:
+        """The hash of each row, of which those with fewer words stand first."""
+        rows = len(starts)
+        even, odd, spare = self._even[:, :rows], self._odd[:, :rows], self._spare[:, :rows]
+        even[0], odd[0], even[1], odd[1] = state[..., 0], state[..., 1], state[..., 2], state[..., 3]
+        place = starts >> 3
+        shift = ((starts & 7) << 3).astype(np.uint64)
+        back = np.uint64(64) - shift
+        here, ahead, word = self._here[:rows], self._next[:rows], self._word[:rows]
+        words.take(place, out=here, mode="clip")
+        rest = ((lengths & 7) << 3).astype(np.uint64)
+        mask = (np.uint64(1) << rest) - np.uint64(1)
+        ends = (total.astype(np.uint64) & np.uint64(255)) << np.uint64(56)
+        for number in range(int(count[-1]) + 1):
+            # Rows that ended before this word are left alone; those that end with it have their length in it.
+            begin, end = np.searchsorted(count, (number, number + 1)).tolist()
+            place[begin:] += 1
+            words.take(place[begin:], out=ahead[begin:], mode="clip")
+            now = word[begin:]
+            np.right_shift(here[begin:], shift[begin:], now)
+            # A shift by all 64 bits leaves nothing, as it should.
+            np.left_shift(ahead[begin:], back[begin:], here[begin:])
+            np.bitwise_or(now, here[begin:], now)
+            here, ahead = ahead, here
+            if end > begin:
+                word[begin:end] &= mask[begin:end]
+                word[begin:end] |= ends[begin:end]
+            _absorb(even[:, begin:], odd[:, begin:], spare[:, begin:], now)
+        even[1] ^= np.uint64(255)
+        for _ in range(_FINAL_ROUNDS):
+            _rounds(even, odd, spare)
+        result: Hashes = even[0] ^ even[1]
+        result ^= odd[0]
+        result ^= odd[1]
+        return result
+
+
+_FIRST_TURN = np.array([[13], [16]], dtype=np.uint64)
+_SECOND_TURN = np.array([[17], [21]], dtype=np.uint64)
+_WHOLE = np.uint64(64)
+_FIRST_BACK, _SECOND_BACK = _WHOLE - _FIRST_TURN, _WHOLE - _SECOND_TURN
+_HALF = np.uint64(32)
+
+
+def _absorb(even: Hashes, odd: Hashes, spare: Hashes, word: Hashes) -> None:
+    np.bitwise_xor(odd[1], word, odd[1])
+    _rounds(even, odd, spare)
+    np.bitwise_xor(even[0], word, even[0])
+
+
+def _rounds(even: Hashes, odd: Hashes, spare: Hashes) -> None:
+    """One round, in place."""
+    add, xor, either, left, right = np.add, np.bitwise_xor, np.bitwise_or, np.left_shift, np.right_shift
+    v0, v2, one, crossed = even[0], even[1], spare[0], even[::-1]
+    add(even, odd, even)
+    left(odd, _FIRST_TURN, spare)
+    right(odd, _FIRST_BACK, odd)
+    either(odd, spare, odd)
+    xor(odd, even, odd)
+    left(v0, _HALF, one)
+    right(v0, _HALF, v0)
+    either(v0, one, v0)
+    add(crossed, odd, crossed)
+    left(odd, _SECOND_TURN, spare)
+    right(odd, _SECOND_BACK, odd)
+    either(odd, spare, odd)
+    xor(odd, crossed, odd)
+    left(v2, _HALF, one)
+    right(v2, _HALF, v2)
+    either(v2, one, v2)
+
+
+def folder_ends(keys: pa.Array, depth: int) -> Ints:
+    """How many bytes of each key its first so many folders have, with the slash behind them; 0 where it is not so deep."""
+    starts, lengths, words = _text(keys)
+    slashes = np.flatnonzero(words.view(np.uint8) == ord("/"))
+    if not len(slashes):
+        return np.zeros(len(starts), dtype=np.int64)
+    number = np.searchsorted(slashes, starts) + depth - 1
+    place = slashes[np.minimum(number, len(slashes) - 1)] + 1
+    there = (number < len(slashes)) & (place <= starts + lengths)
+    return np.where(there, place - starts, 0)
+
+
+def beginnings(keys: pa.Array, ends: Ints) -> pa.Array:
+    """So many bytes of each key."""
+    starts, _, words = _text(keys)
+    offsets = np.zeros(len(ends) + 1, dtype=np.int64)
+    np.cumsum(ends, out=offsets[1:])
+    places = np.repeat(starts - offsets[:-1], ends) + np.arange(offsets[-1])
+    held = words.view(np.uint8)[places]
+    return pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(held)).cast(pa.string())

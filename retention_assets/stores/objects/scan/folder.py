@@ -1,0 +1,134 @@
+"""The folder of a scan: what its tasks leave to each other, and to those who want to see it later.
+
+Belongs here: names and formats. `objects/` has what was listed, one Parquet file per share; `classes/` has for each of these
+files one with the class of each row; `references/`, `retained/`, `edges/` and `matched/` hold fingerprints on the way.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from retention_assets.frames.log import INSTANT, NAME
+from retention_assets.stores.objects.scan.fingerprints import Hashes
+
+# Fingerprints are cut into so many ranges of one width, of which a task takes some that lie beside each other.
+RANGES = 1 << 12
+RANGE_SHIFT = 64 - 12
+# So many rows are read and judged together.
+ROWS = 1 << 17
+_HEAD = (RANGES + 1) * 8
+_KEY_ROWS = 1 << 16
+OBJECTS, CLASSES = "objects", "classes"
+
+LISTED = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("realm", NAME),
+        pa.field("kind", NAME),
+        pa.field("dataset", NAME),
+        pa.field("size", pa.int64()),
+        pa.field("created_at", INSTANT),
+        pa.field("condition", pa.string()),
+        pa.field("fingerprint", pa.uint64()),
+    ]
+)
+KEYS = pa.schema([pa.field("key", pa.string()), pa.field("realm", pa.string())])
+_WORDS = ("realm", "kind", "dataset")
+
+
+def open_local(place: str) -> tuple[pafs.FileSystem, str]:
+    """A path on this machine."""
+    return pafs.LocalFileSystem(), place
+
+
+@dataclass(frozen=True)
+class ScanFolder:
+    """A folder, and how a path or URI is opened where tasks run."""
+
+    root: str
+    open: Callable[[str], tuple[pafs.FileSystem, str]] = open_local
+
+    def place(self, name: str) -> tuple[pafs.FileSystem, str]:
+        """A file in it."""
+        files, root = self.open(self.root)
+        return files, f"{root}/{name}"
+
+    def make(self, *names: str) -> None:
+        """Make folders in it."""
+        for name in names:
+            files, path = self.place(name)
+            files.create_dir(path, recursive=True)
+
+    def writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
+        """Begin a Parquet file. On a disk to pack it costs more than it saves."""
+        files, path = self.place(name)
+        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        packed = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
+        return pq.ParquetWriter(
+            path, schema, filesystem=files, compression=packed, use_dictionary=words, write_statistics=False
+        )
+
+    def reader(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet file."""
+        files, path = self.place(name)
+        words = list(_WORDS) if name.startswith(f"{OBJECTS}/") else None
+        return pq.ParquetFile(path, filesystem=files, read_dictionary=words, pre_buffer=False)
+
+    def parts(self, name: str) -> list[str]:
+        """The names of the Parquet files of a folder in it."""
+        files, path = self.place(name)
+        found = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        return sorted(one.base_name for one in found if one.base_name.endswith(".parquet"))
+
+    def write_bytes(self, name: str, *parts: Any) -> None:
+        """A file of bytes."""
+        files, path = self.place(name)
+        with files.open_output_stream(path) as stream:
+            for part in parts:
+                stream.write(part)
+
+    def read_bytes(self, name: str) -> pa.Buffer:
+        """A file of bytes, whole."""
+        files, path = self.place(name)
+        with files.open_input_file(path) as source:
+            return source.read_buffer()
+
+    def write_values(self, name: str, values: Hashes, keys: pa.Table | None = None) -> None:
+        """Fingerprints in order, with where each range begins; and beside them the keys that they are of, if given."""
+        begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
+        self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
+        if keys is not None:
+            with self.writer(f"{name}.keys", KEYS) as writer:
+                for begin in range(0, max(1, keys.num_rows), _KEY_ROWS):
+                    writer.write_table(keys.slice(begin, _KEY_ROWS))
+
+    def read_values(self, name: str, first: int = 0, end: int = RANGES, *, keyed: bool = False) -> tuple[Hashes, pa.Table]:
+        """The fingerprints of some ranges, and their keys if asked; else a table without any."""
+        files, path = self.place(name)
+        with files.open_input_file(path) as source:
+            begins = np.frombuffer(source.read_at(_HEAD, 0), dtype=np.int64)
+            begin, behind = int(begins[first]), int(begins[end])
+            values = np.frombuffer(source.read_at((behind - begin) * 8, _HEAD + begin * 8), dtype=np.uint64)
+        return values, self._keys(f"{name}.keys", begin, behind) if keyed else KEYS.empty_table()
+
+    def _keys(self, name: str, begin: int, behind: int) -> pa.Table:
+        if begin == behind:
+            return KEYS.empty_table()
+        with self.reader(name) as source:
+            first, last = begin // _KEY_ROWS, (behind - 1) // _KEY_ROWS
+            table = source.read_row_groups(list(range(first, last + 1)), use_threads=False).cast(KEYS)
+        return table.slice(begin - first * _KEY_ROWS, behind - begin)
+
+
+def read_classes(folder: ScanFolder, columns: tuple[str, ...] = tuple(LISTED.names)) -> Iterator[pa.Table]:
+    """Every listed object with its class, batch by batch: some columns of `LISTED`, and `class`."""
+    for part in folder.parts(CLASSES):
+        with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
+            for group in range(objects.num_row_groups):
+                rows = objects.read_row_group(group, columns=list(columns), use_threads=False)
+                yield rows.append_column("class", classes.read_row_group(group, use_threads=False)["class"])

@@ -1,0 +1,39 @@
+"""A scan in this process: for small stores, for explanations and for runs that change nothing.
+
+Belongs here: running the tasks of a scan one after the other, in a folder that is gone afterwards.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.log_lines import log_lines
+from retention_assets.stores.objects.scan.scan import Scan, T, scan_in
+from retention_assets.stores.objects.scan_result import ScanResult
+
+
+class TasksHere:
+    """Tasks in this process, one at a time."""
+
+    slots = 1
+
+    def run(self, step: Callable[[int], T], count: int) -> list[T]:
+        """What a step says of each number."""
+        return [step(number) for number in range(count)]
+
+
+@contextmanager
+def scan_here(scan: Scan, last: ScanResult | None = None) -> Iterator[tuple[ScanResult, ScanFolder]]:
+    """Scan a store: the numbers, and the folder with what was found, as long as it is looked at."""
+    with TemporaryDirectory(prefix="retention-scan-") as place:
+        folder = ScanFolder(place)
+        yield scan_in(TasksHere(), scan, folder, last), folder
+
+
+def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:
+    """Scan a store: the numbers, and the lines of the log of some of its datasets."""
+    with scan_here(scan, last) as (result, folder):
+        return result, log_lines(folder, result, scan.settings, datasets)

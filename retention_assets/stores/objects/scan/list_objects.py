@@ -1,0 +1,93 @@
+"""Listing a share: what is stored there, with its names and fingerprints, as one Parquet file.
+
+Belongs here: the step, and what it tells of itself.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.stores.objects.listings import ObjectListing
+from retention_assets.stores.objects.scan.classes import is_reserved, words_of
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints
+from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
+from retention_assets.stores.objects.settings import ObjectsSettings
+
+
+@dataclass(frozen=True)
+class ListedShare:
+    """The file of a share, its rows, and how many of them are of no reserved realm."""
+
+    part: str
+    rows: int
+    counted: int
+
+
+@dataclass(frozen=True)
+class ListObjects:
+    """What a task is sent: the listing and its shares."""
+
+    settings: ObjectsSettings
+    listing: ObjectListing
+    salt: bytes
+    folder: ScanFolder
+    shares: Sequence[Any]
+
+    def __call__(self, number: int) -> ListedShare:
+        """List one share."""
+        from retention_assets.stores.objects.naming import with_names
+
+        fingerprints = Fingerprints(self.salt)
+        part = f"part-{number:05d}.parquet"
+        rows = counted = 0
+        named = (with_names(batch, self.settings) for batch in self.listing.read(self.shares[number]) if batch.num_rows)
+        with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
+            for table in in_row_groups(named):
+                keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
+                columns = [_column(table, field) for field in LISTED if field.name != "fingerprint"]
+                found = pa.array(fingerprints.of(keys, realms))
+                writer.write_table(pa.table([*columns, found], schema=LISTED))
+                rows += len(table)
+                counted += len(table) - _reserved(table["realm"])
+        return ListedShare(part, rows, counted)
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.Array:
+    column = join_chunks(table[field.name])
+    if not pa.types.is_dictionary(field.type):
+        return column.cast(field.type)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), field.type)
+    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
+
+
+def _reserved(realms: pa.ChunkedArray) -> int:
+    names, codes = words_of(realms)
+    reserved = [number for number, name in enumerate(names) if is_reserved(name)]
+    return sum(int((codes == number).sum()) for number in reserved)
+
+
+def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
+    """Batches of any size as tables of so many rows, the last one of less."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        begin = 0
+        while begin < batch.num_rows:
+            part = batch.slice(begin, most - rows)
+            held.append(part)
+            rows += part.num_rows
+            begin += part.num_rows
+            if rows == most:
+                yield _joined(held)
+                held, rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()

@@ -1,0 +1,110 @@
+"""From a scan to lines of a log: a line for each object that has one, and for each dataset one about its realm.
+
+Belongs here: which classes have lines, and what a line says. Only what a policy may select is COMMITTED; of what must not be
+judged (too young, of an unknown kind, of a realm that no source speaks for, reserved) the lines are OPEN and have no time of
+opening, so that no policy whatever selects them.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, integers, join_chunks
+from retention_assets.frames.log import ATTRIBUTES, LINES
+from retention_assets.stores.objects.scan.classes import CLASSES
+from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
+from retention_assets.stores.objects.scan.scan import LOGGED
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
+from retention_assets.stores.objects.settings import ObjectsSettings
+
+# The attribute that says whether a scan found a reference, by class; of others nobody asked.
+REFERENCED = {
+    ObjectClass.UNREFERENCED: "false",
+    ObjectClass.REALM_PURGE: "false",
+    ObjectClass.REFERENCED: "true",
+}
+UNKNOWN = "unknown"
+_JUDGED = tuple(REFERENCED)
+_COLUMNS = ("key", "realm", "kind", "dataset", "size", "created_at")
+
+
+def log_lines(folder: ScanFolder, result: ScanResult, settings: ObjectsSettings, datasets: Sequence[str]) -> pa.Table:
+    """The lines of some datasets."""
+    tables = [LINES.empty_table(), _about_datasets(result, datasets)]
+    classes = tuple(CLASSES) if result.scanned <= settings.rows_up_to else LOGGED
+    for rows in _chosen(folder, classes, datasets):
+        tables.append(object_lines(rows))
+    return pa.concat_tables(tables)
+
+
+def _chosen(folder: ScanFolder, classes: Sequence[ObjectClass], datasets: Sequence[str]) -> Iterator[pa.Table]:
+    wanted, names = pa.array([str(name) for name in classes]), pa.array(sorted(datasets), pa.string())
+    for rows in read_classes(folder, _COLUMNS):
+        kept = _is_in(rows["class"], wanted) & _is_in(rows["dataset"], names)
+        if kept.any():
+            yield rows if kept.all() else rows.filter(pa.array(kept))
+
+
+def _is_in(column: pa.ChunkedArray, words: pa.Array) -> Bools:
+    """Whether the word of each row of a dictionary column is one of those."""
+    array = join_chunks(column)
+    there = np.append(pc.is_in(array.dictionary, words).to_numpy(zero_copy_only=False), False)
+    kept: Bools = there[integers(array.indices, len(array.dictionary))]
+    return kept
+
+
+def _about_datasets(result: ScanResult, datasets: Sequence[str]) -> pa.Table:
+    wanted = set(datasets)
+    known = [one for one in result.datasets if one.name in wanted and one.realm]
+    rows = {"dataset": [one.name for one in known], "realm": [one.realm for one in known]}
+    return lines_of({name: pa.array(values, pa.string()) for name, values in rows.items()}, len(known))
+
+
+def object_lines(rows: pa.Table) -> pa.Table:
+    """Objects with their classes as lines."""
+    words = join_chunks(rows["class"]).dictionary_decode().cast(pa.string())
+    created = join_chunks(rows["created_at"])
+    judged = pc.is_in(words, pa.array([str(name) for name in _JUDGED]))
+    columns = {
+        "dataset": join_chunks(rows["dataset"]).cast(pa.string()),
+        "transaction": join_chunks(rows["key"]),
+        "type": pa.repeat("OBJECT", len(rows)),
+        "status": pc.if_else(judged, "COMMITTED", "OPEN"),
+        "opened_at": pc.if_else(judged, created, pa.scalar(None, created.type)),
+        "closed_at": created,
+        "bytes": join_chunks(rows["size"]),
+        "attributes": _attributes(words, join_chunks(rows["kind"]), join_chunks(rows["realm"])),
+    }
+    return lines_of(columns, len(rows))
+
+
+def lines_of(columns: dict[str, pa.Array], rows: int) -> pa.Table:
+    """A table of lines from some of its columns; the others are empty."""
+    return pa.table(
+        [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type) for field in LINES],
+        schema=LINES,
+    )
+
+
+def _attributes(classes: pa.Array, kinds: pa.Array, realms: pa.Array) -> pa.Array:
+    """`class` and `referenced` of every object, and `kind` and `realm` where there is one."""
+    said = pa.array([REFERENCED.get(name, UNKNOWN) for name in CLASSES])
+    number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
+    pairs = (
+        ("class", classes), ("referenced", said.take(number)), ("kind", _text(kinds)), ("realm", _text(realms)),
+    )  # fmt: skip
+    rows = len(classes)
+    # Column beside column, as they stand in a row, and then without those that are not there.
+    there = np.stack([pc.is_valid(values).to_numpy(zero_copy_only=False) for _, values in pairs], axis=1)
+    order = np.arange(len(pairs) * rows).reshape(len(pairs), rows).T[there]
+    values = pa.concat_arrays([values for _, values in pairs]).take(pa.array(order))
+    names = pa.array([name for name, _ in pairs]).take(pa.array(np.nonzero(there)[1]))
+    offsets = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(there.sum(axis=1), out=offsets[1:])
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values).cast(ATTRIBUTES)
+
+
+def _text(column: pa.Array) -> pa.Array:
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(pa.string())

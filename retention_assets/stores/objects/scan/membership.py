@@ -1,0 +1,82 @@
+"""Membership: which of many fingerprints are among those of the references.
+
+Belongs here: looking up, in memory, at once for whole columns. What is looked up comes in bounded ranges of fingerprints.
+Does not belong here: Bloom filters (bloom.py), and what a key is looked up as (lookups.py).
+"""
+
+import numpy as np
+
+from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.stores.objects.scan.fingerprints import Hashes
+
+# Of so many values at a time the places in the index are worked out.
+_BLOCK = 1 << 20
+
+
+def distinct(values: Hashes) -> Hashes:
+    """Each of some fingerprints once, in order. What is given is sorted in place."""
+    values.sort()
+    if len(values) < 2:
+        return values
+    first = np.empty(len(values), dtype=bool)
+    first[0] = True
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values if first.all() else values[first]
+
+
+class SortedFingerprints:
+    """Fingerprints in order, of a range that they fill evenly, with an index by their leading bits.
+
+    A look-up costs two reads and some more where neighbours share those bits, however many there are.
+    """
+
+    def __init__(self, values: Hashes) -> None:
+        self._values = values
+        self._low = values[0] if len(values) else np.uint64(0)
+        self._high = values[-1] if len(values) else np.uint64(0)
+        span = int(self._high) - int(self._low)
+        # About one value for each place of the index.
+        self._shift = np.uint64(max(0, span.bit_length() - max(1, len(values).bit_length() - 1)))
+        places = (span >> int(self._shift)) + 1
+        # Where the values of each place begin: behind the last one of the place before.
+        ends = np.zeros(places + 1, dtype=np.int32)
+        for begin in range(0, len(values), _BLOCK):
+            part = values[begin : begin + _BLOCK]
+            ends[((part - self._low) >> self._shift).astype(np.int64) + 1] = np.arange(
+                begin + 1, begin + len(part) + 1, dtype=np.int32
+            )
+        self._begins = np.maximum.accumulate(ends, out=ends)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def values(self) -> Hashes:
+        """All of them, in order; one may stand there more than once."""
+        return self._values
+
+    def find(self, wanted: Hashes) -> Ints:
+        """Where each of some fingerprints stands first; -1 where it does not."""
+        if not len(self._values):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        slot = ((np.clip(wanted, self._low, self._high) - self._low) >> self._shift).astype(np.int64)
+        at = self._begins.take(slot).astype(np.int64)
+        end = self._begins.take(slot + 1)
+        value = self._values.take(at, mode="clip")
+        # A place without values begins where the next one does, and is no place to find anything.
+        found = np.where((value == wanted) & (at < end), at, -1)
+        waiting = np.flatnonzero((value < wanted) & (at + 1 < end))
+        at, end, wanted = at[waiting], end[waiting], wanted[waiting]
+        while len(waiting):
+            at += 1
+            value = self._values.take(at)
+            same = value == wanted
+            found[waiting[same]] = at[same]
+            more = (value < wanted) & (at + 1 < end)
+            waiting, at, end, wanted = waiting[more], at[more], end[more], wanted[more]
+        return found
+
+    def has(self, wanted: Hashes) -> Bools:
+        """Whether each of some fingerprints is there."""
+        there: Bools = self.find(wanted) >= 0
+        return there

@@ -1,0 +1,191 @@
+"""Reading references: each share into fingerprints in order, and these merged into ranges in which each stands once.
+
+Belongs here: both steps. What a source needs to prove that it was whole goes back to whoever asks it (scan.py).
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.clock import moment
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.stores.objects.listings.pacing import Pace
+from retention_assets.stores.objects.references import RowSource, ShareEnd
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.folder import KEYS, ScanFolder
+from retention_assets.stores.objects.scan.lookups import NamedBy
+from retention_assets.stores.objects.scan.membership import distinct
+
+# So many rows of a share are put in order at a time.
+_RUN, _KEYED_RUN = 1 << 23, 1 << 19
+_MOST = 1 << 18
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file of fingerprints in order, each once."""
+
+    source: int
+    name: str
+    values: int
+
+
+@dataclass
+class ReadShare:
+    """What reading a share of a source came to."""
+
+    source: int
+    end: ShareEnd
+    runs: list[Run] = field(default_factory=list)
+    named_by: NamedBy = field(default_factory=NamedBy)
+    realms: frozenset[str] = frozenset()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReadReferences:
+    """What a task is sent: the sources, and which share of which of them each number is."""
+
+    sources: Sequence[RowSource]
+    shares: Sequence[tuple[int, Any]]
+    salt: bytes
+    folder: ScanFolder
+    # What tells this round from earlier ones; references a second for each task; whether keys are kept themselves.
+    round: int
+    rate: float
+    keyed: bool
+
+    def __call__(self, number: int) -> ReadShare:
+        """Read one share."""
+        began = moment().running
+        at, share = self.shares[number]
+        source = self.sources[at]
+        found = _Runs(self, at, f"references/{at:02d}-{self.round}-{number:05d}", getattr(source, "names_folders", False))
+        pace = Pace(self.rate)
+        end = read_to_end(source.read(share), found.add, pace)
+        found.close()
+        return ReadShare(
+            at, end, found.runs, NamedBy(found.in_realms, found.in_all, frozenset(found.depths)), frozenset(found.realms),
+            moment().running - began,
+        )  # fmt: skip
+
+
+def read_to_end(
+    rows: Generator[pa.RecordBatch, None, ShareEnd], take: Callable[[pa.RecordBatch], None], pace: Pace
+) -> ShareEnd:
+    """Read a share to its end, in pieces that fit."""
+    while True:
+        try:
+            batch = next(rows)
+        except StopIteration as stop:
+            end: ShareEnd = stop.value
+            return end
+        for begin in range(0, batch.num_rows, _MOST):
+            part = batch.slice(begin, _MOST)
+            pace.take(part.num_rows)
+            take(part)
+
+
+class _Runs:
+    """The references of a share on their way into files."""
+
+    def __init__(self, step: ReadReferences, source: int, name: str, names_folders: bool) -> None:
+        self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
+        self._fingerprints = Fingerprints(step.salt)
+        self._hashes: list[Hashes] = []
+        self._keys: list[pa.Table] = []
+        self._rows = 0
+        self.runs: list[Run] = []
+        self.in_realms = self.in_all = False
+        self.realms: set[str] = set()
+        self.depths: set[int] = set()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        keys, realms = batch.column("object"), batch.column("realm")
+        lonely = realms.null_count
+        self.in_all |= lonely > 0
+        if lonely < len(realms):
+            self.in_realms = True
+            realms = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
+            self.realms.update(pc.unique(realms).dictionary_decode().drop_null().to_pylist())
+        if self._names_folders:
+            folders = keys.filter(pc.ends_with(keys, "/"))
+            everything = pc.equal(folders, "/")
+            self.depths.update(pc.unique(pc.count_substring(folders.filter(pc.invert(everything)), "/")).to_pylist())
+            self.depths.update([0] if pc.any(everything).as_py() else [])
+        self._hashes.append(self._fingerprints.of(keys, realms))
+        if self._step.keyed:
+            self._keys.append(pa.table([keys.cast(pa.string()), realms.cast(pa.string())], schema=KEYS))
+        self._rows += len(keys)
+        if self._rows >= (_KEYED_RUN if self._step.keyed else _RUN):
+            self.close()
+
+    def close(self) -> None:
+        """What is held becomes a file."""
+        if not self._rows:
+            return
+        values, keys = in_order(self._hashes, self._keys)
+        run = Run(self._source, f"{self._name}-{len(self.runs):03d}", len(values))
+        self._step.folder.write_values(run.name, values, keys)
+        self.runs.append(run)
+        self._hashes, self._keys, self._rows = [], [], 0
+
+
+def in_order(hashes: Sequence[Hashes], keys: Sequence[pa.Table]) -> tuple[Hashes, pa.Table | None]:
+    """Fingerprints in order, each once; or each key once, where keys are kept."""
+    values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
+    if not keys:
+        return distinct(values), None
+    rows = pa.concat_tables(keys).append_column("fingerprint", pa.array(values))
+    once = rows.group_by(rows.column_names, use_threads=False).aggregate([])
+    order = np.argsort(join_chunks(once["fingerprint"]).to_numpy(), kind="stable")
+    once = once.take(pa.array(order)).combine_chunks()
+    return join_chunks(once["fingerprint"]).to_numpy(), once.select(KEYS.names)
+
+
+@dataclass(frozen=True)
+class MergedRange:
+    """References of some ranges, each once: how many there are, and how many each source has of them."""
+
+    name: str
+    first: int
+    end: int
+    values: int
+    of_sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MergeReferences:
+    """What a task is sent: all runs, of which it takes some ranges."""
+
+    runs: Sequence[Run]
+    sources: int
+    folder: ScanFolder
+    bounds: Sequence[tuple[int, int]]
+    keyed: bool
+
+    def __call__(self, number: int) -> MergedRange:
+        """Merge some ranges."""
+        first, end = self.bounds[number]
+        name = f"retained/part-{number:05d}"
+        sides, counts = [], []
+        for source in range(self.sources):
+            mine = list(self._read(source, first, end))
+            values, keys = in_order([values for values, _ in mine], [keys for _, keys in mine if self.keyed])
+            counts.append(len(values))
+            sides.append((values, keys))
+        if self.sources == 1:
+            values, keys = sides[0]
+        else:
+            values, keys = in_order([values for values, _ in sides], [keys for _, keys in sides if keys is not None])
+        self.folder.write_values(name, values, keys)
+        return MergedRange(name, first, end, len(values), tuple(counts))
+
+    def _read(self, source: int, first: int, end: int) -> Iterator[tuple[Hashes, pa.Table]]:
+        for run in self.runs:
+            if run.source == source:
+                yield self.folder.read_values(run.name, first, end, keyed=self.keyed)

@@ -1,0 +1,1 @@
+"""Tests of scans: what is listed and named, and so which class each object is in."""

@@ -1,0 +1,163 @@
+"""Objects, references and edges in memory, as a listing and as sources, and a scan of them.
+
+Belongs here: what tests of scans share. They answer as the real ones do, and travel to tasks as values.
+"""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.scan.folder import read_classes
+from retention_assets.stores.objects.scan.here import scan_here
+from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan_result import ScanResult
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import EDGES, OBJECTS, REFERENCES
+
+AS_OF = datetime(2026, 3, 31, 12, tzinfo=UTC)
+OLD = AS_OF - timedelta(days=30)
+
+
+def stored(
+    key: str, realm: str | None = None, kind: str | None = None, at: datetime | None = OLD, size: int = 1
+) -> dict[str, Any]:
+    """An object."""
+    return {"key": key, "realm": realm, "kind": kind, "size": size, "created_at": at, "condition": None}
+
+
+def named(key: str, realm: str | None = None) -> dict[str, Any]:
+    """A reference."""
+    return {"object": key, "realm": realm, "from": None}
+
+
+def edge(begin: str, end: str, realm: str | None = None) -> dict[str, Any]:
+    """An edge."""
+    return {"from": begin, "to": end, "realm": realm}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in parts of some size."""
+
+    rows: Sequence[Mapping[str, Any]]
+    schema: pa.Schema
+    size: int = 3
+
+    def parts(self) -> list[int]:
+        """Where each part begins."""
+        return list(range(0, len(self.rows), self.size))
+
+    def batch(self, begin: int) -> pa.RecordBatch:
+        """A part."""
+        return pa.RecordBatch.from_pylist(list(self.rows[begin : begin + self.size]), self.schema)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A listing of some objects."""
+
+    rows: Rows
+    as_of: datetime = AS_OF
+
+    def begin(self) -> datetime:
+        return self.as_of
+
+    def shares(self, wanted: int) -> Sequence[int]:
+        assert wanted > 0
+        return self.rows.parts()
+
+    def read(self, share: int) -> Iterator[pa.RecordBatch]:
+        yield self.rows.batch(share)
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        raise AssertionError(f"a scan asks for no single key: {keys}")
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        raise AssertionError(f"a scan asks for no names: {settings}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of some references or edges. `changes` is how often all of it comes back to be read again."""
+
+    rows: Rows
+    label: str = "lines refs/*.jsonl"
+    names_folders: bool = False
+    realm: str | None = None
+    changes: int = 0
+    fails_at: int | None = None
+
+    def shares(self, wanted: int) -> Sequence[int]:
+        assert wanted > 0
+        return self.rows.parts()
+
+    def read(self, share: int) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        batch = self.rows.batch(share)
+        yield batch
+        if self.fails_at == share:
+            raise SourceNotWhole(f"{self.label} is not whole: refs/1.jsonl:{share} is cut off")
+        return ShareEnd(share, batch.num_rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[int]:
+        parts = self.rows.parts()
+        return parts if len(ends) < (self.changes + 1) * len(parts) else []
+
+
+def listed(*objects: Mapping[str, Any], size: int = 3, as_of: datetime = AS_OF) -> Listed:
+    """A listing."""
+    return Listed(Rows(objects, OBJECTS, size), as_of)
+
+
+def source(*references: Mapping[str, Any], size: int = 3, **facts: Any) -> Source:
+    """A source of references."""
+    return Source(Rows(references, REFERENCES, size), **facts)
+
+
+def edges(*pairs: Mapping[str, Any], size: int = 3) -> Source:
+    """A source of edges."""
+    return Source(Rows(pairs, EDGES, size), "lines edges/*.jsonl")
+
+
+def settings(**keys: Any) -> ObjectsSettings:
+    """The settings of a store that lists a folder."""
+    given = {"name": "blobs", "listing": {"path": "/lake/blobs"}, "references": [{"lines": "refs/*.jsonl"}], **keys}
+    return ObjectsSettings.model_validate(given)
+
+
+def scan_of(
+    objects: Listed, *references: Source, over: Sequence[Source] = (), purging: Sequence[str] = (), **keys: Any
+) -> Scan:
+    """A scan of them."""
+    return Scan(settings(**keys), objects, references, over, frozenset(purging))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a scan came to: its numbers, and the class of each object by its realm and key."""
+
+    result: ScanResult
+    classes: Mapping[tuple[str | None, str], str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> str:
+        """The class of an object: `key`, or `realm:key`."""
+        realm, mark, key = name.rpartition(":")
+        return self.classes[realm if mark else None, key]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Objects of each class."""
+        found: dict[str, int] = {}
+        for one in self.result.classes:
+            found[str(one.name)] = found.get(str(one.name), 0) + one.objects
+        return found
+
+
+def judge(scan: Scan, last: ScanResult | None = None) -> Judged:
+    """Scan in this process."""
+    with scan_here(scan, last) as (result, folder):
+        rows = [row for table in read_classes(folder, ("realm", "key")) for row in table.to_pylist()]
+    return Judged(result, {(row["realm"], row["key"]): row["class"] for row in rows})

@@ -1,0 +1,151 @@
+"""Laws of scans, on random environments: what a scan says equals a few lines of Python sets, whatever the filter.
+
+Belongs here: those lines, and what one more reference, edge or realm must never do.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from retention_assets_tests.rounds import rounds
+from retention_assets_tests.stores.objects.scan.environments import (
+    AS_OF,
+    edge,
+    edges,
+    judge,
+    listed,
+    named,
+    scan_of,
+    source,
+    stored,
+)
+
+KEYS = ("a", "b", "a/x", "a/y", "a/b/x", "a/b/", "ab", "c/x", "c/")
+REALMS = (None, None, "acme", "acme/eu", "acme-eu", "beta", "::own", "::system::")
+AGES = (timedelta(0), timedelta(hours=3), timedelta(hours=3, microseconds=-1), timedelta(days=9))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is stored, and who refers to it."""
+
+    objects: Sequence[dict[str, Any]]
+    references: Sequence[Sequence[dict[str, Any]]]
+    folders: Sequence[bool]
+    edges: Sequence[dict[str, Any]]
+    purging: Sequence[str]
+    known_kinds: Sequence[str] | None
+
+    def classes(self, kind: str) -> dict[tuple[str | None, str], str]:
+        """What a scan says."""
+        sources = [source(*rows, names_folders=folder) for rows, folder in zip(self.references, self.folders, strict=True)]
+        scan = scan_of(
+            listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
+            known_kinds=self.known_kinds, filter={"kind": kind}, references=[{"lines": "x"}] * len(sources),
+        )  # fmt: skip
+        found = judge(scan)
+        assert sum(count for name, count in found.counts.items() if name != "reserved") == found.result.scanned
+        return dict(found.classes)
+
+
+def naive(one: Environment) -> dict[tuple[str | None, str], str]:
+    """The same by sets of (realm, key), where None is every realm."""
+    realms = {row["realm"] for rows in (one.objects, *one.references, one.edges) for row in rows}
+    retained = {
+        (realm, key)
+        for rows, folder in zip(one.references, one.folders, strict=True)
+        for row in rows
+        for realm in (realms if row["realm"] is None else {row["realm"]})
+        for key in {row["object"], *(key for key in EVERY if folder and _is_below(key, row["object"]))}
+    }
+    before: set[Any] = set()
+    while before != retained:
+        before = set(retained)
+        retained |= {
+            (realm, row["to"]) for row in one.edges for realm in realms
+            if row["realm"] in (None, realm) and (realm, row["from"]) in retained
+        }  # fmt: skip
+    said = [{row["realm"] for row in rows} for rows in one.references]
+    every = any(not mine or None in mine for mine in said)
+    return {
+        (row["realm"], row["key"]): _class(row, one, (row["realm"], row["key"]) in retained, every, set().union(*said))
+        for row in one.objects
+    }
+
+
+EVERY = (*KEYS, "d", "e/f")
+
+
+def _is_below(key: str, folder: str) -> bool:
+    return folder == "/" or (folder.endswith("/") and key.startswith(folder))
+
+
+def _class(row: dict[str, Any], one: Environment, retained: bool, every: bool, said: set[Any]) -> str:
+    realm = row["realm"]
+    if realm is not None and realm.startswith("::") and realm != "::system::":
+        return "reserved"
+    if realm is not None and any(realm == name or realm.startswith(f"{name}/") for name in one.purging):
+        return "realm_purge"
+    if row["created_at"] is None or row["created_at"] > AS_OF - timedelta(hours=3):
+        return "young"
+    if one.known_kinds is not None and row["kind"] not in one.known_kinds:
+        return "unknown_kind"
+    if retained:
+        return "referenced"
+    return "unreferenced" if every or realm is None or realm in said else "unhandled"
+
+
+def environment(chance: random.Random) -> Environment:
+    """A random one: few keys and realms, so that much of it meets."""
+    pairs = [(realm, key) for realm in set(REALMS) for key in KEYS]
+    chosen = chance.sample(sorted(pairs, key=str), chance.randint(0, 20))
+    ages = [AS_OF - age for age in AGES]
+    objects = [
+        stored(key, realm, chance.choice((None, "m", "n")), chance.choice((None, *ages, *[ages[-1]] * 6)), chance.randint(0, 9))
+        for realm, key in chosen
+    ]
+    lonely = chance.random() < 0.3
+    realms = (None,) if lonely else chance.choice((REALMS, REALMS[2:]))
+    sources = chance.randint(1, 3)
+    references = [
+        [named(chance.choice((*EVERY, "/")), chance.choice(realms)) for _ in range(chance.choice((0, 1, 3, 8)))]
+        for _ in range(sources)
+    ]
+    links = [
+        edge(chance.choice(EVERY), chance.choice(EVERY), chance.choice(realms)) for _ in range(chance.choice((0, 0, 2, 5, 9)))
+    ]
+    return Environment(
+        objects, references, [chance.random() < 0.4 for _ in range(sources)], links,
+        chance.choice(((), (), ("acme",), ("acme/eu", "beta"))), chance.choice((None, None, ("m",))),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["fingerprints", "exact"])
+def test_a_scan_says_what_sets_say(kind: str) -> None:
+    for seed in range(rounds(40)):
+        one = environment(random.Random(seed))
+        assert one.classes(kind) == naive(one), f"seed {seed}: {one}"
+
+
+def test_one_more_reference_or_edge_never_adds_a_mark() -> None:
+    for seed in range(rounds(25)):
+        chance = random.Random(seed)
+        one = environment(chance)
+        # Of an empty source a first reference says for the first time which realms it speaks for.
+        if not all(one.references):
+            continue
+        more = [[*rows] for rows in one.references]
+        realms = [row["realm"] for row in more[0]]
+        more[0].append(named(chance.choice(EVERY), chance.choice(realms)))
+        linked = [*one.edges, edge(chance.choice(EVERY), chance.choice(EVERY), chance.choice(REALMS))]
+        before = _marks(one.classes("fingerprints"))
+        assert _marks(replace(one, references=more).classes("fingerprints")) <= before, f"seed {seed}"
+        assert _marks(replace(one, edges=linked).classes("fingerprints")) <= before, f"seed {seed}"
+
+
+def _marks(classes: dict[tuple[str | None, str], str]) -> set[tuple[str | None, str]]:
+    return {key for key, name in classes.items() if name == "unreferenced"}
