@@ -14,6 +14,7 @@ from sqlalchemy import Column, Connection, Select, Table, and_, literal_column, 
 
 from retention_assets.errors import Refused, nearest
 from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.sql.errors import driver_message
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import table_of
 from retention_assets.sql.streams import stream
@@ -56,8 +57,11 @@ class DatabaseSource:
                     yield self._checked(batch)
         except SourceNotWhole:
             raise
-        except (Refused, pa.ArrowException) as fault:
+        except Refused as fault:
             raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        # Streams are read past SQLAlchemy, so that each driver raises its own.
+        except Exception as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: it can't be read: {driver_message(fault)}") from fault
         return ShareEnd(share, rows)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[str]:
