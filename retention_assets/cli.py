@@ -32,6 +32,7 @@ from retention_assets.commands.policies import policies
 from retention_assets.commands.realms import realm
 from retention_assets.commands.report import report
 from retention_assets.commands.run import run
+from retention_assets.commands.scans import scans
 from retention_assets.commands.simulate import simulate
 from retention_assets.commands.visibility import advance, as_of, readable
 from retention_assets.errors import BadInput, Problem
@@ -58,6 +59,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
         history,
         marks,
         report,
+        scans,
         as_of,
         readable,
     ),

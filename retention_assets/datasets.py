@@ -3,6 +3,7 @@
 Belongs here: what everybody does with such names. What a dataset holds is its store's business.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,14 @@ class DatasetFilter:
         """Those of some names, in their order."""
         mine = [name for name in names if self.keys is None or self._key(name) in self.keys]
         return [name for name, is_matched in zip(mine, matching(mine, self.globs), strict=True) if is_matched]
+
+    def may_select_of(self, store: str) -> bool:
+        """Whether a store may have a dataset that is chosen, as far as its name alone tells."""
+        begin = f"{store}/"
+        if self.keys is not None and not any(store_of(key) == store for key in self.keys):
+            return False
+        heads = ((glob, re.split(r"[*?[]", glob, maxsplit=1)[0]) for glob in self.globs)
+        return any(head.startswith(begin) or (head != glob and begin.startswith(head)) for glob, head in heads)
 
     def unknown_keys(self, names: Iterable[str]) -> list[str]:
         """Partition keys of which no store has anything."""

@@ -50,6 +50,8 @@ IMPORTS: Mapping[str, set[str]] = {
     "pipeline.sweep_stage": {
         "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "policy", "settings", "sweep",
     },
+    # A lease that is kept alive is a sweep's as well.
+    "pipeline.scans": {"datasets", "errors", "frames", "ledger", "pipeline", "policy", "stores", "sweep"},
     # The pipeline only for what it has published: a hold says how much it is about.
     "operations": {
         "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline", "policy",
@@ -57,7 +59,7 @@ IMPORTS: Mapping[str, set[str]] = {
     },
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
-        "pipeline", "pipeline.preflight", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.urls",
+        "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.urls",
         "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},

@@ -6,6 +6,7 @@ dataset reads it here; reading many at once is the pipeline's and the sweep's.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +17,18 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, nearest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.protocol import SelectiveStore, Store, call_store
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
+
+
+@dataclass(frozen=True)
+class AskedAlone:
+    """A transaction that somebody asks about, and the realms that are being purged."""
+
+    transaction: str
+    purging: frozenset[str] = frozenset()
 
 
 class UnsoundLog(Refused):
@@ -39,11 +48,14 @@ def read_dataset(environment: Environment, dataset: str, path: Path | None = Non
     return log
 
 
-def read_if_any(environment: Environment, dataset: str) -> Log | None:
-    """The log of a dataset from its store; none where no store of the settings has it (any more)."""
+def read_if_any(environment: Environment, dataset: str, about: AskedAlone | None = None) -> Log | None:
+    """The log of a dataset from its store; none where no store of the settings has it (any more).
+
+    Of a store that need not be read whole, only what is asked about, if anything is.
+    """
     store = open_store_of(environment, dataset)
     try:
-        return read_from(store, dataset) if store else None
+        return read_from(store, dataset, about) if store else None
     finally:
         # Whoever asks again and again would be left with as many connections.
         if close := getattr(store, "close", None):
@@ -56,9 +68,17 @@ def open_store_of(environment: Environment, dataset: str) -> Store | None:
     return environment.stores([name]).get(name)
 
 
-def read_from(store: Store, dataset: str) -> Log | None:
+def is_asked_alone(environment: Environment, dataset: str) -> bool:
+    """Whether the store of a dataset is asked about a transaction without reading the others: limits can't be told then."""
+    return isinstance(open_store_of(environment, dataset), SelectiveStore)
+
+
+def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
-    lines = call_store(store, lambda: store.read([dataset]))
+    if about is not None and isinstance(store, SelectiveStore):
+        lines = call_store(store, lambda: store.read_some({dataset: [about.transaction]}, about.purging))
+    else:
+        lines = call_store(store, lambda: store.read([dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None
 
 

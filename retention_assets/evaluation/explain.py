@@ -4,7 +4,7 @@ Belongs here: the slow and complete answer about one row, computed by the same f
 anew here; if this page and a verdict disagree, one of them is wrong, and a test compares them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
@@ -35,6 +35,7 @@ from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import count, sentence
 from retention_assets.policy.table_windows import TableWindows, table_windows
+from retention_assets.stores.protocol import WITNESS
 
 MOST_BRANCHES = 50
 
@@ -91,6 +92,8 @@ class Explanation:
     more_branches: int
     tags: tuple[str, ...]
     policies: tuple[PolicyAnswer, ...]
+    # Who refers to it, where its store was asked about it alone.
+    witnesses: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For `--format json`."""
@@ -119,6 +122,7 @@ def explain(
     scopes = ScopeTable(history)
     position = at if history.order is None else int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
+    attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
     reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
     views = tuple(_branch_view(history, rank, position) for rank in holders[:MOST_BRANCHES])
@@ -126,10 +130,11 @@ def explain(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
         closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
-        summary=_summary(mark, views), reasons=reasons, branches=views,
+        summary=(row["type"] == "OBJECT" and _summary_of_object(attributes)) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
         tags=tuple(_tags(scopes, position)),
         policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
+        witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
     )  # fmt: skip
 
 
@@ -184,6 +189,23 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
             " branches, so it is spared."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
+
+
+# Of an object that no policy whatever looks at, why.
+_OF_CLASS = {
+    "young": "It is younger than `min_age` of its store asks for, so no policy looks at it yet.",
+    "unknown_kind": "Its kind is none of the `known_kinds` of its store, so no policy ever looks at it.",
+    "unhandled": "No source of references speaks for its realm, so no policy looks at it.",
+    "reserved": "Its realm is the system's own, so no policy looks at it.",
+}
+
+
+def _summary_of_object(attributes: Mapping[str, str]) -> str | None:
+    """The verdict on an object whose class alone decides it."""
+    if said := attributes.get(WITNESS):
+        first, *others = said.splitlines()
+        return f"It is referenced by {first}{f', and {len(others)} more' if others else ''}: as long as that is so it stays."
+    return _OF_CLASS.get(attributes.get("class", ""))
 
 
 def _summary_of_marked(found: Explanation, status: str) -> str:

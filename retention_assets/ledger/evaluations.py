@@ -65,6 +65,16 @@ class Evaluations:
         with self.database.reading() as connection:
             return pa.Table.from_batches(stream(connection, query, EVALUATION_ROWS), EVALUATION_ROWS)
 
+    def counts(self, datasets: Iterable[str]) -> dict[str, list[VerdictCount]]:
+        """By dataset the verdicts of its newest evaluation, of those that were ever judged."""
+        found: dict[str, list[VerdictCount]] = {}
+        query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.counts).where(EVALUATIONS.c.counts.is_not(None))
+        with self.database.reading() as connection:
+            for some in portions(sorted(set(datasets))):
+                for name, counts in connection.execute(query.where(EVALUATIONS.c.dataset.in_(some))):
+                    found[name] = counts_of(counts)
+        return found
+
 
 def counts_text(counts: Iterable[VerdictCount]) -> str:
     """The verdicts of a dataset as its row has them."""

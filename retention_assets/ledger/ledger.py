@@ -34,6 +34,7 @@ from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
+from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
@@ -77,6 +78,7 @@ class Ledger:
         self.holds = Holds(database)
         self.keep = Keeping(database)
         self.realms = Realms(database)
+        self.scans = Scans(database)
         self.visibility = Visibility(database)
         self.clock = ClockGuard(database)
         self.histories = MarkHistories(database)

@@ -57,6 +57,10 @@ class Realms:
         with self.database.reading() as connection:
             return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in connection.execute(query)}
 
+    def purging(self) -> frozenset[str]:
+        """The names of those that are being purged."""
+        return frozenset(one.name for one in self.all().values() if one.status == "PURGING")
+
     def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
         """Change a realm, as a person wants it. Nobody makes it PURGED: a scan that finds nothing does."""
         if status == "PURGED":

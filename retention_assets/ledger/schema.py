@@ -25,7 +25,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0013"
+REVISION = "0014"
 
 METADATA = MetaData(
     naming_convention={
@@ -345,6 +345,34 @@ PUBLISHED = Table(
     Column("published_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
 )
+
+# One row per scan of a store of objects, for ever. What it listed stays in the warehouse only as long as it is needed.
+SCANS = Table(
+    "scans",
+    METADATA,
+    # Counted over all stores, so that people can type it.
+    Column("id", Key, primary_key=True, autoincrement=False),
+    Column("store", Name, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("started_at", InstantColumn, nullable=False),
+    Column("ended_at", InstantColumn),
+    # Why it failed, was braked or superseded.
+    Column("reason", Text),
+    # What it counted, as JSON: sums, which lists show, and everything by realm and kind, which may be long.
+    Column("totals", Text),
+    Column("result", Text),
+    # Of a braked one: who lets it mark, and when its log was published to be judged.
+    Column("accepted_at", InstantColumn),
+    Column("accepted_by", Text),
+    Column("accept_reason", Text),
+    Column("used_at", InstantColumn),
+    Column("act", ACT, nullable=False),
+    CheckConstraint("status IN ('running', 'kept', 'superseded', 'braked', 'failed')", name="status"),
+)
+Index("ix_scans_store", SCANS.c.store, SCANS.c.id)
+RUNNING = "status = 'running'"
+Index("uq_scans_running", SCANS.c.store, unique=True, sqlite_where=text(RUNNING), postgresql_where=text(RUNNING))
 
 # What was true of a dataset when it was last judged: the newest evaluation alone, so this one table forgets.
 EVALUATIONS = Table(

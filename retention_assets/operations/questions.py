@@ -6,14 +6,14 @@ Does not belong here: the answers themselves (evaluation), and how they look (re
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.dataset_log import no_dataset, read_dataset, read_if_any
+from retention_assets.evaluation.dataset_log import AskedAlone, is_asked_alone, no_dataset, read_dataset, read_if_any
 from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
 from retention_assets.evaluation.rules_in_force import (
@@ -61,8 +61,11 @@ def explain_transaction(
     environment: Environment, dataset: str, transaction: str, as_of: datetime | None = None, log: Path | None = None
 ) -> ExplainedTransaction:
     """Why a transaction is kept or marked, by the rules that the next run goes by, and what the ledger knows of it."""
-    with _opened(environment, dataset, as_of, log) as (lines, ledger, at):
-        return explain_with_ledger(lines, _rules(environment, ledger, dataset, at), ledger, dataset, transaction, at)
+    with _opened(environment, dataset, as_of, log, transaction) as (lines, ledger, at):
+        rules = _rules(environment, ledger, dataset, at)
+        if log is None and is_asked_alone(environment, dataset):
+            rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
+        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at)
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
@@ -92,11 +95,19 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
 
 @contextmanager
 def _opened(
-    environment: Environment, dataset: str, as_of: datetime | None, path: Path | None = None
+    environment: Environment,
+    dataset: str,
+    as_of: datetime | None,
+    path: Path | None = None,
+    transaction: str | None = None,
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
-    """The log of a dataset, the ledger, and the instant; refused where neither log nor ledger has the dataset."""
-    lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset)
+    """The log of a dataset, the ledger, and the instant; refused where neither log nor ledger has the dataset.
+
+    Of a store that need not be read whole only the transaction, where one is meant.
+    """
     with environment.ledger_if_any() as ledger:
+        about = None if transaction is None else AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset())
+        lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
             raise no_dataset(environment, dataset)
         yield lines, ledger, as_of or _present(environment, ledger)

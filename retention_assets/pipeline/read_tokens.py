@@ -4,7 +4,7 @@ Belongs here: asking for tokens before anything is read, keeping them beside wha
 they become.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,12 +27,12 @@ _UNREAD = r"\b(cannot|can't) be read\b"
 _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.string())])
 
 
-def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str) -> None:
-    """Ask what each log is, and write it down beside where the logs will be.
+def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping[str, str] | None = None) -> None:
+    """Ask what each log is, and write it down beside where the logs will be, with those that are `known` already.
 
     Before they are read: what changes in between has another token at the next look. A store that can't say has none.
     """
-    tokens: dict[str, str] = {}
+    tokens = dict(known or {})
     for one in chosen:
         with suppress(Exception):
             tokens.update(one.store.tokens(one.datasets))

@@ -21,6 +21,8 @@ from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.stage import Source
 
 FOLDER = "folder"
+# Beside the assets: a folder per store, and in it one per scan.
+SCANS = "scans"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Warehouse:
     def folder(self, asset: str, run_id: str) -> str:
         """Where a run writes an asset."""
         return inside(self.root, asset, run_id)
+
+    def scan_folder(self, store: str, scan: int) -> str:
+        """Where a scan of a store writes what it lists and what it makes of it."""
+        return inside(self.root, SCANS, store, str(scan))
 
     def below(self, folder: str) -> str:
         """A folder as seen from the root: a page is as wide as its longest word."""
@@ -75,6 +81,17 @@ class Warehouse:
                 if is_over(info.base_name, info.mtime or _newest(files, place)):
                     files.delete_dir(place)
                     removed += 1
+        return removed
+
+    def clean_scans(self, ledger: Ledger, store: str, needed: Collection[int]) -> int:
+        """Remove folders of a store's scans but for those that are needed; how many. Its lease is held meanwhile."""
+        self.head_file.check(ledger.database)
+        removed = 0
+        for info in self._folders(f"{SCANS}/{store}"):
+            if info.base_name.isdecimal() and int(info.base_name) not in needed:
+                files, place = place_of(inside(self.root, SCANS, store, info.base_name))
+                files.delete_dir(place)
+                removed += 1
         return removed
 
     def _folders(self, asset: str) -> Iterator[pafs.FileInfo]:

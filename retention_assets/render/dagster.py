@@ -23,6 +23,7 @@ from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
 from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
 from retention_assets.ledger.marks.states import Totals
+from retention_assets.ledger.scans import ScanRecord
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.render.markdown import readable
@@ -72,6 +73,8 @@ MEANINGS: Mapping[str, str] = {
 # The groups of a page. Dagster keeps the order of what it is given, and plots numbers by their whole names: a name with its
 # group is one plot for ever. `dagster/…` are names that Dagster itself knows.
 STATE, RUN, DATA = "state/", "run/", "data/"
+# Of each scanned store numbers of its own.
+SCANS = "scans/"
 
 
 def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +210,21 @@ def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> 
         ),
         "largest_datasets": _largest_datasets(largest),
     }  # fmt: skip
+
+
+def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
+    """The numbers of scans, one plot each for ever: by store the sums of classes and references, and what each source said."""
+    shown: dict[str, Any] = {}
+    for scan, sources in scans:
+        group = f"{SCANS}{visible_line(scan.store)}/"
+        shown |= {f"{group}scan": scan.id, f"{group}status": scan.status.value}
+        shown |= {f"{group}{name}": number for name, number in scan.totals.items()}
+        if scan.reason:
+            shown[f"{group}reason"] = scan.reason
+        for source in sources:
+            label = visible_line(source["label"])
+            shown |= {f"{group}sources/{label}/{name}": source[name] for name in ("rows", "distinct", "seconds")}
+    return shown
 
 
 def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def _lines(found: Explanation, known: Sequence[Text]) -> list[Text]:
     ]
     lines += [_line(f"  {reason['code']}: {reason['text'] or ''}") for reason in found.reasons]
     lines += [_line(f"  Selected as well by: {', '.join(found.also)}")] if found.also else []
+    lines += [_line(), _line("Referenced by"), *(_line(f"  {one}") for one in found.witnesses)] if found.witnesses else []
     lines += [_line(), _line("Branches")]
     lines += [_line(f"  {branch.branch}: {branch.words}") for branch in found.branches] or [_line("  It is on no live branch.")]
     lines += [_line(f"  … and {found.more_branches:,} more")] if found.more_branches else []

@@ -17,6 +17,7 @@ from retention_assets.render.text import minute_of, sentence_case, size_of, unti
 if TYPE_CHECKING:
     from retention_assets.ledger.policy_book import Orphaned
     from retention_assets.ledger.realms import Realm
+    from retention_assets.ledger.scans import ScanRecord
     from retention_assets.policy.book import BookDecision
 
 # What loading the files would do with an entry, and whether the book has none of it yet.
@@ -116,6 +117,35 @@ def realm_table(realms: "Sequence[Realm]") -> Table:
     """Realms, and the grace that purging each has."""
     rows = [(realm.name, realm.status, realm.grace.words()) for realm in realms]
     return table("Realms" if rows else "No realm was ever changed: all are ACTIVE", ("realm", "status", "grace"), rows)
+
+
+def scan_table(scans: "Sequence[ScanRecord]") -> Table:
+    """Scans: how each ended, and its classes, which add up to what was scanned."""
+    named, others = ("referenced", "unreferenced", "young"), ("realm_purge", "unknown_kind", "unhandled")
+    rows = [
+        (
+            scan.store, scan.id, minute_of(scan.started_at), scan.status.value, _count(scan, "scanned"),
+            *(_count(scan, name) for name in named), _count(scan, *others),
+            size_of(int(scan.totals["scanned_bytes"])) if "scanned_bytes" in scan.totals else "", _why(scan),
+        )
+        for scan in sorted(scans, key=lambda scan: (scan.store, -scan.id))
+    ]  # fmt: skip
+    columns = ("store", "id", "when", "status", "scanned", *named, "others", "bytes", "reason")
+    title = "Scans" if rows else "Nothing was ever scanned: `retention run` does it"
+    return table(title, columns, rows, ("id", *columns[4:10]), grouped=True, prose=True)
+
+
+def _count(scan: "ScanRecord", *names: str) -> str:
+    """Nothing where it was not counted."""
+    return f"{sum(scan.totals[name] for name in names):,}" if scan.totals.keys() >= {*names} else ""
+
+
+def _why(scan: "ScanRecord") -> str:
+    said = scan.reason or ""
+    if scan.accepted_by is None:
+        return said
+    then = "and judged" if scan.used_at else "and not judged yet"
+    return f"{said} (accepted by {scan.accepted_by} {then}: {scan.accept_reason})"
 
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:

@@ -24,6 +24,9 @@ from retention_assets.settings.urls import mask_text
 
 Answer = TypeVar("Answer")
 
+# The attribute of a transaction that names who refers to it, a line for each, where its store was asked about it alone.
+WITNESS = "witness"
+
 # Asked before each irreversible act: comes back if the act may begin now, and raises Withheld if it may not. It costs
 # microseconds and no round trip, so that it can stand before each file, each request and each commit.
 Permit = Callable[[], None]
@@ -133,6 +136,26 @@ class Store(Protocol):
         statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is
         WITHHELD. Many threads may ask at once.
         """
+
+
+@runtime_checkable
+class SelectiveStore(Store, Protocol):
+    """A store that a sweep need not read whole: it answers for some transactions as truly as for all of them."""
+
+    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+        """Of some transactions, by dataset, those that are there now, as `read` has them; and one line about each dataset.
+
+        `purging` are the realms that are being purged. What keeps it from being sure of any of them raises. A plan that is
+        prepared afterwards is about what was read here.
+        """
+
+
+@runtime_checkable
+class PacedStore(Store, Protocol):
+    """A store whose settings limit what is asked of it in a second."""
+
+    def among(self, tasks: int) -> "PacedStore":
+        """The same store, as one of so many who work side by side asks it."""
 
 
 class Remains(StrEnum):

@@ -18,7 +18,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS
-from retention_assets.stores.protocol import Store, StoreFailed, call_store, outside_times
+from retention_assets.stores.protocol import PacedStore, SelectiveStore, Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -26,6 +26,7 @@ from retention_assets.sweep.lease import LedgerFailed, hold_leases
 from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.share_sweep import sweep_share
+from retention_assets.sweep.wanted import Wanted
 
 # What goes together in one share of the ledger: so many datasets, due marks, and rows of their logs.
 _MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 5_000, 500_000
@@ -79,7 +80,7 @@ class Sweeper:
                 yield from (SweepResult(one, refused=f"the settings have no store named {name}") for one in mine)
                 continue
             try:
-                yield from self._sweep_store(store, mine)
+                yield from self._sweep_store(store.among(self.tasks) if isinstance(store, PacedStore) else store, mine)
             except StoreFailed as fault:
                 yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
@@ -94,7 +95,8 @@ class Sweeper:
                 yield from (SweepResult(one, refused=fault) for one in share)
                 continue
             try:
-                reading = read_fresh(store, share)
+                as_of, is_selective = self._context.as_of, isinstance(store, SelectiveStore)
+                reading = read_fresh(store, share, Wanted.by(self.ledger, share, as_of) if is_selective else None)
                 self._check_clock(reading)
             except Refused as fault:
                 failed = isinstance(fault, StoreFailed)

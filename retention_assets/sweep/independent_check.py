@@ -46,9 +46,9 @@ class CheckedLog:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """How many transactions each dataset has."""
-        counts = pc.value_counts(self.log.transactions["dataset"].cast(pa.string())).to_pylist()
-        return {row["values"]: row["counts"] for row in counts}
+        """How many transactions each dataset has, whether all of them were read or only those that are asked about."""
+        about = self.log.datasets
+        return dict(zip(about["dataset"].to_pylist(), about["transactions"].to_pylist(), strict=True))
 
     @cached_property
     def views(self) -> pa.Table:

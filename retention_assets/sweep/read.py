@@ -2,11 +2,12 @@
 
 Belongs here: reading, and the tokens by which a reading is known to be the store's present state. To read one dataset costs
 what reading its file or its neighbours costs, so datasets are read in the shares that the store proposes; a sweep may reach the
-last of them an hour later, and then asks for its token before it believes what was read.
+last of them an hour later, and then asks for its token before it believes what was read. A store that need not be read whole is
+asked for what is wanted of it alone.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.protocol import SelectiveStore, Store, call_store
+from retention_assets.sweep.wanted import Wanted
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class DatasetReading:
     dataset: str
     log: Log
     token: str | None
+    # The transactions that were asked for; none where the log was read whole.
+    asked: pa.Array | None = None
 
     @property
     def fault(self) -> str | None:
@@ -50,17 +54,25 @@ class StoreReading:
         return newest
 
 
-def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
-    """Some datasets now. What changes from here on changes their tokens."""
+def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = None) -> StoreReading:
+    """Some datasets now, or what is wanted of them. What changes from here on changes their tokens."""
     tokens = call_store(store, lambda: store.tokens(datasets))
-    log = sound_log(call_store(store, lambda: store.read(datasets)))
+    log = sound_log(call_store(store, lambda: _lines(store, datasets, wanted)))
+    if wanted is not None:
+        log = replace(log, datasets=wanted.with_sizes(log.datasets))
     transactions = by_dataset(log.transactions)
     about = by_dataset(log.datasets)
     readings = []
     for name in datasets:
         one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
-        readings.append(DatasetReading(name, one, tokens.get(name)))
+        readings.append(DatasetReading(name, one, tokens.get(name), wanted.transactions[name] if wanted else None))
     return StoreReading(log, tuple(readings))
+
+
+def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
+    if wanted is None or not isinstance(store, SelectiveStore):
+        return store.read(datasets)
+    return store.read_some({name: asked.to_pylist() for name, asked in wanted.transactions.items()}, wanted.purging)
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:

@@ -33,7 +33,7 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import Capabilities
+from retention_assets.stores.protocol import WITNESS, Capabilities
 
 Version = tuple[str, int]
 
@@ -207,7 +207,9 @@ class Recheck:
         spared = {}
         if not goes.all():
             reasons = self._with_witnesses(judged, rules, at[~goes], found["reasons"].filter(pa.array(~goes)).to_pylist())
-            spared = {mark: _sentences(why) for mark, why in zip(ids[known][~goes].tolist(), reasons, strict=True)}
+            named = _witnesses(rows.select(["type", "attributes"]).take(pa.array(at[~goes])))
+            sentences = [_sentences(why) + said for why, said in zip(reasons, named, strict=True)]
+            spared = dict(zip(ids[known][~goes].tolist(), sentences, strict=True))
         spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
         spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, capabilities.log_is_complete)
@@ -298,6 +300,13 @@ def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
     lists = join_chunks(reasons)
     codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
     return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
+
+
+def _witnesses(rows: pa.Table) -> list[str]:
+    """Who refers to each object, where its store has found that out, as one more sentence."""
+    is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
+    found = pc.if_else(is_object, pc.map_lookup(rows["attributes"], WITNESS, "first"), None).to_pylist()
+    return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]
 
 
 def _sentences(reasons: Iterable[SpareReason]) -> str:

@@ -6,7 +6,7 @@ Does not belong here: counting what becomes of them (ledger).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -19,6 +19,7 @@ from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.selectors import cut_off
+from retention_assets.ledger.evaluations import VerdictCount
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.policy.durations import Duration, from_micros, text_of
 from retention_assets.policy.model import Policy
@@ -59,6 +60,19 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table, as_of: datet
     due = np.asarray(pc.less_equal(mine["due_at"], pa.scalar(as_of, mine["due_at"].type)))
     for status, is_due in zip(mine["status"].to_pylist(), due.tolist(), strict=True):
         found[{"SWEPT": "swept", "SWEEPING": "sweeping"}.get(status, "due" if is_due else "waiting")] += 1
+    return {name: found[name] for name in CLASSES}
+
+
+def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
+    """The same where only what is due was read: by the verdicts of the newest evaluation, and the marks as they are now."""
+    opened = marks.filter(pc.not_equal(marks["status"], "SWEPT"))
+    sweeping = flags(pc.equal(opened["status"], "SWEEPING"))
+    due = ~sweeping & flags(pc.less_equal(opened["due_at"], pa.scalar(as_of, opened["due_at"].type)))
+    found = Counter({"sweeping": int(sweeping.sum()), "due": int(due.sum()), "waiting": int((~sweeping & ~due).sum())})
+    for one in counts:
+        found[_OF_VERDICT.get(one.verdict, "swept")] += one.transactions
+    # What was selected then has its mark now.
+    found["selected"] = max(0, found["selected"] - len(opened))
     return {name: found[name] for name in CLASSES}
 
 

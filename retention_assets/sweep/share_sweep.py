@@ -29,15 +29,16 @@ from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.sweeps import Moved, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import Store, StoreFailed, Target
+from retention_assets.stores.protocol import SelectiveStore, Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.places import check_places
 from retention_assets.sweep.read import DatasetReading, by_dataset, current, joined, read_fresh
 from retention_assets.sweep.recheck import RecheckResult
-from retention_assets.sweep.report_classes import opening_of
+from retention_assets.sweep.report_classes import classes_judged, opening_of
 from retention_assets.sweep.visibility import hide_swept
+from retention_assets.sweep.wanted import Wanted, among_asked
 
 # How often holds and realms may change while one dataset is swept.
 _ROUNDS = 20
@@ -158,6 +159,7 @@ class _Round:
     def _sweepable(self, rows: pa.Table) -> pa.Table:
         """Of some marks those of which anything can be done, and is not done yet."""
         rows = self._undone(self._mine(rows))
+        rows = among_asked(rows, ((one.dataset, one.reading.asked) for one in self._each() if one.reading.asked is not None))
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
         waits = {mark for name, mine in parts.items() for mark in self.going[name].waiting_without_ttl(mine)}
         return rows.filter(pc.invert(among(rows, waits))) if waits else rows
@@ -294,9 +296,26 @@ class _Round:
         return set[str]().union(*(self._stale([one.dataset]) for one in mine))
 
     def _read_again(self, datasets: Collection[str]) -> None:
+        if isinstance(self.store, SelectiveStore):
+            self._read_selected_again(self._each(datasets))
+            return
         for one in self._each(datasets):
             with self._alone(one):
                 one.reading = read_fresh(self.store, [one.dataset]).datasets[0]
+
+    def _read_selected_again(self, some: Sequence[DatasetSweep]) -> None:
+        """The same transactions of datasets, all with one look at whatever the store has to look at."""
+        asked = {one.dataset: one.reading.asked for one in some if one.reading.asked is not None}
+        if not asked:
+            return
+        try:
+            read = read_fresh(self.store, list(asked), Wanted.of(self.context.ledger, asked)).datasets
+        except Refused as fault:
+            for one in some:
+                self._take_out(one, fault)
+            return
+        for one, reading in zip(some, read, strict=True):
+            one.reading = reading
 
     def _check_reading(self, one: DatasetSweep, words: str) -> None:
         """A dataset that can't be judged is taken out."""
@@ -346,10 +365,13 @@ class _Round:
         """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
         said = self._protections()
         changed = {one.dataset for one in self._each(batch.targets) if one.checked_under != said}
-        changed |= self._stale([name for name in unguarded if name in self.going and name not in changed])
+        # What holds and realms say is nothing that a store knows: one that is slow to read is only read again if it changed.
+        protected = set() if isinstance(self.store, SelectiveStore) else changed
+        stale = self._stale([name for name in unguarded if name in self.going and name not in protected])
+        changed |= stale
         if not changed:
             return
-        self._read_again(changed)
+        self._read_again(stale | protected)
         for one in self._each(changed):
             self._check_reading(one, "the sweep of {} ends here")
         # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
@@ -463,6 +485,7 @@ class _Round:
         rules = self.context.rulebook.rules(names, as_of)
         verdicts = by_dataset(candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
         marks = ledger.sweeps.classed(names)
+        counts = ledger.evaluations.counts(one.dataset for one in self._each(names) if one.reading.asked is not None)
         openings, logs = {}, {}
         for one in self._each(names):
             name, log = one.dataset, one.reading.log
@@ -470,7 +493,9 @@ class _Round:
             found = verdicts.get(name)
             empty = next(iter(verdicts.values())).slice(0, 0) if verdicts else log.transactions
             openings[name] = opening_of(name, log, empty if found is None else found, mine, rules, as_of)
-            logs[name] = len(log.transactions)
+            if one.reading.asked is not None:
+                openings[name] = replace(openings[name], classes=classes_judged(counts.get(name, ()), mine, as_of))
+            logs[name] = sum(openings[name].classes.values()) if one.reading.asked is not None else len(log.transactions)
         ledger.reports.open_all(as_of.date(), openings, as_of, self._holder(), logs)
 
 

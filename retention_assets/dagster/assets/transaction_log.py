@@ -11,14 +11,19 @@ from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.errors import Refused
 from retention_assets.frames.log import SUMMED, faults_of
+from retention_assets.ledger import Ledger
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import write_tokens
+from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata
+from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata
 from retention_assets.render.summaries import log_summary, logs_summary
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import Store
 
 MOST_REFUSED_SHOWN = 1000
 _COLUMNS = ("dataset", "fault", "transaction")
@@ -53,23 +58,38 @@ def transaction_log(run: Step) -> Metadata:
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
-    chosen = choose_datasets(stores.values(), run.datasets)
+    scanned = [(stores[one.name], one) for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
+    scanner = SparkScanner(lambda: run.spark)
+    others = [store for store in stores.values() if store.name not in {one.name for _, one in scanned}]
+    with (
+        run.retention.ledger() as ledger,
+        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor) as scans,
+    ):
+        return _read(run, ledger, others, scans)
+
+
+def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans) -> Metadata:
+    """Read what is not scanned, publish all of it together with the scans, and say what was found."""
+    plain = choose_datasets(stores, run.datasets)
+    chosen = [*plain, *scans.chosen]
     away = {one.store.name: one.fault for one in chosen if one.fault}
-    if len(away) == len(stores):
-        raise dg.Failure("No store can be read. " + " ".join(f"{name}: {fault}." for name, fault in away.items()))
+    faults = " ".join(f"{name}: {fault}." for name, fault in away.items())
+    if len(away) == len(run.retention.settings.stores):
+        raise dg.Failure(f"No store can be read. {faults}")
     found = [name for one in chosen for name in one.datasets]
     unknown = run.datasets.unknown_keys(found)
     if not found:
+        scans.publish(())
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
-        raise dg.Failure(f"No store has a dataset of {about}.")
-    write_tokens(chosen, run.folder)
-    parts = read_stores(run.spark, chosen, run.folder)
+        raise dg.Failure(f"No store has a dataset of {about}. {faults}".rstrip())
+    write_tokens(plain, run.folder, scans.tokens)
+    parts = read_stores(run.spark, plain, run.folder)
+    parts += scans.write_logs(run.folder, parts)
     datasets = read_datasets([Source(run.folder)])
-    with run.retention.ledger() as ledger:
-        # A dataset that is refused is published as well: nobody may go on judging what its log said before.
-        publications = run.publications(datasets["dataset"].to_pylist())
-        ledger.publications.publish(publications, run.actor)
-        others = ledger.states.totals(datasets["dataset"].to_pylist())
+    # A dataset that is refused is published as well: nobody may go on judging what its log said before.
+    scans.publish(run.publications(datasets["dataset"].to_pylist()))
+    _clean(run, scans)
+    others = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
     shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
@@ -95,7 +115,14 @@ def transaction_log(run: Step) -> Metadata:
             "dagster/column_schema": LOG_COLUMNS,
             FOLDER: run.warehouse.below(run.folder),
         },
-    )
+    ) | scan_metadata(scans.shown)
+
+
+def _clean(run: Step, scans: RunScans) -> None:
+    try:
+        scans.clean()
+    except Refused as fault:
+        run.log.warning(f"No folder of a scan was removed. {fault}")
 
 
 def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:

@@ -15,12 +15,13 @@ from retention_assets.dagster.operations.operation_job import OperationJob
 from retention_assets.dagster.operations.questions import explain, history, upcoming
 from retention_assets.dagster.operations.record import audit_accept, audit_verify, clock_accept, clock_reset
 from retention_assets.dagster.operations.rules import advance_visibility, change_realm, policy_overwrite, policy_revoke
+from retention_assets.dagster.operations.scans import scan_accept
 from retention_assets.dagster.operations.sweeps import housekeeping, preview
 
 JOBS: Sequence[OperationJob[Any]] = (
     upcoming, explain, history, preview, forecast,
     keep, unmark, hold, release, advance_visibility, change_realm, policy_overwrite, policy_revoke, clock_accept, clock_reset,
-    audit_verify, audit_accept,
+    audit_verify, audit_accept, scan_accept,
     housekeeping,
 )  # fmt: skip
 

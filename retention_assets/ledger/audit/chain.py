@@ -57,6 +57,8 @@ class ActType(StrEnum):
     POSTPONE = "POSTPONE"  # what a store would have expired by itself, and must not yet
     OBJECT = "OBJECT"  # a check of what was judged failed: its datasets are not swept
     WITHDRAW = "WITHDRAW"  # an objection is taken back
+    SCAN = "SCAN"  # a scan of a store began or ended, or an accepted one is judged
+    ACCEPT_SCAN = "ACCEPT_SCAN"  # a person lets a braked scan mark
     SEAL = "SEAL"  # what a release without seals left, sealed as it was found
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is

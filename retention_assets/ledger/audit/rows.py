@@ -30,6 +30,7 @@ from retention_assets.ledger.schema import (
     PUBLISHED,
     REALMS,
     REPORTS,
+    SCANS,
     VISIBILITY,
 )
 from retention_assets.policy.durations import text_of
@@ -48,12 +49,15 @@ WRITERS: Mapping[str, tuple[ActType, ...]] = {
     PLANS.name: (ActType.PLAN, ActType.FINISH),
     REPORTS.name: (ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK),
     DAYS.name: (ActType.REPORT,),
+    SCANS.name: (ActType.SCAN, ActType.ACCEPT_SCAN),
 }
 ANY_TABLE = (ActType.SEAL, ActType.ACCEPT)
 SEALED: Mapping[str, Table] = {
     table.name: table
-    for table in (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, DAYS, PUBLISHED)
-}
+    for table in (
+        HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, DAYS, PUBLISHED, SCANS,
+    )
+}  # fmt: skip
 # What decides what may be marked and swept.
 RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS)
 # Ids are reserved before it is known whether they are needed: no act says so. The marks bound it from below.

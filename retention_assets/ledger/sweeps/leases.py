@@ -29,6 +29,8 @@ SECONDS = 120.0
 # statement in a store's database takes longer (sql/foreign.py).
 PERMITTED = 0.5
 _TIMES = ("taken_at", "beat_at", "expires_at")
+# Begins the name under which whoever scans a store has a lease. No dataset is called so.
+SCAN = "::scan/"
 
 
 class LeaseLost(Refused):
@@ -122,7 +124,8 @@ class Leases:
         """The leases that are held at the moment: the datasets that are being swept, by name, and who sweeps them."""
         query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime()).order_by(LEASES.c.dataset)
         with self.database.reading() as connection:
-            return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in connection.execute(query)]
+            rows = [row for row in connection.execute(query) if not row.dataset.startswith(SCAN)]
+        return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in rows]
 
     def protections(self) -> str:
         """What protects anything now, as a lease says it: another text after any change of a hold or a realm."""

@@ -54,6 +54,8 @@ PLANNED_ROWS = pa.schema(
 )
 
 _IDS = pa.schema([PLANNED_ROWS.field("id")])
+# What a sweep has to do with, by name.
+CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
 # What tells the class of a transaction.
 CLASSED_ROWS = pa.schema(
     [MARK_ROWS.field(name) for name in ("dataset", "transaction", "opened_at", "closed_at", "due_at", "status")]
@@ -138,6 +140,16 @@ class Sweeps:
                 batches = stream(connection, query.where(MARKS.c.dataset.in_(some)), _IDS)
                 found += [batch.column(0).to_numpy() for batch in batches]
         return np.concatenate(found)
+
+    def concerned(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
+        """The transactions that a sweep has to do with: those that are due, and those on which one has begun."""
+        query = select(MARKS.c.dataset, MARKS.c.transaction).distinct()
+        query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+        parts: list[pa.RecordBatch] = []
+        with self.database.reading() as connection:
+            for some in portions(sorted(datasets)):
+                parts += stream(connection, query.where(MARKS.c.dataset.in_(some)), CONCERNED_ROWS)
+        return pa.Table.from_batches(parts, CONCERNED_ROWS).sort_by([("dataset", "ascending"), ("transaction", "ascending")])
 
     def due_rows(self, ids: Sequence[int]) -> pa.Table:
         """Those of some marks that are still MARKED, by dataset."""

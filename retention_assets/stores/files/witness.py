@@ -26,16 +26,26 @@ _MOST = 50
 
 
 def place_of(layout: FolderLayout) -> str:
+    """Where the root of a layout is, and by what it is known, if anything."""
+    return place_of_root(layout.root)
+
+
+def place_of_root(place: str) -> str:
     """Where a root is, and by what it is known, if anything."""
-    fs, root = open_file_system(layout.root)
-    shown = os.path.realpath(root) if is_local(fs) else mask_secrets(layout.root)
+    fs, root = open_file_system(place)
+    shown = os.path.realpath(root) if is_local(fs) else mask_secrets(place)
     known = _identity(fs, root)
     return f"{shown}{KNOWN_BY}{known}" if known else shown
 
 
 def leave_identity(layout: FolderLayout) -> None:
+    """Leave in the root of a layout by what it is known again."""
+    leave_identity_in(layout.root)
+
+
+def leave_identity_in(place: str) -> None:
     """Leave in a root by what it is known again, unless that is there. One in which nobody may write has its name alone."""
-    fs, root = open_file_system(layout.root)
+    fs, root = open_file_system(place)
     content = f"{uuid.uuid4().hex}\n".encode()
     if is_local(fs):
         with suppress(OSError), open(os.path.join(root, IDENTITY), "xb") as file:

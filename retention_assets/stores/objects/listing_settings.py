@@ -13,7 +13,7 @@ from retention_assets.settings.urls import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
 from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.records.settings import ColumnName, TableName
-from retention_assets.stores.settings import SettingsPart
+from retention_assets.stores.settings import Cascading, SettingsPart
 
 
 class ListedColumns(SettingsPart):
@@ -89,6 +89,7 @@ class SqlObjects(SettingsPart):
     size: ColumnName | None = None
     realm: ColumnName | None = None
     kind: ColumnName | None = None
+    cascades: Cascading = "refused"
 
 
 class SqlListing(SettingsPart):

@@ -1,12 +1,228 @@
 """The `objects` store: the answers to the protocol of stores.
 
-Belongs here: datasets, the log as a scan in this process makes it, plans, and the order to delete.
-Does not belong here: listing, references, classes, and the deletion itself (delete.py).
+Belongs here: datasets, the log as a scan in this process makes it, the second look at objects that are to go, plans, and the order
+to delete.
+Does not belong here: listing, references, classes (scan/), and the deletion itself (delete.py).
+
+An object is a transaction of type OBJECT, known by its key. Its note is what it was when it was looked at again before the plan:
+only that very object goes.
 """
 
-from retention_assets.stores.objects.settings import ObjectsSettings
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.clock import now
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import LINES
+from retention_assets.settings.urls import has_scheme
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import location_of, table_of
+from retention_assets.stores.files.file_systems import server_time
+from retention_assets.stores.files.witness import leave_identity_in, place_of_root
+from retention_assets.stores.objects.delete import ObjectDeletion
+from retention_assets.stores.objects.delete_sql import ObjectRows
+from retention_assets.stores.objects.listing_settings import SqlListing
+from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.naming import constant_dataset, with_names
+from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.scan.scan_here import scan_here
+from retention_assets.stores.objects.second_look import second_look
+from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
+from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.protocol import (
+    Capabilities,
+    Permit,
+    PreparedTarget,
+    Remains,
+    SweptTarget,
+    Target,
+    always,
+)
 from retention_assets.stores.settings import LazyStore
+
+_NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was there of some transactions of a dataset when a sweep last asked about them."""
+
+    asked: pa.Array
+    found: pa.Table
 
 
 class ObjectsStore(LazyStore[ObjectsSettings]):
-    """A store of kind `objects`."""
+    """A store over single objects. Travels as its settings."""
+
+    def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
+        super().__init__(settings)
+        rate = settings.rates.delete
+        self._pace = DeletionPace(rate / tasks if rate else 0)
+        self._looks: dict[str, _Look] = {}
+
+    def among(self, tasks: int) -> "ObjectsStore":
+        """The same store, with its part of what may be deleted in a second."""
+        return self if tasks == 1 else ObjectsStore(self.settings, tasks)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The log is the data itself, and each deletion asks whether it still is what was planned."""
+        return Capabilities(log_is_complete=True, guards=True)
+
+    @cached_property
+    def listing(self) -> ObjectListing:
+        """Where objects are listed."""
+        return open_listing(self.settings)
+
+    def datasets(self) -> list[str]:
+        """The one of all objects; or those that names and keys of objects tell, for which all of them may have to be listed."""
+        known = self.listing.distinct_names(self.settings)
+        if known is not None:
+            return sorted(known)
+        names = set[str]()
+        for share in self.listing.shares(1):
+            for batch in self.listing.read(share):
+                names.update(pc.unique(with_names(batch, self.settings)["dataset"]).to_pylist())
+        return sorted(names)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """All together: a scan is one, whatever is asked for."""
+        return [tuple(sorted(set(datasets)))] if datasets else []
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The log as a scan finds it. Raises Refused if one source is not whole."""
+        if not datasets:
+            return LINES.empty_table()
+        _, lines = scan_here(self.settings)
+        return lines.filter(pc.is_in(lines["dataset"], pa.array(sorted(set(datasets)), pa.string())))
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """The settings and the day: whether anything changed tells only a scan, and of these there is one a day."""
+        text = f"{self.settings.model_dump_json()} {now().date().isoformat()}"
+        token = hashlib.sha256(text.encode()).hexdigest()[:32]
+        only = constant_dataset(self.settings)
+        return {name: token for name in datasets if (name == only if only else name.startswith(f"{self.name}/"))}
+
+    def present(self) -> datetime | None:
+        """What the object store says, or the database."""
+        if isinstance(self.settings.listing, SqlListing):
+            return self._database.present()
+        root = self.settings.data_root
+        return server_time(root) if root is not None else None
+
+    def warnings(self) -> list[str]:
+        """What its settings give up, and what writers then have to keep to."""
+        found = []
+        if self.settings.delete.condition == "none":
+            found.append(
+                f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
+                " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
+            )
+        if self.settings.rewrites:
+            found.append(
+                f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
+                " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
+            )
+        return found
+
+    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+        """Objects by name as they are now, each judged by its references as they are now."""
+        keys = {dataset: pa.array(names, pa.string()) for dataset, names in wanted.items()}
+        found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
+        for dataset, asked in keys.items():
+            mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
+            self._looks[dataset] = _Look(asked, found.filter(mine))
+        objects = pa.concat_tables([self._looks[dataset].found for dataset in keys] or [_NAMED.empty_table()])
+        return second_look(self.settings, self.listing, objects, list(keys), purging)
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        """What each was when it was judged; of what nobody asked about before, what it is now."""
+        names = pa.array(transactions, pa.string())
+        look = self._looks.get(dataset)
+        if look is None or not pc.all(pc.is_in(names, look.asked)).as_py():
+            look = _Look(names, self._find_of(dataset, transactions))
+        at = pc.index_in(names, join_chunks(look.found["key"]))
+        notes, sizes = notes_of(look.found).take(at), join_chunks(look.found["size"]).take(at)
+        there = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
+        return [PreparedTarget(name, size, note) for name, size, note in there]
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - all of them have one place
+        """The table, or the root and by what it is known. Claimed: that is left in a folder of a disk."""
+        if isinstance(self.settings.listing, SqlListing):
+            return location_of(self._database, table_of(self._database, self.settings.listing.sql.table))
+        root = self._root
+        if root is None:
+            return None
+        if claim and not has_scheme(root):
+            # Where the root is not as it should be the sweep will say it.
+            with suppress(OSError):
+                leave_identity_in(root)
+        return place_of_root(root)
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """What is there of each: all of it, or nothing, also where another object has its key."""
+        try:
+            present = present_of(self._find_of(dataset, [one.transaction for one in targets]).to_pylist())
+        except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
+            return {one.transaction: Remains.UNKNOWN for one in targets}
+        found: dict[str, Remains] = {}
+        for target in targets:
+            planned, there = planned_of(target, conditional=True), present.get(target.transaction)
+            if there is None:
+                found[target.transaction] = Remains.NOTHING
+            elif planned is None:
+                found[target.transaction] = Remains.UNKNOWN
+            else:
+                found[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
+        return found
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        """Delete objects that are still what was planned."""
+        deletion = ObjectDeletion(
+            root=self._root,
+            find=lambda keys: self._find_of(dataset, keys),
+            rows=self._rows,
+            conditional=self.settings.delete.condition == "auto",
+            pace=self._pace,
+        )
+        return deletion.delete(targets, parallelism, permit)
+
+    def close(self) -> None:
+        """Give back the connections. Asking the store again opens them again."""
+        if isinstance(self.settings.listing, SqlListing):
+            self._database.close()
+
+    @cached_property
+    def _database(self) -> ForeignDatabase:
+        listing = self.settings.listing
+        assert isinstance(listing, SqlListing)
+        return ForeignDatabase(listing.sql.url, self.name)
+
+    @cached_property
+    def _rows(self) -> ObjectRows | None:
+        listing = self.settings.listing
+        if not isinstance(listing, SqlListing):
+            return None
+        realm = self.settings.realm
+        return ObjectRows(self._database, listing.sql, realm.column if isinstance(realm, FromColumn) else listing.sql.realm)
+
+    @property
+    def _root(self) -> str | None:
+        return self.settings.data_root
+
+    def _find(self, keys: Sequence[str]) -> pa.Table:
+        """Of some keys the objects that are there now, with their realm, kind and dataset."""
+        batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
+        return pa.Table.from_batches(batches, _NAMED)
+
+    def _find_of(self, dataset: str, keys: Sequence[str]) -> pa.Table:
+        found = self._find(keys)
+        return found.filter(pc.equal(found["dataset"], dataset))

@@ -13,6 +13,7 @@ from sqlalchemy import event, text
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import METADATA
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.sweeps import Planned, Settlement
@@ -52,6 +53,13 @@ def build(ledger: Ledger) -> Ledger:
     ledger.objections.withdraw(["lake/y"], "some_check", "run")
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
     ledger.reports.note_look(LATER, "run")
+    scans = ledger.leases.take(scan_lease("blobs"), "run")
+    for end in (
+        ScanEnd(ScanStatus.KEPT, None, {"scanned": 1}, "{}"),
+        ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 9}, "{}"),
+    ):
+        ledger.scans.end(scans, ledger.scans.begin(scans), end)
+    ledger.scans.accept("blobs", 2, "ann", "right")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
     lease = ledger.leases.take("lake/d", "sweeper")
     ledger.sweeps.spare(lease, {ids(ledger, "T2")[0]: "a tag"}, DAY)
@@ -225,6 +233,16 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "days: nothing was due": ("UPDATE days SET due = 0", "Row 2026-01-08 of days was changed"),
     "days: another day": ("UPDATE days SET execution_date = '2026-01-09'", "Row 2026-01-08 of days was removed"),
     "days: nobody looked": ("DELETE FROM days", "Row 2026-01-08 of days was removed"),
+    # Scans.
+    "scans: kept": ("UPDATE scans SET status = 'kept' WHERE id = 2", "Row 2 of scans was changed"),
+    "scans: other counts": ("UPDATE scans SET result = '{ }' WHERE id = 1", "Row 1 of scans was changed"),
+    "scans: other sums": ("UPDATE scans SET totals = NULL WHERE id = 1", "Row 1 of scans was changed"),
+    "scans: accepted in silence": ("UPDATE scans SET accepted_at = started_at, accepted_by = 'x' WHERE id = 1", "Row 1 of scans was changed"),
+    "scans: accepted by another": ("UPDATE scans SET accepted_by = 'x' WHERE id = 2", "Row 2 of scans was changed"),
+    "scans: used": ("UPDATE scans SET used_at = ended_at WHERE id = 2", "Row 2 of scans was changed"),
+    "scans: of another store": ("UPDATE scans SET store = 'x' WHERE id = 2", "Row 2 of scans was changed"),
+    "scans: removed": ("DELETE FROM scans WHERE id = 2", "Row 2 of scans was removed"),
+    "scans: added": (same("scans", "id = 2", "id=3"), "Row 3 of scans was added"),
     # What is published.
     "published: another folder": ("UPDATE published SET folder = 'x' WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
     "published: another run": ("UPDATE published SET run = 'x' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),

@@ -7,10 +7,13 @@ speaks to over HTTP, while tests look into its memory; a fault is an answer that
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+import xml.etree.ElementTree as xml
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 from moto.s3.models import s3_backends
@@ -65,6 +68,28 @@ class S3:
     def take(self, key: str) -> None:
         """No such object any more."""
         self._objects.delete_object(self.bucket, key)
+
+    def dates(self, key: str, created_at: datetime) -> None:
+        """An object is as old as that."""
+        self._objects.get_bucket(self.bucket).keys[key].last_modified = created_at.replace(tzinfo=None)
+
+    def deletes(self, body: bytes, refused: Mapping[str, str]) -> tuple[str, str]:
+        """What AWS does with a bulk deletion, which this server does only in part: each key under its ETag, if it has one, and
+        an answer of its own for each. Some are refused with a code.
+        """
+        said = ""
+        for one in xml.fromstring(body).findall("{*}Object"):
+            key, etag = one.findtext("{*}Key") or "", (one.findtext("{*}ETag") or "").strip('"')
+            found = self._objects.get_bucket(self.bucket).keys.get(key)
+            code = refused.get(key)
+            if code is None and etag and (found is None or found.etag.strip('"') != etag):
+                code = "PreconditionFailed" if found is not None else "NoSuchKey"
+            if code is None:
+                self.take(key)
+                said += f"<Deleted><Key>{escape(key)}</Key></Deleted>"
+            else:
+                said += f"<Error><Key>{escape(key)}</Key><Code>{code}</Code><Message>told to</Message></Error>"
+        return "200 OK", f"<DeleteResult>{said}</DeleteResult>"
 
     def objects(self) -> dict[str, bytes]:
         """Every key with its content."""

@@ -1,0 +1,280 @@
+"""Scans of stores of objects: which ran, how each ended and what it counted, and who let a braked one mark.
+
+Belongs here: a scan from its beginning to its end, published together with the log that it made; accepting a braked one; and
+which scan counts: the last whole one, by which the next is judged, and the one that is accepted and not judged yet.
+Does not belong here: scanning (pipeline/scans.py), brakes (stores/objects), and what is in a result: it is kept as it comes.
+
+One scan of a store runs at a time: whoever runs it holds a lease, and each write passes that lease's fence.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
+
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.evaluations import request_evaluations
+from retention_assets.ledger.publications import Publication, publish
+from retention_assets.ledger.schema import AUDIT_HEAD, EVALUATIONS, SCANS
+from retention_assets.ledger.sweeps.leases import SCAN, Lease, fence
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import DatabaseTime
+
+_NEVER_ENDED = "It never ended, and whoever ran it has lost its lease."
+
+
+class ScanStatus(StrEnum):
+    """What became of a scan."""
+
+    RUNNING = "running"
+    KEPT = "kept"  # whole, and its log is judged
+    BRAKED = "braked"  # whole, and something looks so odd that a person has to accept it
+    FAILED = "failed"  # not whole
+    SUPERSEDED = "superseded"  # never ended
+
+
+ENDED = (ScanStatus.KEPT, ScanStatus.BRAKED, ScanStatus.FAILED)
+
+
+@dataclass(frozen=True)
+class ScanRecord:
+    """What the ledger keeps of a scan, but for its whole result."""
+
+    id: int
+    store: str
+    status: ScanStatus
+    holder: str
+    started_at: datetime
+    ended_at: datetime | None
+    reason: str | None
+    totals: Mapping[str, int | float]
+    accepted_at: datetime | None
+    accepted_by: str | None
+    accept_reason: str | None
+    used_at: datetime | None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a person has accepted it, and it was not judged yet. It counts only as the newest of its store."""
+        return self.status is ScanStatus.BRAKED and self.accepted_at is not None and self.used_at is None
+
+
+@dataclass(frozen=True)
+class ScanEnd:
+    """How a scan ended: whole, braked or failed, with the sums and all of what it counted, as far as it came to that."""
+
+    status: ScanStatus
+    reason: str | None = None
+    totals: Mapping[str, int | float] | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True)
+class ScanClosing:
+    """What a run makes of a scan, by the lease of its store: its end; or none, where the log of an accepted one is judged."""
+
+    lease: Lease
+    scan: ScanRecord
+    end: ScanEnd | None
+
+
+def scan_lease(store: str) -> str:
+    """The name of the lease that whoever scans a store holds; another store's is another one."""
+    return f"{SCAN}{store}"
+
+
+@dataclass(frozen=True)
+class Scans:
+    """The scans of a ledger."""
+
+    database: LedgerDatabase
+
+    def begin(self, lease: Lease) -> ScanRecord:
+        """Begin a scan of the store of a lease. One that never ended is closed: whoever ran it has no lease any more."""
+
+        def work(tx: WriteTransaction) -> ScanRecord:
+            store = _store_of(tx, lease)
+            for row in tx.connection.execute(_query(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)).all():
+                end = ScanEnd(ScanStatus.SUPERSEDED, _NEVER_ENDED)
+                _end(tx, _record(row), end, lease.holder)
+            newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
+            act, mine = Act(ActType.SCAN, lease.holder), (newest or 0) + 1
+            tx.seal(act, SCANS, SCANS.c.id == mine)
+            values = {"id": mine, "store": store, "status": ScanStatus.RUNNING.value, "holder": lease.holder, "act": act.id}
+            tx.connection.execute(insert(SCANS).values(**values, started_at=DatabaseTime()))
+            act.detail = {"scan": mine, "store": store, "status": ScanStatus.RUNNING.value}
+            tx.record(act)
+            return _one(tx.connection, store, mine)
+
+        return self.database.write(work)
+
+    def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
+        """End a scan of which nothing is published."""
+        return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
+
+    def publish(self, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str) -> list[ScanRecord]:
+        """End scans, or use accepted ones, and publish the logs that were made of them, all at once."""
+
+        def work(tx: WriteTransaction) -> list[ScanRecord]:
+            for one in closings:
+                store = _store_of(tx, one.lease)
+                if one.end is None:
+                    _use(tx, store, one.scan, actor)
+                else:
+                    _end(tx, one.scan, one.end, actor)
+            publish(tx, publications, actor)
+            return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
+
+        return self.database.write(work)
+
+    def accept(self, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
+        """Let a braked scan mark that is the newest of its store; its datasets are looked at again soon."""
+        return self.database.write(lambda tx: _accept(tx, store, scan, actor, reason))
+
+    def running(self, store: str) -> ScanRecord | None:
+        """The scan of a store that runs, or was left without an end."""
+        return self._first(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)
+
+    def newest(self, store: str | None = None, most: int | None = None) -> list[ScanRecord]:
+        """Scans of a store or of all, the newest first."""
+        query = _query(*(() if store is None else (SCANS.c.store == store,))).limit(most)
+        with self.database.reading() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+    def of(self, store: str, scan: int) -> ScanRecord:
+        """One scan of a store."""
+        with self.database.reading() as connection:
+            return _one(connection, store, scan)
+
+    def results(self, scans: Sequence[int]) -> dict[int, str]:
+        """All of what some scans counted, as it was given."""
+        query = select(SCANS.c.id, SCANS.c.result).where(SCANS.c.id.in_(list(scans)), SCANS.c.result.is_not(None))
+        with self.database.reading() as connection:
+            return {row.id: row.result for row in connection.execute(query)}
+
+    def last_whole(self, store: str) -> ScanRecord | None:
+        """The newest whole scan of a store: one that was kept, or that was braked and a person has accepted."""
+        is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)
+        return self._first(SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted)
+
+    def newest_ended(self, store: str) -> ScanRecord | None:
+        """The newest scan of a store that came to an end, whatever end that was."""
+        with self.database.reading() as connection:
+            return _newest_ended(connection, store)
+
+    def usable(self, store: str) -> ScanRecord | None:
+        """The braked scan of a store that a person has accepted and nobody has judged yet, if none has ended since."""
+        with self.database.reading() as connection:
+            return _usable(connection, store)
+
+    def needed(self, store: str) -> set[int]:
+        """The scans of a store whose listing somebody may still ask for: the last whole one, the newest that ended if it is
+        braked, and one that runs.
+        """
+        found = {one.id for one in (self.last_whole(store), self.running(store)) if one}
+        newest = self.newest_ended(store)
+        return found | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
+
+    def _first(self, *where: ColumnElement[bool]) -> ScanRecord | None:
+        with self.database.reading() as connection:
+            return _first(connection, *where)
+
+
+def _store_of(tx: WriteTransaction, lease: Lease) -> str:
+    """The store of a lease that still holds; its scans are nobody else's to write before this transaction ends."""
+    fence(tx, lease)
+    # Ids are counted over all stores, and acceptances come from people, without a lease.
+    _lock(tx)
+    return lease.dataset.removeprefix(SCAN)
+
+
+def _lock(tx: WriteTransaction) -> None:
+    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+
+
+def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> None:
+    if _one(tx.connection, scan.store, scan.id).status is not ScanStatus.RUNNING:
+        raise Refused(f"Scan {scan.id} of {scan.store} has ended already.")
+    detail = {"scan": scan.id, "store": scan.store, "status": end.status.value, "totals": end.totals}
+    totals = None if end.totals is None else json.dumps(end.totals, sort_keys=True)
+    values = {"status": end.status.value, "reason": end.reason, "totals": totals, "result": end.result}
+    _change(tx, Act(ActType.SCAN, actor, end.reason, detail=detail), scan.id, {**values, "ended_at": DatabaseTime()})
+
+
+def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
+    found = _usable(tx.connection, store)
+    if found is None or found.id != scan.id:
+        raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
+    detail = {"scan": scan.id, "store": store, "used": True}
+    _change(tx, Act(ActType.SCAN, actor, "It was accepted.", detail=detail), scan.id, {"used_at": DatabaseTime()})
+
+
+def _change(tx: WriteTransaction, act: Act, scan: int, values: Mapping[str, Any]) -> None:
+    where = SCANS.c.id == scan
+    tx.seal(act, SCANS, where)
+    tx.connection.execute(update(SCANS).where(where).values(**values, act=act.id))
+    tx.record(act)
+
+
+def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
+    # The loop that evaluates finds its datasets due at its next tick. Before the chain is locked, as everybody else does it.
+    name = EVALUATIONS.c.dataset
+    mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
+    request_evaluations(tx, tx.connection.execute(mine).scalars())
+    _lock(tx)
+    found = _one(tx.connection, store, scan)
+    if found.status is not ScanStatus.BRAKED:
+        raise Refused(f"Scan {scan} of {store} is {found.status}: only a braked one waits for somebody to accept it.")
+    if found.accepted_at is not None:
+        at = text_of(found.accepted_at)
+        raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
+    newest = _newest_ended(tx.connection, store)
+    if newest is not None and newest.id != scan:
+        raise Refused(
+            f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing was"
+            " changed; what an old scan has seen may no longer be true."
+        )
+    detail = {"scan": scan, "store": store, "brakes": found.reason}
+    values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
+    _change(tx, Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail), scan, values)
+    return _one(tx.connection, store, scan)
+
+
+def _newest_ended(connection: Connection, store: str) -> ScanRecord | None:
+    return _first(connection, SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+
+
+def _usable(connection: Connection, store: str) -> ScanRecord | None:
+    found = _newest_ended(connection, store)
+    return found if found and found.is_usable else None
+
+
+def _query(*where: ColumnElement[bool]) -> Select[Any]:
+    """Scans, the newest first, without what may be long."""
+    return (
+        select(*(column for column in SCANS.columns if column is not SCANS.c.result)).where(*where).order_by(SCANS.c.id.desc())
+    )
+
+
+def _first(connection: Connection, *where: ColumnElement[bool]) -> ScanRecord | None:
+    row = connection.execute(_query(*where).limit(1)).one_or_none()
+    return None if row is None else _record(row)
+
+
+def _one(connection: Connection, store: str, scan: int) -> ScanRecord:
+    found = _first(connection, SCANS.c.store == store, SCANS.c.id == scan)
+    if found is None:
+        raise Refused(f"{store} has no scan {scan}. `retention scans {store}` lists those that there are.")
+    return found
+
+
+def _record(row: Row[Any]) -> ScanRecord:
+    names = ("holder", "started_at", "ended_at", "reason", "accepted_at", "accepted_by", "accept_reason", "used_at")
+    said = {name: getattr(row, name) for name in names}
+    return ScanRecord(row.id, row.store, ScanStatus(row.status), totals=json.loads(row.totals or "{}"), **said)

@@ -1,0 +1,217 @@
+"""Scans of stores of objects: listing them, accepting one that is braked, and writing out what one has found.
+
+Belongs here: which store and which scan are meant, and what is exported. What may be accepted is the ledger's to say. What
+reads a scan is imported where it is needed: to list scans takes none of it.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.ledger.scans import ScanRecord
+from retention_assets.operations.request import ReasonedRequest
+from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.settings import ObjectsSettings
+
+_ABOUT = [
+    pa.field("object", pa.string()),
+    pa.field("realm", pa.string()),
+    pa.field("kind", pa.string()),
+    pa.field("size", pa.int64()),
+]
+RETAINED = pa.schema([*_ABOUT, pa.field("witness", pa.string())])
+EVERYTHING = pa.schema([*_ABOUT, pa.field("class", pa.string())])
+# So many rows are in a file; their witnesses are asked for together, by reading each source once.
+ROWS_PER_FILE = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptScanRequest(ReasonedRequest):
+    """The braked scan that may mark."""
+
+    store: str
+    scan: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """What is exported of a scan (the newest that is still listed, unless one is named), of all realms or of one, and where.
+
+    What is retained with its witness; or everything, with its class.
+    """
+
+    store: str
+    to: str
+    scan: int | None = None
+    realm: str | None = None
+    everything: bool = False
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What was written."""
+
+    store: str
+    scan: int
+    folder: str
+    files: int
+    objects: int
+    bytes: int
+    # Retained by the scan, and no source names it any more.
+    without_witness: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return asdict(self)
+
+
+def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
+    """A scan as `--format json` prints it, with everything that it counted where that is at hand."""
+    return {**asdict(scan), "status": scan.status.value, **({"result": json.loads(result)} if result else {})}
+
+
+def list_scans(environment: Environment, store: str | None = None) -> list[ScanRecord]:
+    """The newest scans of a store or of all, as many of each as its settings keep, the newest first."""
+    wanted = scanned_stores(environment) if store is None else [_store(environment, store)]
+    with environment.ledger_if_any() as ledger:
+        if ledger is None:
+            return []
+        found = [scan for one in wanted for scan in ledger.scans.newest(one.name, one.scans_kept)]
+    return sorted(found, key=lambda scan: -scan.id)
+
+
+def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[dict[str, Any]]:
+    """Scans with all that they counted, by realm, kind and class."""
+    if not scans:
+        return
+    with environment.ledger() as ledger:
+        for scan in scans:
+            yield scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id))
+
+
+def accept_scan(request: AcceptScanRequest, environment: Environment) -> ScanRecord:
+    """Let a braked scan mark: the next run judges it."""
+    store = _store(environment, request.store)
+    with environment.existing_ledger() as ledger:
+        return ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
+
+
+def export_scan(request: ExportRequest, environment: Environment) -> ExportResult:
+    """Write what a scan found as Parquet files into a new folder."""
+    from retention_assets.pipeline.file_systems import place_of
+    from retention_assets.pipeline.warehouse import Warehouse
+
+    settings = _store(environment, request.store)
+    with environment.existing_ledger() as ledger:
+        last = ledger.scans.last_whole(settings.name)
+        scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
+    if scan is None:
+        raise Refused(f"No scan of {settings.name} was ever whole. `retention run` scans it.")
+    source = Warehouse(str(environment.settings.warehouse)).scan_folder(settings.name, scan.id)
+    if not _is_there(source):
+        raise Refused(
+            f"What scan {scan.id} of {settings.name} has listed is no longer there: the warehouse keeps that of the last whole"
+            " scan, and of a braked one that is newer. Leave the scan out to export the last."
+        )
+    files, folder = place_of(request.to)
+    if files.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+        raise Refused(f"{request.to} is not empty. Nothing was written; name a new folder.")
+    files.create_dir(folder, recursive=True)
+    schema = EVERYTHING if request.everything else RETAINED
+    written, objects, size, without = 0, 0, 0, 0
+    for table in _in_files(_rows(source, request)):
+        rows = table if request.everything else _with_witnesses(settings, table)
+        rows = rows.select(schema.names).cast(schema)
+        pq.write_table(rows, f"{folder}/part-{written:05d}.parquet", filesystem=files, compression="zstd")
+        written, objects, size = written + 1, objects + len(rows), size + int(pc.sum(rows["size"]).as_py() or 0)
+        without += 0 if request.everything else rows["witness"].null_count
+    if not written:
+        pq.write_table(schema.empty_table(), f"{folder}/part-00000.parquet", filesystem=files)
+    return ExportResult(settings.name, scan.id, request.to, max(written, 1), objects, size, without)
+
+
+def scanned_stores(environment: Environment) -> list[ObjectsSettings]:
+    """The stores of the settings that are scanned."""
+    return [one for one in environment.settings.stores if isinstance(one, ObjectsSettings)]
+
+
+def _store(environment: Environment, name: str) -> ObjectsSettings:
+    stores = {one.name: one for one in scanned_stores(environment)}
+    if name in stores:
+        return stores[name]
+    guess = nearest(name, list(stores))
+    remedy = f"Did you mean {guess}?" if guess else None
+    expected = f"one of {', '.join(stores)}" if stores else "a store of kind objects in the settings; there is none"
+    raise BadInput(Problem("is no store that is scanned", key="store", value=name, expected=expected, remedy=remedy))
+
+
+def _is_there(folder: str) -> bool:
+    from retention_assets.pipeline.file_systems import place_of
+
+    files, place = place_of(folder)
+    return files.get_file_info(place).type is not pafs.FileType.NotFound
+
+
+def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
+    """The objects of a scan that are wanted, batch by batch."""
+    from retention_assets.pipeline.file_systems import place_of
+    from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
+
+    for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
+        table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
+        if not request.everything:
+            table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))
+        if request.realm is not None:
+            # A realm that is null is none of them.
+            below = pc.starts_with(table["realm"], f"{request.realm}/")
+            table = table.filter(pc.or_(pc.equal(table["realm"], request.realm), below))
+        yield table.rename_columns(["object" if name == "key" else name for name in table.column_names])
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+
+def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, as many together as are in a file."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        while len(table):
+            some = table.slice(0, ROWS_PER_FILE - count)
+            waiting.append(some)
+            count += len(some)
+            table = table.slice(len(some))
+            if count == ROWS_PER_FILE:
+                yield pa.concat_tables(waiting)
+                waiting, count = [], 0
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
+    """What is retained, with who refers to it now."""
+    from retention_assets.stores.objects.references import open_edges, open_references
+    from retention_assets.stores.objects.references.witnesses import find_witnesses
+
+    asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
+    found = find_witnesses(open_references(settings), asked, open_edges(settings))
+    said = pc.binary_join_element_wise(found["source"], found["from"], ": ", null_handling="skip")
+    at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(found["realm"], found["key"]))
+    return table.append_column("witness", said.take(at))
+
+
+def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
+    """Realm and name as one text, which no other realm and name have."""
+    lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
+    text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
+    return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text

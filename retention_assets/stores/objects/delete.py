@@ -1,0 +1,106 @@
+"""Deleting objects, wherever they are: what a plan says of each is held against what is there, and then the one goes that it is of.
+
+Belongs here: the order for all kinds of places, the look right before a deletion where the place itself can't compare, and the
+choice between the ways to delete.
+Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py, delete_sql.py), and what a note says (notes.py).
+
+A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at first, all of
+a batch at once, and only those go on that are what was planned: an ETag alone says nothing of the same bytes written once more.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from retention_assets.errors import Refused, Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.files.file_systems import is_local, is_s3, open_file_system
+from retention_assets.stores.objects.delete_local import delete_files
+from retention_assets.stores.objects.delete_remote import delete_places
+from retention_assets.stores.objects.delete_s3 import delete_keys
+from retention_assets.stores.objects.delete_sql import ObjectRows
+from retention_assets.stores.objects.notes import PlannedObject, planned_of, present_of
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
+
+_NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
+
+
+@dataclass(frozen=True)
+class ObjectDeletion:
+    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`."""
+
+    # Either, or neither where a listing is all that is known.
+    root: str | None
+    find: Callable[[Sequence[str]], pa.Table]
+    rows: ObjectRows | None
+    conditional: bool
+    pace: DeletionPace
+
+    def delete(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+        """One outcome for each target. Raises nothing for what is wrong with any of them."""
+        try:
+            permit()
+        except Withheld as fault:
+            return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in targets]
+        planned: list[PlannedObject] = []
+        unplanned: list[Target] = []
+        swept: list[SweptTarget] = []
+        for target in targets:
+            try:
+                if (one := planned_of(target, self.conditional)) is not None:
+                    planned.append(one)
+                else:
+                    unplanned.append(target)
+            except Refused as fault:
+                swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
+        swept += self._attempt([one.transaction for one in unplanned], lambda: self._say_of_unplanned(unplanned))
+        swept += self._attempt([one.key for one in planned], lambda: self._delete_planned(planned, parallelism, permit))
+        return swept
+
+    def _attempt(self, keys: Sequence[str], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
+        """What an act says of some keys. One that raises says nothing of any of them: whatever is gone is found gone the next time."""
+        try:
+            return act() if keys else []
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
+            return [SweptTarget(key, Outcome.FAILED, error=error_text(fault)) for key in keys]
+
+    def _say_of_unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
+        there = set(self.find([one.transaction for one in targets])["key"].to_pylist())
+        return [
+            SweptTarget(one.transaction, Outcome.SPARED, error=_NO_NOTE)
+            if one.transaction in there
+            else SweptTarget(one.transaction, Outcome.ALREADY_GONE)
+            for one in targets
+        ]
+
+    def _delete_planned(self, objects: Sequence[PlannedObject], parallelism: int, permit: Permit) -> list[SweptTarget]:
+        if self.rows is not None:
+            return self.rows.delete(objects, permit, self.pace)
+        if self.root is None:
+            raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
+        if "::" in self.root:
+            # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
+            raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")
+        fs, root = open_file_system(self.root)
+        if is_local(fs):
+            return delete_files(root, objects, parallelism, permit, self.pace)
+        same, swept = self._look(objects)
+        delete = delete_keys if is_s3(fs) else delete_places
+        return swept + (delete(fs, root, same, parallelism, permit, self.pace) if same else [])
+
+    def _look(self, objects: Sequence[PlannedObject]) -> tuple[list[PlannedObject], list[SweptTarget]]:
+        """The objects that are what was planned, and what is said of the others."""
+        present = present_of(self.find([one.key for one in objects]).to_pylist())
+        same: list[PlannedObject] = []
+        swept: list[SweptTarget] = []
+        for one in objects:
+            if (found := present.get(one.key)) is None:
+                swept.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+            elif why := one.change(found):
+                swept.append(SweptTarget(one.key, Outcome.SPARED, error=why))
+            else:
+                same.append(one)
+        return same, swept

@@ -1,0 +1,128 @@
+"""Deleting objects from a disk: single files, each only if it is the one that was planned.
+
+Belongs here: the one function that deletes local objects. It goes down from the root by directory descriptors, follows no symlink
+and enters no other mount: whoever swaps a folder for a symlink, or mounts something in it, leads it nowhere. A file is looked at
+by the descriptor of its folder, and removed by the same one microseconds later; a disk knows no deletion under a condition.
+Does not belong here: which objects may go (delete.py).
+
+Folders that become empty stay. Object stores have none, and a writer may be about to put something into one.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from retention_assets.errors import Refused, Withheld, quote
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.files.mounts import mount_of
+from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.objects.conditions import ObjectCondition
+from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.protocol import Permit, SweptTarget, error_text
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A file of a local disk takes less; over a network it takes more.
+_QUICK = 0.002
+
+Folder = tuple[str, ...]
+
+
+def delete_files(
+    root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+) -> list[SweptTarget]:
+    """Delete files, one outcome for each. Raises Refused for a root that is not there or that nobody knows again."""
+    by_folder: dict[Folder, list[PlannedObject]] = {}
+    for one in objects:
+        by_folder.setdefault(tuple(one.key.split("/")[:-1]), []).append(one)
+    with _opened_root(root) as top, ThreadPoolExecutor(max(1, parallelism)) as threads:
+
+        def delete(folder: Folder) -> list[SweptTarget]:
+            return _delete_from(top, folder, by_folder[folder], permit, pace)
+
+        return [one for some in map_concurrently(threads, delete, list(by_folder), _QUICK) for one in some]
+
+
+@contextmanager
+def _opened_root(root: str) -> Iterator[int]:
+    try:
+        top = os.open(root, _FOLDER)
+    except FileNotFoundError:
+        raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
+    try:
+        with os.scandir(top) as entries:
+            # What says which root it is (IDENTITY) is enough: the last objects may have gone.
+            if next(entries, None) is None:
+                raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
+        yield top
+    finally:
+        os.close(top)
+
+
+def _delete_from(
+    top: int, folder: Folder, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
+) -> list[SweptTarget]:
+    """The objects of one folder; what is wrong with the folder is wrong with each of them."""
+    try:
+        with _opened(top, folder) as here:
+            return [_delete_file(here, one, permit, pace) for one in objects]
+    except (OSError, Refused) as fault:
+        return [SweptTarget(one.key, Outcome.FAILED, error=error_text(fault)) for one in objects]
+
+
+@contextmanager
+def _opened(top: int, folder: Folder) -> Iterator[int | None]:
+    """A folder below the root, as a descriptor; none if it is not there. Raises Refused where the way leads elsewhere."""
+    here, home = os.dup(top), mount_of(top)
+    try:
+        for segment in folder:
+            if segment in ("", ".", ".."):
+                raise Refused(f"{quote('/'.join(folder))} is no folder of objects on a disk: it has a part {quote(segment)}.")
+            try:
+                below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            except FileNotFoundError:
+                yield None
+                return
+            os.close(here)
+            here = below
+            if mount_of(here) != home:
+                raise Refused(f"Something is mounted at {quote(segment)}, so nothing there is deleted. Unmount it.")
+        yield here
+    finally:
+        os.close(here)
+
+
+def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: DeletionPace) -> SweptTarget:
+    name = one.key.rpartition("/")[2]
+    try:
+        if here is None:
+            permit()
+            return SweptTarget(one.key, Outcome.ALREADY_GONE)
+        if name in ("", ".", "..", IDENTITY):
+            raise Refused(f"{quote(one.key)} is not the name of an object on a disk.")
+        pace.wait(1)
+        permit()
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise Refused(f"{quote(one.key)} is no file any more. Remove it by hand.")
+        why = one.change(_facts(found))
+        if why is not None:
+            return SweptTarget(one.key, Outcome.SPARED, error=why)
+        os.unlink(name, dir_fd=here)
+    except FileNotFoundError:
+        return SweptTarget(one.key, Outcome.ALREADY_GONE)
+    except Withheld as fault:
+        return SweptTarget(one.key, Outcome.WITHHELD, error=str(fault))
+    except (OSError, Refused) as fault:
+        return SweptTarget(one.key, Outcome.FAILED, error=error_text(fault))
+    # A file with names elsewhere frees nothing.
+    return SweptTarget(one.key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
+
+
+def _facts(found: os.stat_result) -> ObjectCondition:
+    # Numbers of inodes may need all 64 bits, and are noted as the signed number with these (listings/local.py).
+    inode = found.st_ino - (1 << 64) if found.st_ino >= 1 << 63 else found.st_ino
+    return ObjectCondition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=inode, created_at=found.st_mtime_ns // 1_000)

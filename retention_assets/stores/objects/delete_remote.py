@@ -1,0 +1,48 @@
+"""Deleting objects from any file system that fsspec knows, beyond this machine's and S3: one after the other, by name.
+
+Belongs here: the one function that deletes there. What is planned was looked at right before (delete.py): between that and the
+deletion a writer has as long as it takes to get from one to the other, for fsspec knows no deletion under a condition.
+Does not belong here: S3 (delete_s3.py), and which objects may go (delete.py).
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from retention_assets.errors import Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.files.delete_remote import with_patience
+from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.protocol import Permit, SweptTarget, error_text
+
+
+def delete_places(
+    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+) -> list[SweptTarget]:
+    """Delete objects below a root (as its file system writes it), one outcome for each."""
+
+    def delete(one: PlannedObject) -> SweptTarget:
+        place = f"{root.rstrip('/')}/{one.key}"
+
+        def attempt() -> None:
+            permit()
+            fs.rm_file(place)
+
+        try:
+            pace.wait(1)
+            with_patience(attempt)
+            fs.invalidate_cache(fs._parent(place))
+            if fs.exists(place):
+                raise OSError("the file system says that it is deleted, and still has it")
+        except FileNotFoundError:
+            return SweptTarget(one.key, Outcome.ALREADY_GONE)
+        except Withheld as fault:
+            return SweptTarget(one.key, Outcome.WITHHELD, error=str(fault))
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and one fails alone
+            return SweptTarget(one.key, Outcome.FAILED, error=error_text(fault))
+        return SweptTarget(one.key, Outcome.DELETED, one.size)
+
+    with ThreadPoolExecutor(max(1, parallelism)) as threads:
+        return map_concurrently(threads, delete, objects)

@@ -1,0 +1,158 @@
+"""Deleting objects from S3, or from what speaks like it: a thousand in one request, each under its condition.
+
+Belongs here: the requests, their answers key by key, and going slower where the store says so. Of a bucket that keeps versions the
+very version goes that was planned, by its id. Elsewhere the request names the ETag, by which AWS itself spares another object. A
+server that does not know such a condition takes no notice of it: then what was looked at right before (delete.py) is all that
+stands between a writer and the deletion of what it has just written anew.
+Does not belong here: looking, which objects may go (delete.py), and other file systems (delete_remote.py).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from retention_assets.errors import Withheld, quote
+from retention_assets.outcomes import Outcome
+from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.objects.conditions import ANOTHER
+from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.protocol import Permit, SweptTarget, error_text
+
+KEYS_PER_REQUEST = 1_000
+_TOO_FAST = {"SlowDown", "ServiceUnavailable", "503", "TooManyRequests", "RequestLimitExceeded"}
+_PASSING = {*_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout", "ConditionalRequestConflict", "500"}
+_GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
+_CHANGED = {"PreconditionFailed", "412"}
+# What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. The driver escapes the ends of lines.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+class _PassingFault(Exception):
+    """Some keys of a request were refused for a reason that may pass."""
+
+
+PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=6, pause=0.2, growth=2, longest=5)
+
+
+def delete_keys(
+    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+) -> list[SweptTarget]:
+    """Delete objects below a root (as its file system writes it), one outcome for each."""
+    bucket, prefix, _ = fs.split_path(root)
+    prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+    alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
+    together = [one for one in objects if not _NOT_IN_XML.search(one.key)]
+    parts = [together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)]
+    requests = [_Request(fs, bucket, prefix, part, permit, pace) for part in [*parts, *([one] for one in alone)]]
+    with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
+        return [one for some in threads.map(_Request.send, requests) for one in some]
+
+
+class _Request:
+    """One request, made again for those of its keys that were refused for a reason that may pass."""
+
+    def __init__(
+        self, fs: FileSystem, bucket: str, prefix: str, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
+    ) -> None:
+        self.fs, self.bucket, self.prefix, self.permit, self.pace = fs, bucket, prefix, permit, pace
+        self.left = {prefix + one.key: one for one in objects}
+        self.found: list[SweptTarget] = []
+
+    def send(self) -> list[SweptTarget]:
+        """The outcome of each object. Raises nothing: what could not be done is said of each that is left."""
+        try:
+            retry(self._attempt, PATIENCE)
+        except Withheld as fault:
+            self._say_of_rest(Outcome.WITHHELD, str(fault))
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
+            self._say_of_rest(Outcome.FAILED, error_text(fault) if not isinstance(fault, _PassingFault) else str(fault))
+        return self.found
+
+    def _say_of_rest(self, outcome: Outcome, why: str) -> None:
+        self.found += [SweptTarget(one.key, outcome, error=why) for one in self.left.values()]
+
+    def _attempt(self) -> None:
+        self.pace.wait(len(self.left))
+        self.permit()
+        names = [_name_of(key, one) for key, one in self.left.items()]
+        try:
+            # A request of its own, for what cannot be written in a list.
+            alone = _NOT_IN_XML.search(names[0]["Key"]) is not None
+            answer = self._delete_alone(names[0]) if alone else self._delete_together(names)
+        except OSError as fault:
+            code = _code_of(fault)
+            if code not in _PASSING:
+                raise
+            answer = {"Errors": [{"Key": name["Key"], "Code": code, "Message": str(fault)} for name in names]}
+        errors = {one["Key"]: one for one in answer.get("Errors", ())}
+        for one in answer.get("Deleted", ()):
+            if one["Key"] not in errors and one["Key"] in self.left:
+                self._say_deleted(self.left.pop(one["Key"]), one)
+        for key in [key for key, one in errors.items() if key in self.left and one["Code"] not in _PASSING]:
+            self._say_refused(self.left.pop(key), errors[key])
+        if self.left:
+            self._try_again(errors)
+
+    def _delete_together(self, names: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.fs.call_s3(
+            "delete_objects", Bucket=self.bucket, Delete={"Objects": list(names), "Quiet": False}
+        )
+        return found
+
+    def _delete_alone(self, name: Mapping[str, str]) -> Mapping[str, Any]:
+        if not {".", ".."}.isdisjoint(name["Key"].split("/")):
+            # On its way such an address may become that of another object.
+            raise PermissionError(f"the object {quote(name['Key'], 200)} cannot be named in a request: remove it by hand")
+        given = {{"ETag": "IfMatch"}.get(fact, fact): value for fact, value in name.items()}
+        try:
+            answer = self.fs.call_s3("delete_object", Bucket=self.bucket, **given)
+        except OSError as fault:
+            if (code := _code_of(fault)) in _GONE | _CHANGED:
+                return {"Errors": [{"Key": name["Key"], "Code": code}]}
+            raise
+        marked = bool(answer.get("DeleteMarker")) and "VersionId" not in name
+        return {"Deleted": [{"Key": name["Key"], "DeleteMarker": marked}]}
+
+    def _say_deleted(self, one: PlannedObject, answer: Mapping[str, Any]) -> None:
+        if answer.get("DeleteMarker") and not _version_of(one):
+            # The bucket keeps versions, and nobody noted which: it is not listed any more, and can still be read.
+            self.found.append(SweptTarget(one.key, Outcome.HIDDEN, bytes_hidden=one.size))
+        else:
+            self.found.append(SweptTarget(one.key, Outcome.DELETED, one.size))
+
+    def _say_refused(self, one: PlannedObject, error: Mapping[str, Any]) -> None:
+        code = error["Code"]
+        if code in _GONE:
+            self.found.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+        elif code in _CHANGED:
+            self.found.append(SweptTarget(one.key, Outcome.SPARED, error=ANOTHER))
+        else:
+            why = ": ".join(part for part in (code, error.get("Message", "")) if part)
+            self.found.append(SweptTarget(one.key, Outcome.FAILED, error=f"{quote(one.key, 200)} stays: {why}"))
+
+    def _try_again(self, errors: Mapping[str, Mapping[str, Any]]) -> None:
+        codes = sorted({errors[key]["Code"] for key in self.left if key in errors})
+        if _TOO_FAST.intersection(codes):
+            self.pace.halve()
+        raise _PassingFault(f"the store refused it again and again: {', '.join(codes) or 'it said nothing of it'}")
+
+
+def _name_of(key: str, one: PlannedObject) -> dict[str, str]:
+    """A key with the condition by which the store itself knows the object again."""
+    if version := _version_of(one):
+        return {"Key": key, "VersionId": version}
+    etag = one.condition.etag if one.condition else None
+    return {"Key": key, **({"ETag": f'"{etag}"'} if etag else {})}
+
+
+def _version_of(one: PlannedObject) -> str | None:
+    return one.condition.version if one.condition else None
+
+
+def _code_of(fault: OSError) -> str:
+    """The code of an answer that was an error as a whole; the driver keeps it behind its own exception."""
+    answer = getattr(fault.__cause__, "response", None) or {}
+    return str(answer.get("Error", {}).get("Code", ""))

@@ -1,0 +1,137 @@
+"""Deleting objects that are rows of a database: locked, compared and deleted in one transaction.
+
+Belongs here: the one statement that deletes rows of objects, and what becomes of a part of which anything fails: it is done again
+in halves, until what can't be done is alone.
+Does not belong here: which rows may go (delete.py).
+
+A row is named by its key and its realm, and is the one that was planned as long as its time of creation and its size are the same.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, Text, and_, cast, delete, literal, null, select
+
+from retention_assets.errors import Refused, Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.sql.errors import WriteFailed
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.reflection import table_of
+from retention_assets.sql.streams import stream
+from retention_assets.stores.cascades import Cascades, DeletedTable
+from retention_assets.stores.objects.listing_settings import SqlObjects
+from retention_assets.stores.objects.notes import PlannedObject, present_facts
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.protocol import Permit, SweptTarget
+from retention_assets.stores.records.keys import Key
+from retention_assets.stores.records.tables import RecordTables, TableRows
+
+ROWS_AT_ONCE = 1_000
+_PRESENT = pa.schema([OBJECTS.field(name) for name in ("key", "created_at", "size")])
+_SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
+
+
+@dataclass
+class ObjectRows:
+    """The table of a store's objects."""
+
+    database: ForeignDatabase
+    settings: SqlObjects
+    # The column that says the realm, if one does: a key may be in several.
+    realm: str | None
+
+    @cached_property
+    def table(self) -> Table:
+        """As it was when it was first asked for. Raises Refused if it is not there."""
+        return table_of(self.database, self.settings.table)
+
+    @cached_property
+    def key(self) -> Key:
+        """Its key."""
+        return Key(self._column(self.settings.key), self.database.dialect)
+
+    def check_cascades(self) -> None:
+        """Raises Refused if the database would delete or change other rows together with these, and nobody has accepted it."""
+        self._cascades().check(self.settings.cascades)
+
+    def warnings(self) -> list[str]:
+        """What a sweep is refused for, or would do besides."""
+        return self._cascades().warnings(self.settings.cascades)
+
+    def delete(self, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace) -> list[SweptTarget]:
+        """Delete rows, one outcome for each. Raises Refused where nothing of the table may be deleted."""
+        self.check_cascades()
+        swept: list[SweptTarget] = []
+        for realm, mine in groupby(sorted(objects, key=lambda one: one.realm or ""), key=lambda one: one.realm):
+            some = list(mine)
+            for at in range(0, len(some), ROWS_AT_ONCE):
+                part = some[at : at + ROWS_AT_ONCE]
+                pace.wait(len(part))
+                swept += self._delete_part(realm, part, permit)
+        return swept
+
+    def _delete_part(self, realm: str | None, part: Sequence[PlannedObject], permit: Permit) -> list[SweptTarget]:
+        try:
+            return self.database.write(partial(self._delete_in, realm=realm, part=part), permit)
+        except Withheld as fault:
+            return [SweptTarget(one.key, Outcome.WITHHELD, error=str(fault)) for one in part]
+        except WriteFailed as fault:
+            if len(part) == 1 or fault.is_lost:
+                return [SweptTarget(one.key, Outcome.FAILED, error=str(fault)) for one in part]
+        half = len(part) // 2
+        return self._delete_part(realm, part[:half], permit) + self._delete_part(realm, part[half:], permit)
+
+    def _delete_in(self, connection: Connection, realm: str | None, part: Sequence[PlannedObject]) -> list[SweptTarget]:
+        """In a transaction of its own. Does the same when it is done twice."""
+        ids = [one.key for one in part]
+        mine = self._named(realm, ids)
+        # Locked first and read then, so that what is read is what is deleted.
+        connection.execute(select(literal(1)).select_from(self.table).where(mine).with_for_update()).all()
+        found = pa.Table.from_batches(stream(connection, self._facts().where(mine), _PRESENT), _PRESENT).to_pylist()
+        present = {row["key"]: present_facts(None, row["created_at"], row["size"]) for row in found}
+        rows = Counter(row["key"] for row in found)
+        swept: list[SweptTarget] = []
+        going: list[str] = []
+        for one in part:
+            if (there := present.get(one.key)) is None:
+                swept.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+            elif why := _SEVERAL if rows[one.key] > 1 else one.change(there):
+                swept.append(SweptTarget(one.key, Outcome.SPARED, error=why))
+            else:
+                going.append(one.key)
+                swept.append(SweptTarget(one.key, Outcome.DELETED, one.size))
+        if going:
+            connection.execute(delete(self.table).where(self._named(realm, going)))
+        return swept
+
+    def _facts(self) -> Select[Any]:
+        """What tells a row from another one of its key, as it is listed."""
+        dialect, created = self.database.dialect, self._column(self.settings.created_at)
+        time = RecordTables(dialect, TableRows(self.table, self.key), (), {"created_at": created}).time("created_at")
+        size = null() if self.settings.size is None else self._column(self.settings.size)
+        weight = size if dialect == "sqlite" else cast(size, BigInteger)
+        return select(self.key.text.label("key"), time.label("created_at"), weight.label("size"))
+
+    def _named(self, realm: str | None, ids: Sequence[str]) -> ColumnElement[bool]:
+        if self.realm is None:
+            return self.key.exactly(ids)
+        column = self._column(self.realm)
+        text = cast(column, Text) if self.database.dialect in ("postgresql", "sqlite") else column
+        return and_(self.key.exactly(ids), column.is_(None) if realm is None else text == realm)
+
+    def _column(self, name: str) -> Column[Any]:
+        if name not in self.table.columns:
+            raise Refused(
+                f"The table {self.table.fullname} of the store {self.database.store} has no column {name}. It has"
+                f" {', '.join(self.table.columns.keys())}. Name one of them in the settings, or add it to the table."
+            )
+        return self.table.columns[name]
+
+    def _cascades(self) -> Cascades:
+        return Cascades.of(self.database, [DeletedTable(self.table, self.settings.key)])

@@ -1,0 +1,177 @@
+"""The second look, right before a sweep: some objects as they are now, and who refers to them now, by their very keys.
+
+Belongs here: asking every source once for all of these objects, and saying the answer as lines of a log. It is what a scan finds,
+but for exact keys and with names: no fingerprint can err, and who is needed learns by whom.
+Does not belong here: finding the objects (listings/), and what a sweep makes of the answer (sweep/).
+"""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.clock import now
+from retention_assets.frames.arrays import Bools, flags, join_chunks
+from retention_assets.frames.log import ATTRIBUTES, LINES
+from retention_assets.policy.durations import micros
+from retention_assets.stores.objects.listings import ObjectListing
+from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
+from retention_assets.stores.objects.references.witnesses import find_witnesses
+from retention_assets.stores.objects.scan.classes import CLASSES, ClassRules, classes_of, is_within
+from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import WITNESS
+
+# The classes that are not judged: no policy whatever looks at what is open.
+_NOT_JUDGED = (ObjectClass.RESERVED, ObjectClass.YOUNG, ObjectClass.UNKNOWN_KIND, ObjectClass.UNHANDLED)
+_UNREFERENCED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
+
+
+def second_look(
+    settings: ObjectsSettings,
+    listing: ObjectListing,
+    objects: pa.Table,
+    datasets: Sequence[str],
+    purging: Collection[str],
+) -> pa.Table:
+    """Objects (rows of `tables.OBJECTS` with their dataset) as lines of a log, and a line about each dataset.
+
+    Raises SourceNotWhole unless every source proves that it was read to its end.
+    """
+    sources = [_HeardSource(source) for source in open_references(settings)]
+    purged = _is_in_realms(objects["realm"], purging)
+    # Of what goes with its realm nobody asks who needs it.
+    witnesses = _witnesses(sources, open_edges(settings), objects.select(["realm", "key"]), ~purged)
+    rules = ClassRules(
+        cut_off=micros(settings.min_age.before(min(listing.begin(), now()))) if len(objects) else 0,
+        purging=frozenset(purging),
+        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
+        handled=_handled(settings, sources) if not purged.all() else None,
+    )
+    retained = flags(pc.is_valid(witnesses))
+    codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
+    names = pa.array([str(name) for name in CLASSES]).take(pa.array(codes))
+    return pa.concat_tables([_about_datasets(objects, datasets), _lines(objects, names, witnesses)])
+
+
+def _is_in_realms(realms: pa.ChunkedArray, purging: Collection[str]) -> Bools:
+    coded = join_chunks(realms).dictionary_encode()
+    within = pa.array([is_within(name, purging) for name in coded.dictionary.to_pylist()], pa.bool_())
+    return flags(within.take(coded.indices))
+
+
+class _HeardSource:
+    """A source of which is noted, as it is read, of which realms it speaks."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self.label, self.names_folders = source.label, source.names_folders
+        self.realms: set[str | None] = set()
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Those of the source."""
+        return self._source.shares(wanted)
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows of the source."""
+        rows = self._source.read(share)
+        while True:
+            try:
+                batch = next(rows)
+            except StopIteration as end:
+                found: ShareEnd = end.value
+                return found
+            self.realms.update(pc.unique(batch["realm"]).to_pylist())
+            yield batch
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """The proof of the source."""
+        return self._source.finish(ends)
+
+
+def _handled(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
+    """The realms that sources speak for, as a scan tells it (`ClassRules`); none if one of them speaks for all."""
+    found: set[str] = set()
+    for source, said in zip(sources, settings.references, strict=True):
+        if None in source.realms or (not source.realms and getattr(said, "realm", None) is None):
+            return None
+        found.update(realm for realm in source.realms if realm is not None)
+    return frozenset(found)
+
+
+def _witnesses(
+    sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools
+) -> pa.Array:
+    """Of each object the first source that refers to it, and who there; null where none does."""
+    if not asked.any():
+        return pa.nulls(len(objects), pa.string())
+    mine = objects.filter(pa.array(asked))
+    keys = pa.table({"realm": mine["realm"], "key": mine["key"]})
+    found = find_witnesses(sources, keys, edges)
+    # Whoever calls himself by several lines is one witness all the same.
+    words = pc.replace_substring_regex(pc.fill_null(found["from"], ""), r"\s+", " ")
+    said = pc.if_else(pc.equal(words, ""), found["source"], pc.binary_join_element_wise(found["source"], words, ": "))
+    at = pc.index_in(_whole_keys(objects), value_set=join_chunks(_whole_keys(found)))
+    witnesses = join_chunks(said.take(at))
+    return pc.if_else(pa.array(asked), witnesses, pa.scalar(None, pa.string()))
+
+
+def _whole_keys(objects: pa.Table) -> pa.ChunkedArray:
+    """Realm and key as one text. No realm holds what is between them, nor is any empty."""
+    return pc.binary_join_element_wise(pc.fill_null(objects["realm"], ""), objects["key"], "\0")
+
+
+def _about_datasets(objects: pa.Table, datasets: Sequence[str]) -> pa.Table:
+    """A line about each dataset, with its realm where all that is known of it has one."""
+    found = objects.group_by("dataset").aggregate([("realm", "min"), ("realm", "max"), ("realm", "count"), ("key", "count")])
+    realms = {
+        row["dataset"]: row["realm_min"]
+        for row in found.to_pylist()
+        if row["realm_min"] == row["realm_max"] and row["realm_count"] == row["key_count"]
+    }
+    columns = {"dataset": pa.array(datasets, pa.string()), "realm": pa.array(map(realms.get, datasets), pa.string())}
+    return _whole(columns, len(datasets))
+
+
+def _lines(objects: pa.Table, classes: pa.Array, witnesses: pa.Array) -> pa.Table:
+    among = {names: pc.is_in(classes, pa.array(list(map(str, names)))) for names in (_NOT_JUDGED, _UNREFERENCED)}
+    referenced = pc.if_else(
+        among[_UNREFERENCED], "false", pc.if_else(pc.equal(classes, str(ObjectClass.REFERENCED)), "true", "unknown")
+    )
+    attributes = {
+        "referenced": referenced,
+        "class": classes,
+        "kind": join_chunks(objects["kind"]),
+        "realm": join_chunks(objects["realm"]),
+        WITNESS: witnesses,
+    }
+    size = len(objects)
+    columns = {
+        "dataset": objects["dataset"],
+        "transaction": objects["key"],
+        "type": pa.repeat("OBJECT", size),
+        "status": pc.if_else(among[_NOT_JUDGED], "OPEN", "COMMITTED"),
+        "opened_at": objects["created_at"],
+        "closed_at": objects["created_at"],
+        "bytes": objects["size"],
+        "attributes": _maps(attributes, size),
+    }
+    return _whole(columns, size)
+
+
+def _whole(columns: Mapping[str, Any], size: int) -> pa.Table:
+    """Columns as `frames.log.LINES`; those that are not given are null. A line about an object says that it has no parent."""
+    given = {"parent_given": pa.repeat("transaction" in columns, size), **columns}
+    return pa.table([given.get(field.name, pa.nulls(size, field.type)) for field in LINES], schema=LINES)
+
+
+def _maps(columns: Mapping[str, pa.Array], size: int) -> pa.Array:
+    """One map for each row, of the columns that say anything about it."""
+    there = np.stack([np.asarray(column.is_valid()) for column in columns.values()], axis=1)
+    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
+    rows, which = np.nonzero(there)
+    values = pa.concat_arrays([join_chunks(column.cast(pa.string())) for column in columns.values()])
+    keys = pa.array(list(columns)).take(pa.array(which))
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, values.take(pa.array(which * size + rows))).cast(ATTRIBUTES)

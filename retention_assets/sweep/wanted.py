@@ -1,0 +1,61 @@
+"""What a sweep asks of a store that it need not read whole: its own transactions, and how large the logs are of which they are.
+
+Belongs here: finding that in the ledger, once for all datasets that are read together.
+Does not belong here: reading (read.py), and what is due when a share is swept (ledger).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Transactions by dataset, the realms that are being purged, and the size of each log when it was judged last."""
+
+    transactions: Mapping[str, pa.Array]
+    purging: frozenset[str]
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> "Wanted":
+        """What is due of some datasets, and what an earlier sweep has begun."""
+        found = ledger.sweeps.concerned(datasets, as_of).combine_chunks()
+        names, begins = np.unique(np.asarray(found["dataset"].to_pylist(), dtype=object), return_index=True)
+        column = pa.concat_arrays(found["transaction"].chunks) if len(found) else pa.array([], pa.string())
+        parts = {
+            str(name): column.slice(begin, end - begin)
+            for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(found)]), strict=True)
+        }
+        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets})
+
+    @classmethod
+    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array]) -> "Wanted":
+        """Of these very transactions what is true now."""
+        counts = ledger.evaluations.counts(transactions)
+        return cls(
+            transactions,
+            ledger.realms.purging(),
+            {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+        )
+
+    def with_sizes(self, datasets: pa.Table) -> pa.Table:
+        """What a reading says of datasets, each with the size of its log instead of that of the part that was read."""
+        known = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
+        sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in known], pa.int64())
+        return datasets.set_column(datasets.column_names.index("transactions"), datasets.schema.field("transactions"), sizes)
+
+
+def among_asked(rows: pa.Table, asked: Iterable[tuple[str, pa.Array]]) -> pa.Table:
+    """The marks of which a reading has been asked: what became due only later is the next sweep's."""
+    for name, transactions in asked:
+        others = pc.not_equal(rows["dataset"], name)
+        rows = rows.filter(pc.or_(others, pc.is_in(rows["transaction"], transactions)))
+    return rows

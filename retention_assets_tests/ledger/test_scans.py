@@ -1,0 +1,226 @@
+"""Scans in the ledger, on both databases: one at a time, whole in one write, accepted by a person once."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import Refused
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.evaluations import EVALUATION_ROWS
+from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.schema import LEASES
+from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets_tests.ledger.states import T0, candidates, write_past_ledger
+
+KEPT = ScanEnd(ScanStatus.KEPT, None, {"scanned": 5}, '{"scanned": 5}')
+BRAKED = ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 10}, '{"scanned": 10}')
+FAILED = ScanEnd(ScanStatus.FAILED, "no last line")
+LOG = [Publication("transaction_log", "blobs/a", "w/r1", "r1"), Publication("transaction_log", "blobs/b", "w/r1", "r1")]
+
+
+def leased(ledger: Ledger, store: str = "blobs", holder: str = "run 1") -> Lease:
+    return ledger.leases.take(scan_lease(store), holder)
+
+
+def scanned(ledger: Ledger, end: ScanEnd, store: str = "blobs") -> ScanRecord:
+    """A scan from its beginning to its end."""
+    lease = leased(ledger, store)
+    (done,) = ledger.scans.publish([ScanClosing(lease, ledger.scans.begin(lease), end)], LOG, "run 1")
+    ledger.leases.give_up(lease)
+    return done
+
+
+def expire(ledger: Ledger, lease: Lease) -> None:
+    over = LEASES.update().where(LEASES.c.dataset == lease.dataset).values(expires_at=T0 - timedelta(days=9_000))
+    write_past_ledger(ledger, over)
+
+
+def acts(ledger: Ledger) -> list[tuple[str, str, str | None]]:
+    lines = map(json.loads, ledger.audit_lines())
+    return [(line["deed"], line["actor"], line["reason"]) for line in lines]
+
+
+def test_a_scan_is_kept_and_its_log_published_in_one_act_each(ledger: Ledger) -> None:
+    done = scanned(ledger, KEPT)
+    assert (done.id, done.store, done.status, done.holder) == (1, "blobs", "kept", "run 1")
+    assert (done.totals, ledger.scans.results([1, 2])) == ({"scanned": 5}, {1: '{"scanned": 5}'})
+    assert done.ended_at
+    assert done.ended_at >= done.started_at
+    assert [one.dataset for one in ledger.publications.of("transaction_log")] == ["blobs/a", "blobs/b"]
+    assert [deed for deed, _, _ in acts(ledger)] == ["SCAN", "SCAN", "PUBLISH"]
+    assert ledger.verify().faults == ()
+
+
+def test_what_cannot_be_published_is_not_kept_either(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leased(ledger)
+    scan = ledger.scans.begin(lease)
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("retention_assets.ledger.scans.publish", full)
+    with pytest.raises(OSError, match="no space"):
+        ledger.scans.publish([ScanClosing(lease, scan, KEPT)], LOG, "run 1")
+    assert ledger.scans.of("blobs", scan.id).status == "running"
+
+
+def test_ids_are_counted_over_all_stores_and_lists_begin_with_the_newest(ledger: Ledger) -> None:
+    for store, end in (("blobs", KEPT), ("ice", FAILED), ("blobs", BRAKED)):
+        scanned(ledger, end, store)
+    assert [(one.id, one.store) for one in ledger.scans.newest()] == [(3, "blobs"), (2, "ice"), (1, "blobs")]
+    assert [one.id for one in ledger.scans.newest("blobs", most=1)] == [3]
+    with pytest.raises(Refused, match=r"ice has no scan 1\. `retention scans ice` lists"):
+        ledger.scans.of("ice", 1)
+
+
+def test_one_that_never_ended_is_superseded_once_its_lease_is_over(ledger: Ledger) -> None:
+    lost = leased(ledger)
+    first = ledger.scans.begin(lost)
+    with pytest.raises(Refused, match="run 1"):
+        leased(ledger, holder="run 2")
+    running = ledger.scans.running("blobs")
+    assert running == first
+    expire(ledger, lost)
+    second = ledger.scans.begin(leased(ledger, holder="run 2"))
+    assert [(one.id, one.status) for one in ledger.scans.newest("blobs")] == [(second.id, "running"), (first.id, "superseded")]
+    assert "never ended" in (ledger.scans.of("blobs", first.id).reason or "")
+    with pytest.raises(LeaseLost, match="run 2 has taken it since"):
+        ledger.scans.publish([ScanClosing(lost, first, KEPT)], LOG, "run 1")
+    assert ledger.publications.of("transaction_log") == []
+    assert ledger.verify().faults == ()
+
+
+def test_scans_of_several_stores_are_published_together_or_not_at_all(ledger: Ledger) -> None:
+    mine, lost = leased(ledger), leased(ledger, "more")
+    closings = [ScanClosing(lease, ledger.scans.begin(lease), KEPT) for lease in (mine, lost)]
+    expire(ledger, lost)
+    with pytest.raises(LeaseLost):
+        ledger.scans.publish(closings, LOG, "run 1")
+    assert {one.status for one in ledger.scans.newest()} == {"running"}
+    assert ledger.publications.of("transaction_log") == []
+
+
+def test_a_scan_ends_once(ledger: Ledger) -> None:
+    lease = leased(ledger)
+    scan = ledger.scans.begin(lease)
+    ledger.scans.end(lease, scan, FAILED)
+    with pytest.raises(Refused, match="Scan 1 of blobs has ended already"):
+        ledger.scans.end(lease, scan, KEPT)
+
+
+def test_a_scan_does_not_count_as_a_sweep(ledger: Ledger) -> None:
+    leased(ledger)
+    assert ledger.leases.held() == []
+
+
+def test_an_accepted_scan_is_used_once(ledger: Ledger) -> None:
+    scan = scanned(ledger, BRAKED)
+    assert ledger.scans.usable("blobs") is None
+    accepted = ledger.scans.accept("blobs", scan.id, "ann", "the prefix moved")
+    assert (accepted.accepted_by, accepted.accept_reason, accepted.is_usable) == ("ann", "the prefix moved", True)
+    assert ledger.scans.usable("blobs") == accepted
+    lease = leased(ledger, holder="run 2")
+    closing = ScanClosing(lease, accepted, None)
+    (used,) = ledger.scans.publish([closing], LOG, "run 2")
+    assert (used.status, used.is_usable, ledger.scans.usable("blobs")) == ("braked", False, None)
+    with pytest.raises(Refused, match="Scan 1 of blobs was judged by another run"):
+        ledger.scans.publish([closing], LOG, "run 2")
+    assert ("ACCEPT_SCAN", "ann", "the prefix moved") in acts(ledger)
+    assert ledger.verify().faults == ()
+
+
+def another_kept(ledger: Ledger) -> None:
+    scanned(ledger, BRAKED)
+    scanned(ledger, KEPT)
+
+
+def failed_since(ledger: Ledger) -> None:
+    scanned(ledger, BRAKED)
+    scanned(ledger, FAILED)
+
+
+def accepted(ledger: Ledger) -> None:
+    ledger.scans.accept("blobs", scanned(ledger, BRAKED).id, "bob", "r")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda ledger: scanned(ledger, KEPT), "Scan 1 of blobs is kept: only a braked one waits"),
+        (lambda ledger: scanned(ledger, FAILED), "Scan 1 of blobs is failed: only a braked one waits"),
+        (lambda ledger: ledger.scans.begin(leased(ledger)), "Scan 1 of blobs is running"),
+        (lambda ledger: scanned(ledger, BRAKED, "ice"), "blobs has no scan 1"),
+        (another_kept, "is not the newest: scan 2 has ended since, and is kept"),
+        (failed_since, "is not the newest: scan 2 has ended since, and is failed"),
+        (accepted, "was accepted by bob at "),
+    ],
+    ids=("kept", "failed", "running", "of another store", "a newer one", "one that failed since", "accepted"),
+)
+def test_what_cannot_be_accepted_is_refused_and_nothing_changes(
+    ledger: Ledger, prepare: Callable[[Ledger], object], words: str
+) -> None:
+    prepare(ledger)
+    before = ledger.verify().head
+    with pytest.raises(Refused, match=words):
+        ledger.scans.accept("blobs", 1, "ann", "r")
+    assert ledger.verify().head == before
+
+
+def test_one_that_was_begun_and_never_ended_does_not_void_an_acceptance(ledger: Ledger) -> None:
+    scan = scanned(ledger, BRAKED)
+    lost = leased(ledger)
+    ledger.scans.begin(lost)
+    expire(ledger, lost)
+    ledger.scans.accept("blobs", scan.id, "ann", "r")
+    usable = ledger.scans.usable("blobs")
+    assert usable
+    assert usable.id == scan.id
+
+
+def test_an_accepted_scan_is_not_used_once_a_newer_one_has_ended(ledger: Ledger) -> None:
+    lease = leased(ledger)
+    first = ledger.scans.end(lease, ledger.scans.begin(lease), BRAKED)
+    second = ledger.scans.begin(lease)
+    ledger.scans.accept("blobs", first.id, "ann", "r")
+    ledger.scans.end(lease, second, KEPT)
+    assert ledger.scans.usable("blobs") is None
+
+
+def test_the_last_whole_scan_is_one_that_was_kept_or_accepted(ledger: Ledger) -> None:
+    assert ledger.scans.last_whole("blobs") is None
+    seen = []
+    for end in (KEPT, FAILED, BRAKED):
+        scanned(ledger, end)
+        scanned(ledger, KEPT, "ice")
+        whole = ledger.scans.last_whole("blobs")
+        assert whole
+        seen.append(whole.id)
+    ledger.scans.accept("blobs", 5, "ann", "r")
+    whole = ledger.scans.last_whole("blobs")
+    assert whole
+    assert (seen, whole.id) == ([1, 1, 1], 5)
+
+
+def test_listings_are_needed_of_the_last_whole_scan_and_of_what_may_be_accepted_or_runs(ledger: Ledger) -> None:
+    needed = []
+    for end in (KEPT, KEPT, BRAKED, FAILED, BRAKED):
+        scanned(ledger, end)
+        needed.append(ledger.scans.needed("blobs"))
+    ledger.scans.begin(leased(ledger))
+    assert [*needed, ledger.scans.needed("blobs")] == [{1}, {2}, {2, 3}, {2}, {2, 5}, {2, 5, 6}]
+    assert ledger.scans.needed("ice") == set()
+
+
+def test_what_was_accepted_is_looked_at_at_once_and_nothing_else_is(ledger: Ledger) -> None:
+    names = ["blobs/a", "blobs/b", "blobs2/a", "Blobs/a", "blobs"]
+    look = {"token": "t", "rules": "r", "looked_at": T0, "next_look": T0 + timedelta(days=9)}
+    rows = pa.Table.from_pylist([{"dataset": name, **look} for name in names], schema=EVALUATION_ROWS)
+    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=rows)
+    ledger.scans.accept("blobs", scanned(ledger, BRAKED).id, "ann", "r")
+    looks = ledger.evaluations.all()
+    due = {name for name, at in zip(looks["dataset"].to_pylist(), looks["next_look"].to_pylist(), strict=True) if at == T0}
+    assert due == {"blobs/a", "blobs/b"}

@@ -1,0 +1,311 @@
+"""What becomes of a scan in a run: kept, failed or braked, published with its log or not at all, accepted and judged once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.datasets import DatasetFilter
+from retention_assets.errors import Refused
+from retention_assets.frames.log import faults_of
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.scans import ScanRecord, scan_lease
+from retention_assets.ledger.schema import LEASES
+from retention_assets.pipeline.scans import RunScans, scan_stores
+from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets_tests.ledger.states import T0, write_past_ledger
+from retention_assets_tests.stores.objects.scanner import Found, FoundScanner, NamedStore
+
+USED, UNUSED = ObjectClass.REFERENCED, ObjectClass.UNREFERENCED
+ODD = Found({USED: ["a/1"], UNUSED: ["b/1"]}, 10, unresolved=9)
+USUAL = Found({USED: ["a/1", "b/1"], UNUSED: ["a/2"]})
+EVERYTHING = DatasetFilter()
+
+
+def settings(name: str, **more: Any) -> ObjectsSettings:
+    said = {"listing": {"path": "/objects"}, "references": [{"lines": "/refs/*.jsonl"}], "dataset": "{0}", **more}
+    return ObjectsSettings.model_validate({"name": name, **said})
+
+
+@dataclass
+class Place:
+    """A ledger and a warehouse in which runs scan."""
+
+    ledger: Ledger
+    warehouse: Warehouse
+    stores: Sequence[str] = ("blobs",)
+    runs: int = 0
+
+    @contextmanager
+    def scanning(self, scanner: FoundScanner, wanted: DatasetFilter = EVERYTHING, **more: Any) -> Iterator[RunScans]:
+        """A run up to where it has scanned."""
+        self.runs += 1
+        stores: Any = [(NamedStore(name), settings(name, **more)) for name in self.stores]
+        with scan_stores(self.ledger, self.warehouse, scanner, stores, wanted, f"run {self.runs}") as scans:
+            yield scans
+
+    def run(self, *finds: Found, wanted: DatasetFilter = EVERYTHING, **more: Any) -> RunScans:
+        """A run that scans and publishes."""
+        with self.scanning(FoundScanner(list(finds)), wanted, **more) as scans:
+            scans.write_logs(self.folder, 0)
+            published = self.warehouse.publications(
+                "log", f"r{self.runs}", [name for one in scans.chosen for name in one.datasets]
+            )
+            scans.publish(published)
+            scans.clean()
+        return scans
+
+    @property
+    def folder(self) -> str:
+        """Of the newest run."""
+        return self.warehouse.folder("log", f"r{self.runs}")
+
+    def faults(self) -> dict[str, str]:
+        """The datasets that the newest run refused."""
+        return faults_of(read_datasets([Source(self.folder)]))
+
+    def logged(self, *datasets: str) -> list[str]:
+        """What is in the log of some datasets."""
+        rows = read_transactions([Source(self.folder)], list(datasets), ["dataset", "transaction"])
+        return sorted(rows["transaction"].to_pylist())
+
+    def published(self) -> dict[str, str]:
+        """By dataset the run that published it last."""
+        return {one.dataset: one.run for one in self.ledger.publications.of("log")}
+
+    def newest(self) -> ScanRecord:
+        return self.ledger.scans.newest("blobs")[0]
+
+    def left(self, store: str = "blobs") -> list[str]:
+        """The scans of which the warehouse has something."""
+        return sorted(one.name for one in (Path(self.warehouse.root) / "scans" / store).iterdir())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        yield Place(ledger, Warehouse(str(tmp_path / "warehouse")))
+
+
+def test_a_whole_scan_is_kept_with_its_counts_and_published_with_its_log(place: Place) -> None:
+    scans = place.run(USUAL)
+    scan = place.newest()
+    assert (scan.status, scan.holder, scan.reason) == ("kept", "run 1", None)
+    assert (scan.totals["scanned"], scan.totals["referenced"], scan.totals["unreferenced_bytes"]) == (3, 2, 10)
+    assert sum(scan.totals[one] for one in ObjectClass if one is not ObjectClass.RESERVED) == scan.totals["scanned"]
+    assert place.published() == {"blobs/a": "r1", "blobs/b": "r1"}
+    assert place.logged("blobs/a", "blobs/b") == ["a/1", "a/2", "b/1"]
+    assert scans.tokens == {"blobs/a": "today", "blobs/b": "today"}
+    assert place.ledger.verify().faults == ()
+
+
+def test_a_scan_is_told_of_the_last_whole_one_and_of_realms_that_are_purged(place: Place) -> None:
+    place.ledger.realms.change("acme", "PURGING", "ann", "r")
+    place.ledger.realms.change("beta", "INACTIVE", "ann", "r")
+    scanner = FoundScanner([USUAL, Found(fault=Refused("no last line")), USUAL])
+    for _ in range(3):
+        with place.scanning(scanner) as scans:
+            scans.publish(())
+    assert scanner.purging == [frozenset({"acme"})] * 3
+    assert [one and one.scanned for one in scanner.last] == [None, 3, 3]
+    assert len(set(scanner.folders)) == 3
+
+
+def test_a_scan_that_was_too_small_says_to_the_next_one_for_how_many_references(place: Place) -> None:
+    scanner = FoundScanner([Found(fault=ScanFailed("blobs", "the filter is too small", 150_000)), USUAL, USUAL])
+    for _ in range(3):
+        with place.scanning(scanner) as scans:
+            scans.publish(())
+    assert scanner.refused == [None, 150_000, None]
+    assert place.ledger.scans.of("blobs", 1).reason == "the filter is too small"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (Found(fault=Refused("refs/a.jsonl has no last line")), "refs/a.jsonl has no last line"),
+        (Found(fault=RuntimeError("a task\nwas lost")), "RuntimeError: a task was lost"),
+        (Found({USED: ["a/1"]}, references=0), "lines refs has no reference at all"),
+        (Found({USED: ["a/1"]}, references=4), "lines refs had 10 references last time and has 4, 60 % fewer"),
+    ],
+    ids=("not whole", "broken", "an empty source", "a source that shrank"),
+)
+def test_a_scan_that_failed_publishes_nothing_and_others_go_on(place: Place, found: Found, reason: str) -> None:
+    place.stores = ("blobs", "more")
+    place.run(USUAL, USUAL)
+    scans = place.run(found, USUAL)
+    failed = place.ledger.scans.newest("blobs")[0]
+    assert (failed.id, failed.status) == (3, "failed")
+    assert (failed.reason or "").startswith(reason)
+    assert failed.totals.get("references") == (None if found.fault else found.references)
+    (away,) = [one for one in scans.chosen if one.fault]
+    assert (away.store.name, away.datasets) == ("blobs", ())
+    assert (away.fault or "").startswith(f"scan 3 failed: {reason}")
+    assert place.ledger.scans.newest("more")[0].status == "kept"
+    assert place.published() == {"blobs/a": "r1", "blobs/b": "r1", "more/a": "r2", "more/b": "r2"}
+
+
+def test_a_braked_scan_publishes_its_counts_and_refuses_its_datasets(place: Place) -> None:
+    place.run(ODD)
+    scan = place.newest()
+    assert (scan.status, scan.totals["unresolved_references"]) == ("braked", 9)
+    assert "9 of 10 references name nothing that is listed" in (scan.reason or "")
+    fault = place.faults()["blobs/a"]
+    assert fault.startswith("scan 1 is braked: 9 of 10 references name nothing")
+    assert "`retention scans blobs accept 1 --reason …` lets it mark" in fault
+    assert set(place.faults()) == set(place.published()) == {"blobs/a", "blobs/b"}
+    assert place.logged("blobs/a", "blobs/b") == []
+
+
+def test_an_accepted_scan_is_judged_by_the_next_run_instead_of_another_and_once(place: Place) -> None:
+    place.run(ODD)
+    place.ledger.scans.accept("blobs", 1, "ann", "the prefix moved")
+    place.run()
+    assert (place.newest().id, place.newest().used_at is not None) == (1, True)
+    assert (place.faults(), place.logged("blobs/a", "blobs/b")) == ({}, ["a/1", "b/1"])
+    scanner = FoundScanner([USUAL])
+    with place.scanning(scanner) as scans:
+        scans.publish(())
+    assert [one and one.unresolved_references for one in scanner.last] == [9]
+    assert (place.newest().id, place.newest().status) == (2, "kept")
+
+
+def test_a_braked_scan_that_nobody_accepts_gives_way_to_the_next_one(place: Place) -> None:
+    place.run(ODD)
+    place.run(USUAL)
+    assert [(one.id, one.status) for one in place.ledger.scans.newest("blobs")] == [(2, "kept"), (1, "braked")]
+    assert place.logged("blobs/a") == ["a/1", "a/2"]
+
+
+def test_an_accepted_scan_whose_listing_is_gone_gives_way_to_a_new_one(place: Place) -> None:
+    place.run(ODD)
+    place.ledger.scans.accept("blobs", 1, "ann", "r")
+    Path(place.warehouse.scan_folder("blobs", 1)).rename(Path(place.warehouse.root) / "elsewhere")
+    place.run(USUAL)
+    assert (place.newest().id, place.newest().status) == (2, "kept")
+
+
+def test_a_scan_covers_the_whole_store_whatever_datasets_a_run_is_about(place: Place) -> None:
+    scans = place.run(USUAL, wanted=DatasetFilter(keys=frozenset({"blobs/b"})))
+    assert place.newest().totals["scanned"] == 3
+    assert [one.datasets for one in scans.chosen] == [("blobs/b",)]
+    assert place.published() == {"blobs/b": "r1"}
+    assert place.logged("blobs/a", "blobs/b") == ["b/1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "scanned"),
+    [
+        (DatasetFilter(), True),
+        (DatasetFilter(("blobs/*",)), True),
+        (DatasetFilter(("b*",)), True),
+        (DatasetFilter(("lake/*", "blobs/a")), True),
+        (DatasetFilter(("lake/*", "blobs")), False),
+        (DatasetFilter(("blobs2/*",)), False),
+        (DatasetFilter(keys=frozenset({"lake/a"})), False),
+        (DatasetFilter(keys=frozenset({"lake", "blobs"}), keys_are_stores=True), True),
+        (DatasetFilter(("lake/*",), frozenset({"blobs/a"})), False),
+    ],
+)  # fmt: skip
+def test_a_store_is_scanned_only_for_runs_that_may_be_about_it(place: Place, wanted: DatasetFilter, scanned: bool) -> None:
+    scanner = FoundScanner([USUAL])
+    with place.scanning(scanner, wanted) as scans:
+        scans.publish(())
+    assert bool(scanner.last) == bool(place.ledger.scans.newest()) == scanned
+
+
+def test_one_scan_of_a_store_runs_at_a_time_and_the_other_is_told_who_and_since_when(place: Place) -> None:
+    with place.scanning(FoundScanner([USUAL])) as scans:
+        other = place.run()
+        (away,) = other.chosen
+        assert (away.fault or "").startswith("scan 1 is running, by run 1 since 20")
+        scans.publish(())
+    assert [one.status for one in place.ledger.scans.newest()] == ["kept"]
+    place.run(USUAL)
+    assert place.newest().id == 2
+
+
+def test_a_run_that_fails_before_it_publishes_has_failed_its_scans(place: Place) -> None:
+    with pytest.raises(OSError, match="no space"), place.scanning(FoundScanner([USUAL])):
+        raise OSError("no space left on device")
+    assert (place.newest().status, place.newest().reason) == ("failed", "its run failed: OSError: no space left on device")
+    assert place.newest().totals["scanned"] == 3
+    place.run(USUAL)
+    assert place.newest().status == "kept"
+
+
+def test_a_run_that_fails_leaves_an_accepted_scan_to_the_next_one(place: Place) -> None:
+    place.run(ODD)
+    place.ledger.scans.accept("blobs", 1, "ann", "r")
+    with pytest.raises(OSError, match="no space"), place.scanning(FoundScanner([])):
+        raise OSError("no space left on device")
+    place.run()
+    assert place.newest().used_at
+
+
+def test_a_run_that_was_stopped_leaves_a_scan_that_the_next_one_closes(place: Place) -> None:
+    with pytest.raises(KeyboardInterrupt), place.scanning(FoundScanner([USUAL])):
+        raise KeyboardInterrupt
+    assert place.newest().status == "running"
+    place.run(USUAL)
+    assert [one.status for one in place.ledger.scans.newest()] == ["kept", "superseded"]
+
+
+def test_a_run_that_lost_its_lease_publishes_nothing(place: Place) -> None:
+    def publishes() -> None:
+        with place.scanning(FoundScanner([USUAL])) as scans:
+            over = LEASES.update().where(LEASES.c.dataset == scan_lease("blobs")).values(expires_at=T0 - timedelta(days=9_000))
+            write_past_ledger(place.ledger, over)
+            scans.publish(place.warehouse.publications("log", "r1", ["blobs/a"]))
+
+    with pytest.raises(Refused, match="has lost the lease"):
+        publishes()
+    assert place.published() == {}
+    assert place.newest().status == "running"
+
+
+def braked(place: Place) -> None:
+    place.run(ODD)
+
+
+def kept(place: Place) -> None:
+    place.run(USUAL)
+
+
+def failed(place: Place) -> None:
+    place.run(Found(fault=Refused("no")))
+
+
+@pytest.mark.parametrize(
+    ("runs", "left"),
+    [
+        ((kept, kept), ["2"]),
+        ((kept, failed, braked), ["1", "3"]),
+        ((kept, braked, kept), ["3"]),
+        ((failed, kept), ["2"]),
+        ((braked, braked), ["2"]),
+    ],
+)
+def test_the_warehouse_keeps_what_was_listed_last_and_what_may_be_accepted(
+    place: Place, runs: Sequence[Callable[[Place], None]], left: list[str]
+) -> None:
+    place.stores = ("blobs",)
+    for one in runs:
+        one(place)
+    assert place.left() == left
+
+
+def test_cleaning_leaves_other_stores_and_strange_folders_alone(place: Place) -> None:
+    place.stores = ("blobs", "more")
+    place.run(USUAL, USUAL)
+    (Path(place.warehouse.root) / "scans" / "blobs" / "mine").mkdir()
+    place.stores = ("blobs",)
+    place.run(USUAL)
+    assert (place.left(), place.left("more")) == (["3", "mine"], ["2"])

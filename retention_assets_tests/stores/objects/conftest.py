@@ -1,0 +1,59 @@
+"""What tests of the objects store share: environments of three objects each, on a disk, in a bucket, and in a table."""
+
+from pathlib import Path
+
+import pytest
+
+from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.objects.cycle import ObjectsCycle
+from retention_assets_tests.stores.objects.environments import LocalObjects, Objects, S3Objects, SqlObjects
+
+KEYS = ("a/one", "a/two", "a/three")
+
+
+def filled(objects: Objects) -> Objects:
+    """Three old objects in one dataset."""
+    for key in KEYS:
+        objects.put(key, key.encode())
+    return objects
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalObjects:
+    """On a disk."""
+    objects = LocalObjects(tmp_path)
+    filled(objects)
+    return objects
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, s3: S3) -> S3Objects:
+    """In a bucket that keeps no versions."""
+    objects = S3Objects(tmp_path, s3)
+    filled(objects)
+    return objects
+
+
+@pytest.fixture
+def table(tmp_path: Path, store_url: str) -> SqlObjects:
+    """In a table of each kind of database."""
+    (tmp_path / "table").mkdir()
+    objects = SqlObjects(tmp_path / "table", store_url)
+    filled(objects)
+    return objects
+
+
+@pytest.fixture(params=["folder", "bucket", "sqlite"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    """In each of them."""
+    if request.param != "sqlite":
+        found: Objects = request.getfixturevalue(request.param)
+        return found
+    (tmp_path / "objs.db").touch()
+    return filled(SqlObjects(tmp_path, f"sqlite:///{tmp_path}/objs.db"))
+
+
+@pytest.fixture
+def cycle(folder: LocalObjects) -> ObjectsCycle:
+    """On a disk, with policies and a ledger."""
+    return ObjectsCycle(folder)

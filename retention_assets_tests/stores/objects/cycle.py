@@ -1,0 +1,118 @@
+"""The whole cycle over objects: policies and settings in a folder, marking without Spark, sweeping, and what is left.
+
+Belongs here: running the parts as a run does. Does not belong here: objects (environments.py), and what should come out.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.environment import Environment
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.ledger import Ledger
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.stores.objects.environments import Objects
+from retention_assets_tests.sweep.datasets import evaluate
+
+UNREFERENCED = {
+    "name": "orphans", "datasets": {"include": ["blobs/*"]}, "select": {"unreferenced": True, "older_than": "30d"},
+    "sweep": {"every": "0s"},
+}  # fmt: skip
+DUE = AS_OF + timedelta(days=7)
+
+
+class ObjectsCycle:
+    """An environment of objects, with a ledger and policies beside it."""
+
+    def __init__(self, objects: Objects, *policies: Mapping[str, Any], **changes: Any) -> None:
+        self.objects, self.changes = objects, changes
+        self.folder = objects.folder
+        (self.folder / "policies").mkdir()
+        written = {"policies": [*(policies or (UNREFERENCED,))], "holds": []}
+        (self.folder / "policies" / "p.yaml").write_text(json.dumps(written))
+        self.file = self.folder / "retention.yaml"
+        self.url = f"sqlite:///{self.folder}/ledger.db"
+        # JSON is YAML.
+        stores = [objects.settings(**changes)]
+        self.file.write_text(json.dumps({"ledger": self.url, "clock": CLOCK, "policies": "policies", "stores": stores}))
+
+    @property
+    def settings(self) -> Settings:
+        """As a run reads them."""
+        return load_settings(self.file)
+
+    @property
+    def environment(self) -> Environment:
+        """What the settings describe."""
+        return Environment(self.settings)
+
+    def ledger(self) -> Ledger:
+        """Opened."""
+        return open_simulated(self.url)
+
+    def marks(self, as_of: datetime = AS_OF, **store: Any) -> int:
+        """Evaluate everything; how many are new."""
+        with self.ledger() as ledger:
+            stores = store or self.environment.stores()
+            return evaluate(ledger, stores.values(), self.settings, as_of)
+
+    def sweeps(self, store: ObjectsStore | None = None, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
+        """Sweep what is due; the result of each dataset."""
+        with self.ledger() as ledger:
+            rulebook = load_rulebook(ledger, self.settings, "test")
+            stores = {"blobs": store or self.objects.store(**self.changes)}
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
+            return {result.dataset: result for result in done}
+
+    def statuses(self) -> dict[str, str]:
+        """Where the newest mark of each object is."""
+        with self.ledger() as ledger:
+            rows = ledger.marks.table(self.objects.datasets).to_pylist()
+        return {row["transaction"]: row["status"] for row in rows}
+
+    def why(self, key: str, dataset: str = "blobs/a") -> str:
+        """Why the newest mark of an object is where it is, or what its last error was."""
+        with self.ledger() as ledger:
+            rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == key]
+        return str(rows[-1]["why"] or rows[-1]["last_error"])
+
+
+class Meanwhile(ObjectsStore):
+    """A store at which something happens right before, or right after, it deletes."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+    after: Callable[[], object] = staticmethod(lambda: None)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        """As the store does it."""
+        self.before()
+        swept = super().sweep(dataset, targets, parallelism, permit)
+        self.after()
+        return swept
+
+
+class Scanned:
+    """A store whose log is what a second look finds at all of its objects, with realms that are being purged."""
+
+    def __init__(self, store: ObjectsStore, *purging: str) -> None:
+        self.store, self.purging = store, purging
+
+    def datasets(self) -> list[str]:
+        """Those of the store."""
+        return self.store.datasets()
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """Every object of them."""
+        found = pa.concat_tables([self.store.read([one]) for one in datasets])
+        names = {one: found.filter(pa.compute.equal(found["dataset"], one))["transaction"] for one in datasets}
+        wanted = {one: [name for name in names[one].to_pylist() if name is not None] for one in datasets}
+        return self.store.read_some(wanted, self.purging)

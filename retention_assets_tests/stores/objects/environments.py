@@ -1,0 +1,247 @@
+"""Environments for the objects store: a folder of this machine, a bucket of an S3 on loopback, and a table of a database.
+
+Belongs here: the environments of the contract, references as JSON lines, and eyes that see objects without the store.
+"""
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table, create_engine, delete, insert, make_url, select, text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.pool import NullPool
+from sqlalchemy.types import Text, TypeEngine
+
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets_tests.histories import history
+from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.records.environments import DRIVERS, TOLD_TO
+
+# Older than any test asks for, also by the real clock of a disk or a server.
+OLD = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Objects(Environment):
+    """A store of objects whose first part names their dataset. Where they are is the environment's own."""
+
+    datasets = ("blobs/a", "blobs/b", "blobs/c")
+    independent = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "refs").mkdir()
+        self.refers()
+
+    @property
+    @abstractmethod
+    def listing(self) -> dict[str, Any]:
+        """Of the settings, as somebody writes it."""
+
+    @abstractmethod
+    def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
+        """An object."""
+
+    @abstractmethod
+    def take(self, key: str) -> None:
+        """No such object any more."""
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """As somebody writes them."""
+        references = [{"lines": str(self.folder / "refs" / "*.jsonl")}]
+        return {
+            "name": "blobs", "kind": "objects", "listing": self.listing, "dataset": "{0}", "references": references, **changes,
+        }  # fmt: skip
+
+    def store(self, **changes: Any) -> ObjectsStore:
+        """The store, opened anew."""
+        return ObjectsStore(ObjectsSettings.model_validate(self.settings(**changes), context={"folder": str(self.folder)}))
+
+    def refers(self, *objects: str, name: str = "a", **more: str) -> None:
+        """Somebody refers to objects, and to nothing else."""
+        rows = [{"object": one, **more} for one in objects]
+        lines = [*rows, {"complete": True, "count": len(rows)}]
+        (self.folder / "refs" / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        """Every transaction that is drawn is an object, in the folder of its dataset."""
+        part = dataset.partition("/")[2]
+        names = [row["transaction"] for row in history(drawing, dataset=dataset).transactions]
+        for number, name in enumerate(names):
+            self.put(f"{part}/{name}", f"{dataset} {name}".encode(), OLD + timedelta(days=number))
+        return {name: f"{part}/{name}" for name in names}
+
+    def commit(self, dataset: str) -> str:
+        """One more."""
+        key = f"{dataset.partition('/')[2]}/T99"
+        self.put(key, b"one more", OLD + timedelta(days=99))
+        return key
+
+    def owned(self, dataset: str, transaction: str) -> set[str]:  # noqa: ARG002 - the contract's
+        """The object alone."""
+        return {transaction} & self.data().keys()
+
+    def everything(self) -> dict[str, bytes]:
+        """The objects; references are somebody else's."""
+        return self.data()
+
+
+class LocalObjects(Objects):
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.root = folder / "objects"
+        self.root.mkdir()
+
+    @property
+    def listing(self) -> dict[str, Any]:
+        """The folder."""
+        return {"path": str(self.root)}
+
+    def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
+        """A file of that age."""
+        file = self.root / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        os.utime(file, (created_at.timestamp(), created_at.timestamp()))
+
+    def take(self, key: str) -> None:
+        """No such file any more."""
+        (self.root / key).unlink()
+
+    def data(self) -> dict[str, bytes]:
+        """All files but the one by which the root is known."""
+        files = [file for file in self.root.rglob("*") if file.is_file() and file.name != ".retention-store"]
+        return {str(file.relative_to(self.root)): file.read_bytes() for file in files}
+
+    def everything(self) -> dict[str, bytes]:
+        """That one as well."""
+        return {str(file.relative_to(self.root)): file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+        """It cannot be unlinked. Permissions would not do: the tests may run as root."""
+        unlink = os.unlink
+
+        def stubborn(name: Any, *, dir_fd: int | None = None) -> None:
+            if dir_fd is not None and f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{name}" == str(self.root / transaction):
+                raise PermissionError(1, "Operation not permitted", name)
+            unlink(name, dir_fd=dir_fd)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "unlink", stubborn)
+            yield
+
+
+class S3Objects(Objects):
+    """A prefix of a bucket."""
+
+    has_clock = True
+
+    def __init__(self, folder: Path, s3: S3) -> None:
+        super().__init__(folder)
+        self.s3 = s3
+
+    @property
+    def listing(self) -> dict[str, Any]:
+        """The prefix."""
+        return {"path": f"s3://{self.s3.bucket}/blobs/"}
+
+    def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
+        """An object of that age."""
+        self.s3.put(f"blobs/{key}", content)
+        self.s3.dates(f"blobs/{key}", created_at)
+
+    def take(self, key: str) -> None:
+        """No such object any more."""
+        self.s3.take(f"blobs/{key}")
+
+    def data(self) -> dict[str, bytes]:
+        """All objects."""
+        return {key.removeprefix("blobs/"): content for key, content in self.s3.objects().items()}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+        """Its deletion is denied, and everything else in the same request is done."""
+        key = f"blobs/{transaction}"
+
+        def denied(method: str, query: str, body: bytes) -> tuple[str, str] | None:
+            return self.s3.deletes(body, {key: "AccessDenied"}) if method == "POST" and "delete" in query else None
+
+        self.s3.faults.append(denied)
+        yield
+        self.s3.faults.remove(denied)
+
+
+class SqlObjects(Objects):
+    """A table. What a row weighs says one of its columns."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder)
+        self.url = url
+        self.dialect = make_url(url).get_backend_name()
+        self.has_clock = self.dialect != "sqlite"
+        self.engine = create_engine(make_url(url).set(drivername=DRIVERS[self.dialect]), poolclass=NullPool)
+        kinds: dict[str, TypeEngine[Any]] = {
+            "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
+        }  # fmt: skip
+        columns = [Column("id", String(60), primary_key=True), Column("made", kinds[self.dialect]), Column("weight", BigInteger)]
+        self.table = Table("objs", MetaData(), *columns, Column("tenant", String(40)))
+        self.table.metadata.create_all(self.engine)
+
+    @property
+    def listing(self) -> dict[str, Any]:
+        """The table."""
+        return {"sql": {"url": self.url, "table": "objs", "key": "id", "created_at": "made", "size": "weight"}}
+
+    def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
+        """A row."""
+        at: Any = created_at if self.dialect == "postgresql" else created_at.replace(tzinfo=None)
+        row = {"id": key, "made": at.isoformat(sep=" ") if self.dialect == "sqlite" else at, "weight": len(content)}
+        self.take(key)
+        with self.engine.begin() as connection:
+            connection.execute(insert(self.table), [row])
+
+    def take(self, key: str) -> None:
+        """No such row any more."""
+        with self.engine.begin() as connection:
+            connection.execute(delete(self.table).where(self.table.c.id == key))
+
+    def data(self) -> dict[str, bytes]:
+        """Every row, as heavy as it says."""
+        with self.engine.connect() as connection:
+            return {row.id: b"x" * row.weight for row in connection.execute(select(self.table))}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+        """While open, its row can't be deleted."""
+        mine = f"OLD.id = '{transaction}'"
+        end = f"DROP TRIGGER broken{' ON objs' if self.dialect == 'postgresql' else ''}"
+        begin = {
+            "sqlite": [f"CREATE TRIGGER broken BEFORE DELETE ON objs WHEN {mine} BEGIN SELECT RAISE(ABORT, '{TOLD_TO}'); END"],
+            "postgresql": [
+                f"CREATE OR REPLACE FUNCTION broken() RETURNS trigger AS $$ BEGIN IF {mine} THEN RAISE '{TOLD_TO}'; END IF;"
+                " RETURN OLD; END $$ LANGUAGE plpgsql",
+                "CREATE TRIGGER broken BEFORE DELETE ON objs FOR EACH ROW EXECUTE FUNCTION broken()",
+            ],
+            "mysql": [
+                f"CREATE TRIGGER broken BEFORE DELETE ON objs FOR EACH ROW IF {mine} THEN SIGNAL SQLSTATE '45000' SET"
+                f" MESSAGE_TEXT = '{TOLD_TO}'; END IF"
+            ],
+        }[self.dialect]
+        with self.engine.begin() as connection:
+            for statement in begin:
+                connection.execute(text(statement))
+        try:
+            yield
+        finally:
+            with self.engine.begin() as connection:
+                connection.execute(text(end))

@@ -1,0 +1,111 @@
+"""A scanner for tests of what becomes of a scan: it finds what a test says, and lists it into real files of the warehouse.
+
+Belongs here: the least that stands in the place of Spark. What a scan finds is tested where that is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import LINES
+from retention_assets.frames.soundness import sound_log
+from retention_assets.pipeline.read_logs import write_read_log
+from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
+from retention_assets.stores.objects.settings import ObjectsSettings
+
+LISTED = datetime(2026, 1, 1, tzinfo=UTC)
+SIZE = 10
+
+
+@dataclass
+class Found:
+    """What a scan finds: the names of objects by class and realm, and what its sources say."""
+
+    objects: Mapping[ObjectClass, Sequence[str]] = field(default_factory=dict)
+    references: int = 10
+    unresolved: int = 0
+    fault: Exception | None = None
+
+    def result(self, store: str) -> ScanResult:
+        """Its numbers. The realm of an object is the first part of its name."""
+        realms = sorted({name.partition("/")[0] for names in self.objects.values() for name in names})
+        classes = [
+            ClassCount(realm, "", one, len(mine), SIZE * len(mine))
+            for one, names in self.objects.items()
+            for realm in realms
+            if (mine := [name for name in names if name.startswith(f"{realm}/")])
+        ]
+        scanned = sum(map(len, self.objects.values()))
+        datasets = [
+            ScannedDataset(f"{store}/{realm}", realm, sum(one.objects for one in classes if one.realm == realm))
+            for realm in realms
+        ]
+        return ScanResult(
+            store, LISTED, LISTED + timedelta(seconds=9), LISTED, LISTED, "00", "fingerprints", 1e-12, scanned, SIZE * scanned,
+            self.references, self.unresolved, classes, [SourceCount("lines refs", self.references, self.references, 1, 0.5)], 0, datasets,
+        )  # fmt: skip
+
+
+@dataclass
+class FoundScanner:
+    """Finds one thing after the other, and remembers by what it was asked to."""
+
+    finds: list[Found]
+    purging: list[frozenset[str]] = field(default_factory=list)
+    last: list[ScanResult | None] = field(default_factory=list)
+    refused: list[int | None] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+    def scan(
+        self,
+        settings: ObjectsSettings,
+        purging: frozenset[str],
+        folder: str,
+        last: ScanResult | None,
+        refused: int | None,
+    ) -> ScanResult:
+        """What is to be found next."""
+        self.refused.append(refused)
+        found = self.finds.pop(0)
+        self.purging.append(purging)
+        self.last.append(last)
+        self.folders.append(folder)
+        Path(folder).mkdir(parents=True)
+        rows = [{"name": name, "class": one.value} for one, names in found.objects.items() for name in names]
+        pq.write_table(pa.Table.from_pylist(rows), f"{folder}/listed.parquet")
+        if found.fault:
+            raise found.fault
+        return found.result(settings.name)
+
+    def write_log(
+        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
+    ) -> int:
+        """The log of what is in the folder."""
+        lines: list[dict[str, Any]] = []
+        for row in pq.read_table(f"{folder}/listed.parquet").to_pylist():
+            dataset = f"{settings.name}/{row['name'].partition('/')[0]}"
+            if dataset in datasets:
+                said = {"referenced": "false"} if row["class"] == ObjectClass.UNREFERENCED else {"referenced": "true"}
+                times = {"opened_at": LISTED, "closed_at": LISTED, "bytes": SIZE, "attributes": list(said.items())}
+                lines.append({"dataset": dataset, "transaction": row["name"], "type": "OBJECT", "status": "COMMITTED", **times})
+        if not result.scanned:
+            raise Refused("there is nothing to write")
+        return write_read_log(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, share)
+
+
+@dataclass(frozen=True)
+class NamedStore:
+    """As much of a store as a scan asks."""
+
+    name: str
+    token: str = "today"
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """One for all."""
+        return dict.fromkeys(datasets, self.token)

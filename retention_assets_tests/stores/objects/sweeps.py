@@ -1,0 +1,19 @@
+"""A sweep of an objects store as the engine does it, without an engine.
+
+Belongs here: what several test modules of this store call.
+"""
+
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
+
+
+def planned(store: ObjectsStore, *keys: str, dataset: str = "blobs/a") -> list[Target]:
+    """What a plan says of some objects as they are now."""
+    return [Target(one.transaction, one.note, place_known=True) for one in store.prepare(dataset, keys)]
+
+
+def swept(
+    store: ObjectsStore, targets: list[Target], dataset: str = "blobs/a", parallelism: int = 2, permit: Permit = always
+) -> dict[str, SweptTarget]:
+    """What became of each."""
+    return {one.transaction: one for one in store.sweep(dataset, targets, parallelism, permit)}

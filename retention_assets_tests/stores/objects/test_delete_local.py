@@ -1,0 +1,151 @@
+"""Deleting objects from a disk: by descriptors, no way out of the root, and nothing taken for gone without a sign."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.files.mounts import Mount
+from retention_assets.stores.objects import delete_local
+from retention_assets.stores.objects.delete_local import delete_files
+from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.protocol import SweptTarget, always, is_same_place
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
+from retention_assets_tests.stores.objects.sweeps import planned, swept
+
+
+def deleted(root: Path, *keys: str) -> dict[str, SweptTarget]:
+    """Whatever is there."""
+    objects = [PlannedObject(key, 1, None, None) for key in keys]
+    return {one.transaction: one for one in delete_files(str(root), objects, 2, always, DeletionPace(0))}
+
+
+def test_folders_stay_when_they_become_empty(folder: LocalObjects) -> None:
+    store = folder.store()
+    swept(store, planned(store, "a/one", "a/two", "a/three"))
+    assert (folder.root / "a").is_dir()
+    assert folder.data() == {}
+
+
+@pytest.mark.parametrize("change", ["size", "time", "inode"])
+def test_each_fact_tells_another_file(folder: LocalObjects, change: str) -> None:
+    store, file = folder.store(), folder.root / "a" / "one"
+    targets = planned(store, "a/one")
+    if change == "size":
+        file.write_bytes(b"longer than before")
+        os.utime(file, (OLD.timestamp(), OLD.timestamp()))
+    elif change == "time":
+        os.utime(file, ns=(0, int(OLD.timestamp()) * 10**9 + 1))
+    else:
+        # Both are there at once, so that they have two numbers.
+        other = file.with_name("other")
+        other.write_bytes(file.read_bytes())
+        os.utime(other, (OLD.timestamp(), OLD.timestamp()))
+        other.replace(file)
+    assert swept(store, targets)["a/one"].outcome is Outcome.SPARED
+    assert file.exists()
+
+
+def test_a_file_with_another_name_frees_nothing(folder: LocalObjects) -> None:
+    os.link(folder.root / "a" / "one", folder.root / "kept")
+    store = folder.store()
+    assert swept(store, planned(store, "a/one"))["a/one"] == SweptTarget("a/one", Outcome.DELETED, 0)
+    assert (folder.root / "kept").read_bytes() == b"a/one"
+
+
+@pytest.mark.parametrize("where", ["the folder", "the file"])
+def test_a_symlink_leads_nowhere(folder: LocalObjects, where: str) -> None:
+    store = folder.store()
+    targets = planned(store, "a/one")
+    outside = folder.folder / "outside"
+    (folder.root / "a").rename(outside)
+    if where == "the folder":
+        (folder.root / "a").symlink_to(outside)
+    else:
+        (folder.root / "a").mkdir()
+        (folder.root / "a" / "one").symlink_to(outside / "one")
+    found = swept(store, targets)["a/one"]
+    assert (found.outcome, found.bytes) == (Outcome.FAILED, 0)
+    assert (outside / "one").exists()
+
+
+def test_what_is_mounted_below_the_root_is_left_alone(folder: LocalObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mount_of(descriptor: int) -> Mount:
+        return Mount(1, 2 if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a") else 1)
+
+    monkeypatch.setattr(delete_local, "mount_of", mount_of)
+    found = deleted(folder.root, "a/one")["a/one"]
+    assert found.outcome is Outcome.FAILED
+    assert "mounted" in (found.error or "")
+    assert (folder.root / "a" / "one").exists()
+
+
+@pytest.mark.parametrize("key", ["../outside", "a/../../outside", "a//one", "a/", ".", "..", ".retention-store", "a/./one"])
+def test_what_is_no_name_of_an_object_deletes_nothing(folder: LocalObjects, key: str) -> None:
+    (folder.folder / "outside").write_bytes(b"x")
+    (folder.root / ".retention-store").write_bytes(b"x")
+    before = folder.everything()
+    assert deleted(folder.root, key)[key].outcome is Outcome.FAILED
+    assert folder.everything() == before
+    assert (folder.folder / "outside").exists()
+
+
+def test_a_folder_is_no_object(folder: LocalObjects) -> None:
+    assert deleted(folder.root, "a")["a"].outcome is Outcome.FAILED
+    assert len(folder.data()) == 3
+
+
+@pytest.mark.parametrize("state", ["missing", "empty"])
+def test_a_root_without_anything_says_nothing_of_what_is_gone(folder: LocalObjects, state: str) -> None:
+    """That of a disk that is not mounted looks so."""
+    store = folder.store()
+    targets = planned(store, "a/one")
+    folder.root.rename(folder.folder / "disk")
+    if state == "empty":
+        folder.root.mkdir()
+    found = swept(store, targets)["a/one"]
+    assert (found.outcome, found.bytes) == (Outcome.FAILED, 0)
+    assert "Is a disk not mounted?" in (found.error or "")
+
+
+def test_a_root_that_is_known_again_may_be_empty(folder: LocalObjects) -> None:
+    store = folder.store()
+    said = store.place("blobs/a")
+    claimed = store.place("blobs/a", claim=True)
+    assert said is not None
+    assert claimed is not None
+    assert is_same_place(said, claimed)
+    assert claimed != said
+    targets = planned(store, "a/one")
+    for key in folder.data():
+        folder.take(key)
+    (folder.root / "a").rmdir()
+    assert swept(store, targets)["a/one"].outcome is Outcome.ALREADY_GONE
+    # What says which root it is is no object.
+    assert store.read(["blobs/blobs"]).num_rows == 0
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_the_permit_is_asked_before_each_file(folder: LocalObjects, parallelism: int) -> None:
+    asked: list[int] = []
+
+    def permit() -> None:
+        asked.append(len(folder.data()))
+        if len(asked) > 2:
+            raise Withheld("no more")
+
+    store = folder.store()
+    found = swept(store, planned(store, "a/one", "a/two", "a/three"), parallelism=parallelism, permit=permit)
+    assert sorted(one.outcome for one in found.values()) == [Outcome.DELETED, Outcome.WITHHELD, Outcome.WITHHELD]
+    assert asked[:3] == [3, 3, 2]
+
+
+def test_age_is_when_a_file_was_changed(folder: LocalObjects) -> None:
+    """What a copy brought along counts, as the docs say."""
+    folder.put("a/copied", b"x", OLD + timedelta(days=400))
+    lines = folder.store().read_some({"blobs/a": ["a/copied"]}).to_pylist()
+    assert [line["closed_at"] for line in lines if line["transaction"]] == [OLD + timedelta(days=400)]
