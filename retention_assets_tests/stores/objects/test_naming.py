@@ -113,7 +113,9 @@ def test_what_a_dataset_depends_on(settings: dict[str, Any], expected: dict[str,
 def test_the_first_level_names_datasets_as_whole_keys_would() -> None:
     settings = settings_of(PATH, dataset="{0}")
     keys = ["a/x", "a/y", "b/c/d", "file"]
-    assert first_level_datasets(settings, lambda: ["a/", "b/", "file"]) == sorted({name for *_, name in named(objects(*keys), dataset="{0}")})
+    assert first_level_datasets(settings, lambda: ["a/", "b/", "file"]) == sorted(
+        {name for *_, name in named(objects(*keys), dataset="{0}")}
+    )
 
 
 SAID_TWICE: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (

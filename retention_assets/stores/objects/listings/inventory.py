@@ -266,17 +266,19 @@ def _parquet_batches(copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    if not file.size:
-        return
     read = pa_csv.ReadOptions(column_names=list(file.columns), block_size=8 * _PIECE)
     wanted = [name for name in (*_ROLES.values(), *_FILTERS) if name in file.columns]
     types = {name: pa.string() for name in wanted} | {name: pa.bool_() for name in _FILTERS} | {"size": pa.int64()}
     # What an inventory leaves empty is nothing, whatever its type.
     convert = pa_csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[""], strings_can_be_null=True)
-    with gzip.open(copy) as lines, pa_csv.open_csv(lines, read, convert_options=convert) as batches:
-        for batch in batches:
-            place = batch.schema.get_field_index("key")
-            yield batch.set_column(place, "key", _unquoted(batch["key"]))
+    with gzip.open(copy) as lines:
+        # A file without lines is none to Arrow.
+        if not lines.peek(1):
+            return
+        with pa_csv.open_csv(lines, read, convert_options=convert) as batches:
+            for batch in batches:
+                place = batch.schema.get_field_index("key")
+                yield batch.set_column(place, "key", _unquoted(batch["key"]))
 
 
 def _unquoted(keys: pa.Array) -> pa.Array:

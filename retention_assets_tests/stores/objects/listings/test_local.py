@@ -129,9 +129,11 @@ def test_a_folder_that_can_not_be_read_refuses_the_listing(root: Path, monkeypat
         return opened(name, *args, **more)
 
     monkeypatch.setattr(os, "open", denied)
-    for ask in (lambda: listed(listing), lambda: found(listing, ["r1/deep/er/é"])):
-        with pytest.raises(Refused, match=r"'r1/deep' of .*/root can't be listed: Permission denied"):
-            ask()
+    refused = r"'r1/deep' of .*/root can't be listed: Permission denied"
+    with pytest.raises(Refused, match=refused):
+        listed(listing)
+    with pytest.raises(Refused, match=refused):
+        found(listing, ["r1/deep/er/é"])
 
 
 def test_what_is_mounted_below_the_root_refuses_the_listing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +144,10 @@ def test_what_is_mounted_below_the_root_refuses_the_listing(root: Path, monkeypa
         return mount._replace(number=-1) if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/deep") else mount
 
     monkeypatch.setattr(local, "mount_of", elsewhere)
-    for ask in (lambda: listed(listing), lambda: found(listing, ["r1/deep/er/é"])):
-        with pytest.raises(Refused, match=r"Something is mounted at 'r1/deep' in the root"):
-            ask()
+    with pytest.raises(Refused, match="Something is mounted at 'r1/deep' in the root"):
+        listed(listing)
+    with pytest.raises(Refused, match="Something is mounted at 'r1/deep' in the root"):
+        found(listing, ["r1/deep/er/é"])
 
 
 def test_a_name_that_is_not_utf_8_refuses_the_listing(root: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_root_that_is_not_there_refuses_the_listing(memory: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"LastModified": "2026-01-01T00:00:00Z"}, {"mtime": 1767225600.0}, {"updated": datetime(2026, 1, 1)}]  # noqa: DTZ001
+    "said",
+    [{"LastModified": "2026-01-01T00:00:00Z"}, {"mtime": 1767225600.0}, {"updated": datetime(2026, 1, 1)}],  # noqa: DTZ001
 )
 def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
     answer = filled.find
@@ -59,7 +60,7 @@ def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: py
         entries = answer(path, **more)
         return {name: {"name": name, "size": 2, "type": "file", "generation": 7, **said} for name in entries}
 
-    monkeypatch.setattr(type(filled), "find", lambda self, path, **more: find(path, **more))
+    monkeypatch.setattr(filled, "find", find)
     row = listed(RemoteObjects("memory://lake/blobs"))["r1/a"]
     assert row["created_at"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert row["condition"] == '{"generation":"7"}'
@@ -67,9 +68,8 @@ def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: py
 
 @pytest.mark.parametrize("said", [{}, {"mtime": "yesterday"}, {"mtime": 1e30}])
 def test_without_a_time_the_listing_is_refused(filled: Any, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
-    monkeypatch.setattr(
-        type(filled), "ls", lambda self, path, **more: [{"name": "/lake/blobs/x", "size": 1, "type": "file", **said}]
-    )
+    found = [{"name": "/lake/blobs/x", "size": 1, "type": "file", **said}]
+    monkeypatch.setattr(filled, "ls", lambda *_, **__: found)
     with pytest.raises(Refused, match="does not say when '/lake/blobs/x' was written"):
         listed(listing_of(PLACE))
 

@@ -91,7 +91,7 @@ def test_a_version_that_says_nothing_is_noted_with_the_etag(versioned: tuple[Any
 def test_who_may_not_ask_for_versions_tells_objects_apart_by_etags(s3: S3, denied: str) -> None:
     s3.put("blobs/a", b"1")
     code = "AccessDenied" if denied.startswith("403") else "NotImplemented"
-    s3.faults.append(lambda method, place, body: error(denied, code) if "versioning" in place else None)
+    s3.faults.append(lambda _, place, __: error(denied, code) if "versioning" in place else None)
     assert ObjectCondition.parse(listed(listing_of(PLACE))["a"]["condition"]).kind == "etag"
 
 
@@ -156,7 +156,7 @@ def test_many_keys_are_asked_for_by_pages_and_few_by_their_names(s3: S3) -> None
     for number in range(40):
         s3.put(f"blobs/{number:02d}", b"")
     asked: list[str] = []
-    s3.faults.append(lambda method, place, body: asked.append(method) if "blobs" in place else None)
+    s3.faults.append(lambda method, place, _: asked.append(method) if "blobs" in place else None)
     assert len(found(listing_of(PLACE), [f"{number:02d}" for number in range(40)])) == 40
     assert len(asked) < 20
     asked.clear()
@@ -167,15 +167,15 @@ def test_many_keys_are_asked_for_by_pages_and_few_by_their_names(s3: S3) -> None
 def test_a_busy_server_is_asked_again(s3: S3) -> None:
     s3.put("blobs/a", b"")
     answers = [error("503 Slow Down", "SlowDown"), error("500 Internal Server Error", "InternalError")]
-    s3.faults.append(lambda method, place, body: answers.pop() if answers and "list-type" in place else None)
+    s3.faults.append(lambda _, place, __: answers.pop() if answers and "list-type" in place else None)
     assert listed(listing_of(PLACE)).keys() == {"a"}
     assert answers == []
 
 
 def test_what_can_not_be_listed_fails_with_its_name(s3: S3) -> None:
-    with pytest.raises(Refused, match="s3://nowhere/x can't be listed: .*s3:ListBucket"):
+    with pytest.raises(Refused, match=r"s3://nowhere/x can't be listed: .*s3:ListBucket"):
         listed(listing_of({"path": "s3://nowhere/x"}))
-    s3.faults.append(lambda method, place, body: error("403 Forbidden", "AccessDenied") if "list-type" in place else None)
+    s3.faults.append(lambda _, place, __: error("403 Forbidden", "AccessDenied") if "list-type" in place else None)
     with pytest.raises(Refused, match="s3://lake/blobs/ can't be listed"):
         listed(listing_of(PLACE))
     with pytest.raises(Refused, match="s3://nowhere/x can't be listed"):
@@ -186,7 +186,7 @@ def test_what_can_not_be_listed_fails_with_its_name(s3: S3) -> None:
 def test_a_page_that_fails_in_the_middle_fails_the_share(s3: S3) -> None:
     for number in range(30):
         s3.put(f"blobs/{number:02d}", b"")
-    s3.faults.append(lambda method, place, body: error("403 Forbidden", "AccessDenied") if "continuation" in place else None)
+    s3.faults.append(lambda _, place, __: error("403 Forbidden", "AccessDenied") if "continuation" in place else None)
     with pytest.raises(Refused, match="can't be listed"):
         listed(listing_of(PLACE))
 
