@@ -1,15 +1,36 @@
 """What purging a realm amounts to: one policy of the system's own, over everything that belongs to the realm.
 
 Belongs here: that policy. It looks at no other policy and no latest view, branch or tag stops it; holds do (frames decide so).
+And the holds of the system's own: on what appears in a realm that is PURGED, and on reserved realms.
 Does not belong here: the life of a realm (ledger).
 """
 
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.fields import Type
-from retention_assets.policy.model import Branches, Datasets, Policy, Selection
+from retention_assets.policy.model import Branches, Datasets, Hold, Policy, Selection
+from retention_assets.policy.realms import REALM, RESERVED
 
 _PREFIX = "::realm/"
 _PURGED: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+
+
+def _of_realm(realm: str) -> Datasets:
+    return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
+
+
+# Nothing of a reserved realm is ever marked.
+RESERVED_HOLD = Hold.model_construct(
+    name="reserved realm",
+    datasets=_of_realm(RESERVED),
+    reason="Names of realms that begin with :: are reserved.",
+)
+
+
+def purged_hold(realm: str) -> Hold:
+    """What appears in a realm that is PURGED stays until the realm begins anew."""
+    return Hold.model_construct(
+        name=f"realm {realm} is PURGED", datasets=_of_realm(realm), reason=f"The realm {realm} was purged, and this appeared later."
+    )
 
 
 def purge_of(realm: str, grace: Duration) -> Policy:
@@ -17,7 +38,7 @@ def purge_of(realm: str, grace: Duration) -> Policy:
     return Policy.model_construct(
         name=purge_named(realm),
         description=f"Realm {realm} is being purged.",
-        datasets=Datasets.model_validate({"include": ("*",), "with": {"realm": realm}}),
+        datasets=_of_realm(realm),
         branches=Branches(reach="any"),
         # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
         select=Selection(types=_PURGED),

@@ -188,7 +188,7 @@ def candidate_marks(run: Step) -> Metadata:
         again = run.retention.settings.hidden_again
         known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
         verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
-        columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
+        columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
         with candidate_table(ledger.database) as staging:
             sinks = {MARKS: staging} if staging else {}
             written = run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns, sinks)
