@@ -4,7 +4,7 @@ Belongs here: datasets as wholes. Datasets that the same policies are about are 
 policy is never computed for a dataset that it is not about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,12 @@ def in_one_piece(log: pa.Table) -> pa.Table:
     return log
 
 
-def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
+def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
     """Whether a policy or hold is about a dataset as a whole."""
     return _selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
 
 
-def may_select_of(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
+def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
     """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
     return _selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, integers, join_chunks
+from retention_assets.frames.arrays import Bools, Counts, flags, integers, join_chunks
 from retention_assets.frames.views.history import History
 from retention_assets.policy.model import Datasets
 from retention_assets.policy.realms import OWN_REALMS, REALM, is_reserved, is_within
@@ -27,6 +27,18 @@ class RealmRows:
     mixed: Mapping[str, str | None]
     # Something may be of a realm that is reserved.
     may_be_reserved: bool
+
+    def members(self, log: pa.Table, datasets: pa.Table, realm: str) -> Bools | None:
+        """The rows of a realm in a log of these datasets; None where there is none."""
+        said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first").to_pylist()
+        whole = [name for name, own in zip(datasets["dataset"].to_pylist(), said, strict=True) if is_within(own or "", realm)]
+        if not whole and not self.mixed:
+            return None
+        found = flags(pc.is_in(log["dataset"].cast(pa.string()), pa.array(whole, pa.string())))
+        if self.mixed:
+            some = flags(pc.is_in(log["dataset"].cast(pa.string()), pa.array(list(self.mixed), pa.string())))
+            found |= some & self.of(log).within(realm)
+        return found
 
     def of(self, log: pa.Table) -> "LogRealms":
         """The rows of some of these datasets."""
@@ -51,7 +63,9 @@ class LogRealms:
         """The rows of a realm, in the order of the log. Of a dataset that mixes nothing, all: it was chosen as a whole."""
         if realm not in self._known:
             index = join_chunks(self.log["dataset"])
-            whole = [name not in self.mixed or is_within(self.mixed[name] or "", realm) for name in index.dictionary.to_pylist()]
+            whole = [
+                name not in self.mixed or is_within(self.mixed[name] or "", realm) for name in index.dictionary.to_pylist()
+            ]
             own = [is_within(name, realm) for name in self._own[0]]
             found = np.array([*own, False], dtype=bool)[self._own[1]]
             self._known[realm] = found | np.array(whole, dtype=bool)[integers(index.indices, -1)]

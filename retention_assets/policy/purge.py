@@ -11,17 +11,19 @@ from retention_assets.policy.model import Branches, Datasets, Hold, Policy, Sele
 from retention_assets.policy.realms import REALM, RESERVED
 
 _PREFIX = "::realm/"
-_PURGED: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+# A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
+PURGED_TYPES: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
 
 
-def _of_realm(realm: str) -> Datasets:
+def of_realm(realm: str) -> Datasets:
+    """Everything of a realm."""
     return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
 
 
 # Nothing of a reserved realm is ever marked.
 RESERVED_HOLD = Hold.model_construct(
     name="reserved realm",
-    datasets=_of_realm(RESERVED),
+    datasets=of_realm(RESERVED),
     reason="Names of realms that begin with :: are reserved.",
 )
 
@@ -29,7 +31,7 @@ RESERVED_HOLD = Hold.model_construct(
 def purged_hold(realm: str) -> Hold:
     """What appears in a realm that is PURGED stays until the realm begins anew."""
     return Hold.model_construct(
-        name=f"realm {realm} is PURGED", datasets=_of_realm(realm), reason=f"The realm {realm} was purged, and this appeared later."
+        name=f"realm {realm} is PURGED", datasets=of_realm(realm), reason=f"Realm {realm} was purged, and this appeared later."
     )
 
 
@@ -38,10 +40,9 @@ def purge_of(realm: str, grace: Duration) -> Policy:
     return Policy.model_construct(
         name=purge_named(realm),
         description=f"Realm {realm} is being purged.",
-        datasets=_of_realm(realm),
+        datasets=of_realm(realm),
         branches=Branches(reach="any"),
-        # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
-        select=Selection(types=_PURGED),
+        select=Selection(types=PURGED_TYPES),
         grace=grace,
         latest_view="allow",
     )
