@@ -17,6 +17,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, ne
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.realms import read_lines
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
@@ -58,7 +59,7 @@ def open_store_of(environment: Environment, dataset: str) -> Store | None:
 
 def read_from(store: Store, dataset: str) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
-    lines = call_store(store, lambda: store.read([dataset]))
+    lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None
 
 

@@ -16,6 +16,7 @@ from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.realms import read_lines
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class StoreReading:
 def read_fresh(store: Store, datasets: Sequence[str]) -> StoreReading:
     """Some datasets now. What changes from here on changes their tokens."""
     tokens = call_store(store, lambda: store.tokens(datasets))
-    log = sound_log(call_store(store, lambda: store.read(datasets)))
+    log = sound_log(call_store(store, lambda: read_lines(store, datasets)))
     transactions = by_dataset(log.transactions)
     about = by_dataset(log.datasets)
     readings = []
