@@ -11,6 +11,7 @@ its store counts as one that is away, and the others go on.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -152,6 +153,11 @@ class RunScans:
     def tokens(self) -> dict[str, str]:
         """What each log is, as it was before it was scanned."""
         return {name: token for one in self.done for name, token in one.tokens.items()}
+
+    @property
+    def begun(self) -> dict[str, datetime]:
+        """By store since when what was found of it is known: the listing may be an older one."""
+        return {one.store.name: min(one.record.started_at, one.result.listing_as_of) for one in self.done}
 
     @property
     def shown(self) -> list[tuple[ScanRecord, list[dict[str, Any]]]]:

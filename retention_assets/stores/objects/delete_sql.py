@@ -15,7 +15,21 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, Text, and_, cast, delete, literal, null, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    Text,
+    and_,
+    cast,
+    delete,
+    literal,
+    null,
+    select,
+)
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome

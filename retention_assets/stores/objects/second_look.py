@@ -101,9 +101,7 @@ def _handled(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> froz
     return frozenset(found)
 
 
-def _witnesses(
-    sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools
-) -> pa.Array:
+def _witnesses(sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools) -> pa.Array:
     """Of each object the first source that refers to it, and who there; null where none does."""
     if not asked.any():
         return pa.nulls(len(objects), pa.string())
