@@ -13,11 +13,18 @@ import pyarrow as pa
 
 from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
+from retention_assets.errors import Refused
 from retention_assets.frames.arrays import NEVER, as_micros
+from retention_assets.ledger.scans import ScanStatus
 from retention_assets.policy.datahub import escape_glob
-from retention_assets.policy.durations import EPOCH, micros
+from retention_assets.policy.durations import EPOCH, micros, text_of
 from retention_assets.settings.model import AutomationSettings
+from retention_assets.stores.objects.scan_result import ScanResult
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
+
+# A scan that failed is tried again, not at every tick: it may take hours, and its source may be broken for days.
+_RETRY = timedelta(hours=1)
 
 
 class ChangeReason(StrEnum):
@@ -43,17 +50,36 @@ class Listing:
 
 def list_datasets(retention: Environment) -> Listing:
     """What there is now. A store that is away hides its own datasets and no others."""
-    return _list_from_stores(retention, lambda store: (store.datasets(), {}))
+    return _list_from_stores(retention, lambda store: (_names(retention, store), {}))
 
 
 def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | None = None) -> Listing:
     """The same, with what each log is now, of some stores or all. A store whose logs can't be asked about is away."""
 
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
-        names = store.datasets()
+        names = _names(retention, store, _RETRY)
         return names, store.tokens(names)
 
     return _list_from_stores(retention, ask, stores)
+
+
+def _names(retention: Environment, store: Store, retry: timedelta | None = None) -> Sequence[str]:
+    """The datasets of a store. One that is scanned has those of its newest whole scan: to list it anew may take hours.
+
+    Where its newest scan failed, it is away; if that is to be tried again, until a while has passed.
+    """
+    settings = retention.settings.store(store.name)
+    if not isinstance(settings, ObjectsSettings):
+        return store.datasets()
+    with retention.ledger_if_any() as ledger:
+        newest = ledger.scans.newest_ended(store.name) if ledger else None
+        if ledger is None or newest is None or newest.ended_at is None:
+            return store.datasets()
+        if newest.status is ScanStatus.FAILED and (retry is None or retention.present() < newest.ended_at + retry):
+            again = f"; it is tried again from {text_of(newest.ended_at + retry)} on" if retry else ""
+            raise Refused(f"scan {newest.id} failed: {newest.reason}{again}")
+        result = ledger.scans.newest_result(store.name)
+    return store.datasets() if result is None else sorted(one.name for one in ScanResult.from_json(result).datasets)
 
 
 def _list_from_stores(

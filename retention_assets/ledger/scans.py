@@ -158,6 +158,13 @@ class Scans:
         with self.database.reading() as connection:
             return {row.id: row.result for row in connection.execute(query)}
 
+    def newest_result(self, store: str) -> str | None:
+        """All of what the newest scan of a store counted that was whole, whether it was braked or not."""
+        is_whole = SCANS.c.status.in_((ScanStatus.KEPT, ScanStatus.BRAKED))
+        query = select(SCANS.c.result).where(SCANS.c.store == store, is_whole).order_by(SCANS.c.id.desc()).limit(1)
+        with self.database.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
     def last_whole(self, store: str) -> ScanRecord | None:
         """The newest whole scan of a store: one that was kept, or that was braked and a person has accepted."""
         is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)

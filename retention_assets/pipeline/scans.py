@@ -155,9 +155,9 @@ class RunScans:
         return {name: token for one in self.done for name, token in one.tokens.items()}
 
     @property
-    def listed_at(self) -> dict[str, datetime]:
-        """Since when what was listed of each store is known."""
-        return {one.store.name: one.result.listing_as_of for one in self.done}
+    def begun(self) -> dict[str, datetime]:
+        """By store since when what was found of it is known: the listing may be an older one."""
+        return {one.store.name: min(one.record.started_at, one.result.listing_as_of) for one in self.done}
 
     @property
     def shown(self) -> list[tuple[ScanRecord, list[dict[str, Any]]]]:

@@ -1,11 +1,11 @@
-"""Deleting objects, wherever they are: what a plan says of each is held against what is there, and then the one goes that it is of.
+"""Deleting objects, wherever they are: what a plan says of each is held against what is there, and then it goes or stays.
 
 Belongs here: the order for all kinds of places, the look right before a deletion where the place itself can't compare, and the
 choice between the ways to delete.
-Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py, delete_sql.py), and what a note says (notes.py).
+Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py, delete_sql.py), and notes (notes.py).
 
-A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at first, all of
-a batch at once, and only those go on that are what was planned: an ETag alone says nothing of the same bytes written once more.
+A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at first, all
+of a batch at once, and only those go on that are what was planned: an ETag says nothing of the same bytes written once more.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ class ObjectDeletion:
         return swept
 
     def _attempt(self, keys: Sequence[str], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
-        """What an act says of some keys. One that raises says nothing of any of them: whatever is gone is found gone the next time."""
+        """What an act says of some keys. One that raises says nothing of any: what is gone is found gone the next time."""
         try:
             return act() if keys else []
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own

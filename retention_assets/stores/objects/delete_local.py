@@ -1,8 +1,9 @@
 """Deleting objects from a disk: single files, each only if it is the one that was planned.
 
-Belongs here: the one function that deletes local objects. It goes down from the root by directory descriptors, follows no symlink
-and enters no other mount: whoever swaps a folder for a symlink, or mounts something in it, leads it nowhere. A file is looked at
-by the descriptor of its folder, and removed by the same one microseconds later; a disk knows no deletion under a condition.
+Belongs here: the one function that deletes local objects. It goes down from the root by directory descriptors, follows no
+symlink and enters no other mount: whoever swaps a folder for a symlink, or mounts something in it, leads it nowhere. A file is
+looked at by the descriptor of its folder, and removed by the same one microseconds later; a disk knows no deletion under a
+condition.
 Does not belong here: which objects may go (delete.py).
 
 Folders that become empty stay. Object stores have none, and a writer may be about to put something into one.

@@ -1,9 +1,9 @@
 """Deleting objects from S3, or from what speaks like it: a thousand in one request, each under its condition.
 
-Belongs here: the requests, their answers key by key, and going slower where the store says so. Of a bucket that keeps versions the
-very version goes that was planned, by its id. Elsewhere the request names the ETag, by which AWS itself spares another object. A
-server that does not know such a condition takes no notice of it: then what was looked at right before (delete.py) is all that
-stands between a writer and the deletion of what it has just written anew.
+Belongs here: the requests, their answers key by key, and going slower where the store says so. Of a bucket that keeps versions
+the very version goes that was planned, by its id. Elsewhere the request names the ETag, by which AWS itself spares another
+object. A server that does not know such a condition takes no notice of it: then what was looked at right before (delete.py) is
+all that stands between a writer and the deletion of what it has just written anew.
 Does not belong here: looking, which objects may go (delete.py), and other file systems (delete_remote.py).
 """
 

@@ -1,10 +1,11 @@
 """Deleting objects that are rows of a database: locked, compared and deleted in one transaction.
 
-Belongs here: the one statement that deletes rows of objects, and what becomes of a part of which anything fails: it is done again
-in halves, until what can't be done is alone.
+Belongs here: the one statement that deletes rows of objects, and what becomes of a part of which anything fails: it is done
+again in halves, until what can't be done is alone.
 Does not belong here: which rows may go (delete.py).
 
-A row is named by its key and its realm, and is the one that was planned as long as its time of creation and its size are the same.
+A row is named by its key and its realm, and is the one that was planned as long as its time of creation and its size are the
+same.
 """
 
 from collections import Counter
@@ -15,7 +16,21 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Select, Table, Text, and_, cast, delete, literal, null, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    Text,
+    and_,
+    cast,
+    delete,
+    literal,
+    null,
+    select,
+)
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome

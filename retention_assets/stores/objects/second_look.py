@@ -1,32 +1,26 @@
 """The second look, right before a sweep: some objects as they are now, and who refers to them now, by their very keys.
 
-Belongs here: asking every source once for all of these objects, and saying the answer as lines of a log. It is what a scan finds,
-but for exact keys and with names: no fingerprint can err, and who is needed learns by whom.
+Belongs here: asking every source once for all of these objects, and saying the answer as lines of a log. It is what a scan
+finds, but for exact keys and with names: no fingerprint can err, and of what is needed it is said by whom.
 Does not belong here: finding the objects (listings/), and what a sweep makes of the answer (sweep/).
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, join_chunks
-from retention_assets.frames.log import ATTRIBUTES, LINES
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
 from retention_assets.stores.objects.references.witnesses import find_witnesses
 from retention_assets.stores.objects.scan.classes import CLASSES, ClassRules, classes_of, is_within
-from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
-
-# The classes that are not judged: no policy whatever looks at what is open.
-_NOT_JUDGED = (ObjectClass.RESERVED, ObjectClass.YOUNG, ObjectClass.UNKNOWN_KIND, ObjectClass.UNHANDLED)
-_UNREFERENCED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 
 
 def second_look(
@@ -52,8 +46,9 @@ def second_look(
     )
     retained = flags(pc.is_valid(witnesses))
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
-    names = pa.array([str(name) for name in CLASSES]).take(pa.array(codes))
-    return pa.concat_tables([_about_datasets(objects, datasets), _lines(objects, names, witnesses)])
+    names = pa.array([str(name) for name in CLASSES]).take(pa.array(codes)).dictionary_encode()
+    rows = objects.append_column("class", names).append_column(WITNESS, witnesses)
+    return pa.concat_tables([_about_datasets(objects, datasets), object_lines(rows)])
 
 
 def _is_in_realms(realms: pa.ChunkedArray, purging: Collection[str]) -> Bools:
@@ -101,9 +96,7 @@ def _handled(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> froz
     return frozenset(found)
 
 
-def _witnesses(
-    sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools
-) -> pa.Array:
+def _witnesses(sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools) -> pa.Array:
     """Of each object the first source that refers to it, and who there; null where none does."""
     if not asked.any():
         return pa.nulls(len(objects), pa.string())
@@ -132,46 +125,4 @@ def _about_datasets(objects: pa.Table, datasets: Sequence[str]) -> pa.Table:
         if row["realm_min"] == row["realm_max"] and row["realm_count"] == row["key_count"]
     }
     columns = {"dataset": pa.array(datasets, pa.string()), "realm": pa.array(map(realms.get, datasets), pa.string())}
-    return _whole(columns, len(datasets))
-
-
-def _lines(objects: pa.Table, classes: pa.Array, witnesses: pa.Array) -> pa.Table:
-    among = {names: pc.is_in(classes, pa.array(list(map(str, names)))) for names in (_NOT_JUDGED, _UNREFERENCED)}
-    referenced = pc.if_else(
-        among[_UNREFERENCED], "false", pc.if_else(pc.equal(classes, str(ObjectClass.REFERENCED)), "true", "unknown")
-    )
-    attributes = {
-        "referenced": referenced,
-        "class": classes,
-        "kind": join_chunks(objects["kind"]),
-        "realm": join_chunks(objects["realm"]),
-        WITNESS: witnesses,
-    }
-    size = len(objects)
-    columns = {
-        "dataset": objects["dataset"],
-        "transaction": objects["key"],
-        "type": pa.repeat("OBJECT", size),
-        "status": pc.if_else(among[_NOT_JUDGED], "OPEN", "COMMITTED"),
-        "opened_at": objects["created_at"],
-        "closed_at": objects["created_at"],
-        "bytes": objects["size"],
-        "attributes": _maps(attributes, size),
-    }
-    return _whole(columns, size)
-
-
-def _whole(columns: Mapping[str, Any], size: int) -> pa.Table:
-    """Columns as `frames.log.LINES`; those that are not given are null. A line about an object says that it has no parent."""
-    given = {"parent_given": pa.repeat("transaction" in columns, size), **columns}
-    return pa.table([given.get(field.name, pa.nulls(size, field.type)) for field in LINES], schema=LINES)
-
-
-def _maps(columns: Mapping[str, pa.Array], size: int) -> pa.Array:
-    """One map for each row, of the columns that say anything about it."""
-    there = np.stack([np.asarray(column.is_valid()) for column in columns.values()], axis=1)
-    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
-    rows, which = np.nonzero(there)
-    values = pa.concat_arrays([join_chunks(column.cast(pa.string())) for column in columns.values()])
-    keys = pa.array(list(columns)).take(pa.array(which))
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, values.take(pa.array(which * size + rows))).cast(ATTRIBUTES)
+    return lines_of(columns, len(datasets))

@@ -1,11 +1,11 @@
 """The `objects` store: the answers to the protocol of stores.
 
-Belongs here: datasets, the log as a scan in this process makes it, the second look at objects that are to go, plans, and the order
-to delete.
+Belongs here: datasets, the log as a scan in this process makes it, the second look at objects that are to go, plans, and the
+order to delete.
 Does not belong here: listing, references, classes (scan/), and the deletion itself (delete.py).
 
-An object is a transaction of type OBJECT, known by its key. Its note is what it was when it was looked at again before the plan:
-only that very object goes.
+An object is a transaction of type OBJECT, known by its key. Its note is what it was when it was looked at again before the
+plan: only that very object goes.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ from retention_assets.stores.objects.listings import ObjectListing, open_listing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.pace import DeletionPace
-from retention_assets.stores.objects.scan.scan_here import scan_here
+from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan.here import read_here
+from retention_assets.stores.objects.scan.scan import Scan
 from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
@@ -101,8 +103,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """The log as a scan finds it. Raises Refused if one source is not whole."""
         if not datasets:
             return LINES.empty_table()
-        _, lines = scan_here(self.settings)
-        return lines.filter(pc.is_in(lines["dataset"], pa.array(sorted(set(datasets)), pa.string())))
+        _, lines = read_here(
+            Scan(self.settings, self.listing, open_references(self.settings), open_edges(self.settings)), datasets
+        )
+        return lines.take(pc.sort_indices(lines, [("dataset", "ascending"), ("transaction", "ascending")]))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The settings and the day: whether anything changed tells only a scan, and of these there is one a day."""

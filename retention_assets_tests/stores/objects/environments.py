@@ -13,7 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table, create_engine, delete, insert, make_url, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    insert,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import Text, TypeEngine
@@ -193,7 +206,11 @@ class SqlObjects(Objects):
         kinds: dict[str, TypeEngine[Any]] = {
             "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
         }  # fmt: skip
-        columns = [Column("id", String(60), primary_key=True), Column("made", kinds[self.dialect]), Column("weight", BigInteger)]
+        columns = [
+            Column("id", String(60), primary_key=True),
+            Column("made", kinds[self.dialect]),
+            Column("weight", BigInteger),
+        ]
         self.table = Table("objs", MetaData(), *columns, Column("tenant", String(40)))
         self.table.metadata.create_all(self.engine)
 

@@ -18,6 +18,7 @@ from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
 from retention_assets.stores.objects.scan.scan import LOGGED
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import WITNESS
 
 # The attribute that says whether a scan found a reference, by class; of others nobody asked.
 REFERENCED = {
@@ -70,12 +71,14 @@ def object_lines(rows: pa.Table) -> pa.Table:
     columns = {
         "dataset": join_chunks(rows["dataset"]).cast(pa.string()),
         "transaction": join_chunks(rows["key"]),
+        # Without this the line before would be its parent.
+        "parent_given": pa.repeat(True, len(rows)),
         "type": pa.repeat("OBJECT", len(rows)),
         "status": pc.if_else(judged, "COMMITTED", "OPEN"),
         "opened_at": pc.if_else(judged, created, pa.scalar(None, created.type)),
         "closed_at": created,
         "bytes": join_chunks(rows["size"]),
-        "attributes": _attributes(words, join_chunks(rows["kind"]), join_chunks(rows["realm"])),
+        "attributes": _attributes(words, join_chunks(rows["kind"]), join_chunks(rows["realm"]), _witnesses_of(rows)),
     }
     return lines_of(columns, len(rows))
 
@@ -88,12 +91,18 @@ def lines_of(columns: dict[str, pa.Array], rows: int) -> pa.Table:
     )
 
 
-def _attributes(classes: pa.Array, kinds: pa.Array, realms: pa.Array) -> pa.Array:
-    """`class` and `referenced` of every object, and `kind` and `realm` where there is one."""
+def _witnesses_of(rows: pa.Table) -> pa.Array:
+    """Who refers to each object, where its keys were asked about alone."""
+    return join_chunks(rows[WITNESS]) if WITNESS in rows.column_names else pa.nulls(len(rows), pa.string())
+
+
+def _attributes(classes: pa.Array, kinds: pa.Array, realms: pa.Array, witnesses: pa.Array) -> pa.Array:
+    """`class` and `referenced` of every object; `kind`, `realm` and a witness where there is one."""
     said = pa.array([REFERENCED.get(name, UNKNOWN) for name in CLASSES])
     number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
     pairs = (
         ("class", classes), ("referenced", said.take(number)), ("kind", _text(kinds)), ("realm", _text(realms)),
+        (WITNESS, witnesses),
     )  # fmt: skip
     rows = len(classes)
     # Column beside column, as they stand in a row, and then without those that are not there.

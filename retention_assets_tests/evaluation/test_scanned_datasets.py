@@ -1,0 +1,79 @@
+"""Which datasets a scanned store has for those who only ask: what its scans found, and none while its newest one failed."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.evaluation.changes import list_datasets, list_datasets_with_tokens
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanStatus, scan_lease
+from retention_assets.ledger.schema import SCANS
+from retention_assets.settings.model import load_settings
+from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.stores.objects.scanner import Found
+
+STORE = {
+    "name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs"}], "dataset": "{0}",
+}  # fmt: skip
+SCANNED = Found({ObjectClass.REFERENCED: ["a/1", "b/1"]}).result("blobs").as_json()
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """A store whose objects can't be listed in passing."""
+    (tmp_path / "retention.yaml").write_text(json.dumps({"ledger": f"sqlite:///{tmp_path}/ledger.db", "stores": [STORE]}))
+
+    def datasets(_: ObjectsStore) -> list[str]:
+        raise Refused("listed anew")
+
+    def tokens(_: ObjectsStore, names: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(names, "today")
+
+    monkeypatch.setattr(ObjectsStore, "datasets", datasets, raising=False)
+    monkeypatch.setattr(ObjectsStore, "tokens", tokens, raising=False)
+    return Environment(load_settings(tmp_path / "retention.yaml"))
+
+
+def scanned(ledger: Ledger, status: ScanStatus, result: str | None = None) -> None:
+    lease = ledger.leases.take(scan_lease("blobs"), "run")
+    end = ScanEnd(status, "no last line" if status is ScanStatus.FAILED else None, {}, result)
+    ledger.scans.publish([ScanClosing(lease, ledger.scans.begin(lease), end)], (), "run")
+    ledger.leases.give_up(lease)
+
+
+def test_a_store_that_was_never_scanned_is_asked_itself(environment: Environment) -> None:
+    assert list_datasets(environment).away == {"blobs": "listed anew"}
+    with environment.ledger():
+        assert list_datasets_with_tokens(environment).away == {"blobs": "listed anew"}
+
+
+@pytest.mark.parametrize("status", [ScanStatus.KEPT, ScanStatus.BRAKED])
+def test_what_a_whole_scan_found_is_there_and_nothing_is_listed_anew(environment: Environment, status: ScanStatus) -> None:
+    with environment.ledger() as ledger:
+        scanned(ledger, status, SCANNED)
+        found = list_datasets_with_tokens(environment)
+    assert (found.names, found.away) == (("blobs/a", "blobs/b"), {})
+    assert found.tokens == {"blobs/a": "today", "blobs/b": "today"}
+    assert list_datasets(environment).names == ("blobs/a", "blobs/b")
+
+
+def test_a_scan_that_failed_is_not_tried_at_every_tick_and_is_after_a_while(environment: Environment) -> None:
+    with environment.ledger() as ledger:
+        scanned(ledger, ScanStatus.KEPT, SCANNED)
+        scanned(ledger, ScanStatus.FAILED)
+        (away,) = list_datasets_with_tokens(environment).away.values()
+        assert away.startswith("scan 2 failed: no last line; it is tried again from 20")
+        ended = ledger.scans.of("blobs", 2).ended_at
+        assert ended
+        earlier = SCANS.update().where(SCANS.c.id == 2).values(ended_at=ended - timedelta(minutes=61))
+        write_past_ledger(ledger, earlier)
+    assert list_datasets_with_tokens(environment).names == ("blobs/a", "blobs/b")
+    # Whoever asks what there is can't know.
+    assert list_datasets(environment).away == {"blobs": "scan 2 failed: no last line"}
