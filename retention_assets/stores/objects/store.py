@@ -9,6 +9,7 @@ plan: only that very object goes.
 """
 
 import hashlib
+import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,10 +22,9 @@ import pyarrow.compute as pc
 from retention_assets.clock import now
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
-from retention_assets.settings.urls import has_scheme
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of, table_of
-from retention_assets.stores.files.file_systems import server_time
+from retention_assets.stores.files.file_systems import is_local, open_file_system, server_time
 from retention_assets.stores.files.witness import leave_identity_in, place_of_root
 from retention_assets.stores.objects.delete import ObjectDeletion
 from retention_assets.stores.objects.delete_sql import ObjectRows
@@ -135,6 +135,11 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
                 f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
                 " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
             )
+        if self._rows is not None:
+            try:
+                found += self._rows.warnings()
+            except Refused as fault:
+                found.append(str(fault))
         return found
 
     def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
@@ -165,10 +170,12 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         root = self._root
         if root is None:
             return None
-        if claim and not has_scheme(root):
-            # Where the root is not as it should be the sweep will say it.
+        fs, folder = open_file_system(root)
+        if claim and is_local(fs):
+            # Where the root is not as it should be the sweep will say it. An empty one may be that of another disk.
             with suppress(OSError):
-                leave_identity_in(root)
+                if os.listdir(folder):
+                    leave_identity_in(root)
         return place_of_root(root)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
