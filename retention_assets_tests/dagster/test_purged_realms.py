@@ -46,7 +46,8 @@ class Looked:
     def look(self, globs: Sequence[str] = ("*",), begun: datetime | None = None, sweep: bool = False) -> dict[str, str]:
         """Judge, mark, close what is over, and sweep if asked to; the statuses of realms."""
         self.said.clear()
-        begun = begun or self.lake.environment.present()
+        # The next moment: SQLite rounds its own times.
+        begun = begun or self.lake.environment.present() + timedelta(seconds=1)
         self.lake.marks()
         (chosen,) = choose_datasets(self.lake.stores.values(), DatasetFilter(globs))
         log = read_share(chosen.store, chosen.datasets)
@@ -140,11 +141,20 @@ def test_a_look_that_began_before_the_last_deletion_counts_for_nothing(looked: L
     assert looked.look(begun=before) == {"acme": "PURGING"}
     assert looked.said[0].startswith("Nothing of realm acme was found, in logs that were read before ")
     with looked.lake.opened() as ledger:
-        last = ledger.realms.last_deletion("acme")
-        assert last is not None
-        assert (ledger.realms.last_deletion("acme/sales"), ledger.realms.last_deletion("acm")) == (None, None)
+        changed, last = ledger.realms.last_changes("acme")
+        assert (ledger.realms.last_changes("acme/sales"), ledger.realms.last_changes("acm")) == ([], [])
+    assert changed < last
     assert looked.look(begun=last) == {"acme": "PURGING"}
     assert looked.look(begun=last + timedelta(microseconds=1)) == {"acme": "PURGED"}
+
+
+def test_a_look_that_began_before_the_realm_was_to_be_purged_counts_for_nothing(looked: Looked) -> None:
+    """Whoever lists for long may have left out what was not asked for then."""
+    before = looked.lake.environment.present() - timedelta(seconds=1)
+    looked.becomes("acme", "PURGING")
+    of(looked, "lake/d", "beta")
+    assert looked.look(begun=before) == {"acme": "PURGING"}
+    assert looked.look() == {"acme": "PURGED"}
 
 
 def test_a_look_at_less_than_everything_counts_for_nothing(looked: Looked) -> None:
