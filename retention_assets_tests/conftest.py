@@ -15,6 +15,7 @@ from alembic.script import ScriptDirectory
 from retention_assets.ledger import migrations
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import migrate_again
+from retention_assets_tests.warm import keep_warm
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -105,6 +106,7 @@ def new_databases() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrations, "migrate", migrate_again)
         patch.setattr(ScriptDirectory, "from_config", from_config)
+        keep_warm(patch)
         yield
 
 
