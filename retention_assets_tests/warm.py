@@ -1,16 +1,17 @@
-"""What thousands of tests would begin anew, begun once per program: the compiled statements of SQLAlchemy, DuckDB, and what
-`ssl` reads for each connection.
+"""What thousands of tests would begin anew, begun once per program: the compiled statements of SQLAlchemy, DuckDB, what `ssl`
+reads for each connection, and those of Dagster's definitions that only names tell apart.
 
 Belongs here: what answers the same however often it is begun, and costs more than what tests do with it.
 Does not belong here: anything that a test could see the state of. New ledgers are made in ledger/templates.py.
 """
 
 import ssl
+from functools import cache
 from typing import Any
 
 import duckdb
 import pytest
-from sqlalchemy import Dialect, Engine
+from sqlalchemy import Engine
 from sqlalchemy.util import LRUCache
 
 # What one dialect may have been told, or learns from its server, of which the text of a statement depends.
@@ -47,13 +48,9 @@ def keep_warm(patch: pytest.MonkeyPatch) -> None:
 
 
 def _share_statements(patch: pytest.MonkeyPatch) -> None:
-    statements, make = Statements(3000), Engine.__init__
-
-    def make_engine(engine: Engine, pool: Any, dialect: Dialect, *arguments: Any, **options: Any) -> None:
-        make(engine, pool, dialect, *arguments, **options)
-        engine.update_execution_options(compiled_cache=statements)
-
-    patch.setattr(Engine, "__init__", make_engine)
+    """By the attribute in which an engine keeps its own: what options an engine has is read off its `__init__`."""
+    statements = Statements(3000)
+    patch.setattr(Engine, "_compiled_cache", property(lambda _: statements, lambda *_: None), raising=False)
 
 
 def _share_duckdb(patch: pytest.MonkeyPatch) -> None:
@@ -69,3 +66,12 @@ def _share_duckdb(patch: pytest.MonkeyPatch) -> None:
 def _trust_nobody(patch: pytest.MonkeyPatch) -> None:
     """No server of a test has a certificate, and PyMySQL reads those of all the world for each connection, also of a socket."""
     patch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
+
+
+def share_jobs(patch: pytest.MonkeyPatch) -> None:
+    """Definitions are new at each call; jobs and checks of the same names in them are the same ones."""
+    # Here alone: it takes seconds to import, which most tests do without.
+    from retention_assets.dagster import build
+
+    for name in ("jobs", "operation_jobs", "partition_jobs", "asset_checks"):
+        patch.setattr(build, name, cache(getattr(build, name)))
