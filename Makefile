@@ -28,7 +28,7 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 	@$(BIN)/python -m ruff format --quiet
 
 test: lint ## Everything: lint, types and all tests, on Java 17 or 21
-	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet --numprocesses 2 --no-loadscope-reorder
+	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo

@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from alembic.config import Config
@@ -15,6 +16,7 @@ from alembic.script import ScriptDirectory
 from retention_assets.ledger import migrations
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import migrate_again
+from retention_assets_tests.warm import keep_warm, share_jobs
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -46,6 +48,28 @@ _LONG = (
     "sql/test_foreign.py",
 )
 
+# Modules that take half a minute and more, the slowest first.
+_SLOWEST = (
+    "screens/test_screens.py",
+    "dagster/automation/test_evaluation_sensor.py",
+    "pipeline/test_cluster.py",
+    "sweep/test_killed.py",
+    "stores/iceberg/test_sweep.py",
+    "commands/test_confirmation.py",
+    "test_packaging.py",
+    "dagster/test_runs.py",
+    "dagster/automation/test_health.py",
+    "screens/test_questions.py",
+    "frames/test_laws.py",
+    "dagster/test_warehouse_on_s3.py",
+    "dagster/test_definitions.py",
+    "dagster/test_partition_events.py",
+    "stores/records/test_store.py",
+    "sweep/test_postpone_expiry.py",
+    "ledger/test_killed.py",
+    "stores/aspects/test_cases.py",
+    "operations/test_time.py",
+)
 
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
@@ -53,6 +77,9 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
 
 def pytest_configure() -> None:
     """For all programs that tests start, too: temporary files are in memory where it has room, and Spark starts the short way."""
+    # What one worker has compiled, or a program that a test starts, no other compiles again: it is a fifth of a short start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "pipeline" / "spark_conf"))
     if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
         os.environ["TMPDIR"] = str(_MEMORY)
@@ -60,31 +87,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long by where it stands. What needs Spark begins first, for it takes longest where tests run side by side."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """Mark what is long by where it stands, and begin with what takes longest: side by side, all are to end together."""
     here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(_SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     long = {here / name for name in _LONG}
-    gone = [str(path) for path in long if not path.exists()]
+    gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
     for item in items:
         if long & {item.path, *item.path.parents}:
             item.add_marker(pytest.mark.long)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side, each module runs in one place, and all modules that need Spark in the same, for they share one session."""
-    from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
-
-    @cache
-    def place(file: str) -> str:
-        return "spark" if "mark.spark" in (config.rootpath / file).read_text() else file
-
-    class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return place(nodeid.partition("::")[0])
-
-    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -105,6 +117,15 @@ def new_databases() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrations, "migrate", migrate_again)
         patch.setattr(ScriptDirectory, "from_config", from_config)
+        keep_warm(patch)
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_jobs() -> Iterator[None]:
+    """For tests that build definitions by the dozen."""
+    with pytest.MonkeyPatch.context() as patch:
+        share_jobs(patch)
         yield
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
@@ -187,6 +188,7 @@ _DAYS = [
 ]
 
 
+@cache
 def is_always_longer(length: Duration, *others: Duration) -> bool:
     """Whether a length is longer than some others one after the other, whatever the day on which they begin."""
 

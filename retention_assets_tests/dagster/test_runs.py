@@ -5,11 +5,10 @@ its own writes in sweep/test_killed.py.
 """
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,12 @@ from retention_assets.dagster import partition_events
 from retention_assets.dagster.assets import candidate_marks
 from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.definitions import build_defs
+from retention_assets.ledger.marks.marking import Marks
+from retention_assets.ledger.publications import Publications
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.files.paths import IDENTITY
+from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -195,44 +197,38 @@ def test_a_run_that_failed_goes_on_with_what_it_had_read(
 
 # --- a run that is killed ---
 
-# The program kills itself: after a step has succeeded, or where it is about to write to the ledger.
-KILLED = """
-import os, signal, sys
-import dagster as dg
-from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.publications import Publications
-from retention_assets_tests.dagster.test_runs import cycle
 
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
+def run_until(where: str, as_of: datetime, environment: Mapping[str, str]) -> None:
+    """A run in a program that kills itself: after a step has succeeded, or where it is about to write to the ledger."""
+    os.environ.update(environment)
 
-where, as_of = sys.argv[1:]
-if where == "publish":
-    Publications.publish = die
-elif where == "mark":
-    Marks.mark = die
-else:
+    def die(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
     handle = dg.DagsterInstance.handle_new_event
 
-    def new_event(instance, event, *rest, **options):
+    def new_event(instance: dg.DagsterInstance, event: dg.EventLogEntry, *rest: Any, **options: Any) -> None:
         handle(instance, event, *rest, **options)
         said = event.dagster_event
         if said and said.event_type_value == "STEP_SUCCESS" and said.step_key == f"cycle_{where}":
             die()
 
-    dg.DagsterInstance.handle_new_event = new_event
-
-cycle().execute_in_process(run_config={"as_of": as_of, "log_level": "CRITICAL"}, instance=dg.DagsterInstance.get())
-"""
+    if where == "publish":
+        Publications.publish = die  # type: ignore[method-assign]
+    elif where == "mark":
+        Marks.mark = die  # type: ignore[method-assign,assignment]
+    else:
+        dg.DagsterInstance.handle_new_event = new_event  # type: ignore[method-assign,assignment]
+    cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=dg.DagsterInstance.get())
 
 
 def killed(where: str, as_of: datetime) -> None:
     """A run in a program of its own, which does not come to its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, where, text_of(as_of)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    environment = {name: os.environ[name] for name in ("RETENTION_CONFIG", "DAGSTER_HOME")}
+    program = forking().Process(target=run_until, args=(where, as_of, environment))
+    program.start()
+    program.join()
+    assert program.exitcode == -signal.SIGKILL
 
 
 def unfinished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:

@@ -1,7 +1,6 @@
 """A writer is killed, with SIGKILL, at one statement after the other; each time the ledger opens, verifies and resumes."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 from datetime import date
@@ -16,6 +15,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.sweeps import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, statuses, write_past_ledger
 from retention_assets_tests.rounds import every
 
@@ -76,9 +76,7 @@ def works_until(url: str, store: Path, last: int) -> None:
 @pytest.fixture(scope="module")
 def writers() -> Any:
     """Where writers are forked from: a program that has loaded everything and holds no connection."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    return forking()
 
 
 @pytest.mark.parametrize(("url", "last"), POINTS, indirect=["url"])

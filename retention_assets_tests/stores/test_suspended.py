@@ -28,6 +28,7 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.databases import new_schema
+from retention_assets_tests.forked import forking
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.stores.aspects.environments import Aspects
@@ -107,9 +108,7 @@ def sweeps_and_stops(
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
     """Where sweepers are forked from: a program that has loaded everything and holds no connection."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    return forking()
 
 
 def local_files(folder: Path, _: pytest.FixtureRequest) -> Stoppable:

@@ -4,7 +4,6 @@ RETENTION_CAMPAIGN=1000 python -m pytest -o log_cli=true retention_assets_tests/
 """
 
 import logging
-import multiprocessing
 import os
 import random
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets_tests.databases import new_schema
+from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import LocalFiles
@@ -40,7 +40,7 @@ ENVIRONMENTS: dict[str, Callable[[Path, str], Environment]] = {
 def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does(
     kind: str, ledger: str, server: str, tmp_path: Path
 ) -> None:
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["retention_assets_tests.sweep.campaign"])
+    forking()
     dice, tally = random.Random(f"{SEED} {kind} {ledger}"), Counter[str]()
     for number in range(10_000):
         if tally["killed"] + tally["stopped"] >= KILLS / 8:

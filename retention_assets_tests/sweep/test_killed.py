@@ -5,7 +5,6 @@ report says what really happened.
 """
 
 import itertools
-import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
+from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.rounds import every
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptDataset
@@ -76,9 +76,7 @@ def sweeps_until(dataset: "SweptDataset | Share", url: str, last: int, acts: Any
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
     """Where sweepers are forked from: a program that has loaded everything and holds no connection."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    return forking()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Deleting local folders: what could lead out of them, what is freed, and a sweep that is killed at each deletion."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target, always
+from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import head, line, refusal, swept
 
@@ -156,9 +156,7 @@ def sweeps_until(store: FilesStore, last: int) -> None:
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
     """Where sweeps are forked from: a program that has loaded everything and runs no thread."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    return forking()
 
 
 # Two files and three folders of each transaction.

@@ -1,6 +1,5 @@
 """A sweep of an Iceberg table: what it spares, what it cannot delete, and a sweep that is killed at each step."""
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
+from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, storied, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     Warehouse,
@@ -93,9 +93,7 @@ def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
     """Where sweeps are forked from: a program that has loaded everything and holds no connection."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    return forking()
 
 
 # Two acts are of the commit, then come the deletions; the last sweep comes to its end.
