@@ -53,6 +53,7 @@ _ASKED = 10_000
 # A page that says as much about keys that are asked for saves so many single questions.
 _DENSE = 8
 _LAST = "\U0010ffff"
+_DOTS = {".", ".."}
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,10 @@ class _Bucket:
 
     def head(self, key: str, versions: bool) -> _Found | None:
         """One object; none if it is not there."""
+        if not _DOTS.isdisjoint(key.split(SEPARATOR)):
+            # On its way such an address may become that of another object; as the end of a range it is a text.
+            found = (one for page in self.pages(_just_before(key), key, versions) for one in page.objects)
+            return next((one for one in found if one.key == key), None)
         try:
             said = self._ask_again("head_object", Key=key)
             # Not every server says of such a bucket that an object has no version of its own.

@@ -64,16 +64,10 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     }
 
 
-def test_a_column_that_is_not_named_has_the_name_of_its_role(tmp_path: Path) -> None:
-    pq.write_table(table("a", realm=["acme"], etag=["x"]), tmp_path / "x.parquet")
+def test_what_is_not_named_is_found_by_its_role_but_a_realm_is_said(tmp_path: Path) -> None:
+    pq.write_table(table("a", realm=["acme"], kind=["doc"], etag=["x"]), tmp_path / "x.parquet")
     [row] = listed(listing_of(listing(tmp_path))).values()
-    assert row == {"realm": "acme", "kind": None, "size": 1, "created_at": AT, "condition": '{"etag":"x"}'}
-
-
-def test_a_template_says_the_realm_although_there_is_such_a_column(tmp_path: Path) -> None:
-    pq.write_table(table("a", realm=["acme"]), tmp_path / "x.parquet")
-    [row] = listed(listing_of(listing(tmp_path), realm="{0}")).values()
-    assert row["realm"] is None
+    assert row == {"realm": None, "kind": None, "size": 1, "created_at": AT, "condition": '{"etag":"x"}'}
 
 
 def test_a_size_may_be_missing(tmp_path: Path) -> None:
@@ -175,6 +169,17 @@ def test_objects_are_found_where_they_are(tmp_path: Path) -> None:
     assert found(made, ["a", "gone"])["a"]["size"] == 3
     with pytest.raises(Refused, match=r"kind parquet .* Set `listing\.path`"):
         listing_of(listing(tmp_path)).find(["a"])
+
+
+def test_what_is_found_has_the_realm_that_the_list_says(tmp_path: Path) -> None:
+    for key in ("a", "b", "unlisted"):
+        (tmp_path / "root").mkdir(exist_ok=True)
+        (tmp_path / "root" / key).write_bytes(b"123")
+    pq.write_table(table("gone", "b", "a", realm=["x", None, "acme"]), tmp_path / "x.parquet")
+    made = listing_of(listing(tmp_path, {"realm": "realm"}, path=str(tmp_path / "root")))
+    rows = found(made, ["a", "b", "gone", "unlisted"])
+    assert {key: (row["realm"], row["size"]) for key, row in rows.items()} == {"a": ("acme", 3), "b": (None, 3)}
+    assert found(made, ["gone"]) == {}
 
 
 def test_files_in_a_bucket_and_times_as_it_says_them(s3: S3, tmp_path: Path) -> None:

@@ -58,10 +58,13 @@ def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: py
 
     def find(path: str, **more: Any) -> Any:
         entries = answer(path, **more)
-        return {name: {"name": name, "size": 2, "type": "file", "generation": 7, **said} for name in entries}
+        known = {name: {"name": name, "size": 2, "type": "file", "generation": 7, **said} for name in entries}
+        return {**known, f"{path}/link": {"name": f"{path}/link", "size": 2, "type": "link"}}
 
     monkeypatch.setattr(filled, "find", find)
-    row = listed(RemoteObjects("memory://lake/blobs"))["r1/a"]
+    rows = listed(RemoteObjects("memory://lake/blobs"))
+    assert "r1/link" not in rows
+    row = rows["r1/a"]
     assert row["created_at"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert row["condition"] == '{"generation":"7"}'
 

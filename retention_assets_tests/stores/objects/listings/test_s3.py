@@ -3,7 +3,7 @@
 import itertools
 import random
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -59,6 +59,23 @@ def test_keys_are_those_below_the_root_to_the_byte(s3: S3) -> None:
     assert found(listing_of(PLACE), ["a", "r1/x//y", "gone", "", ".retention-store"]) == {
         key: rows[key] for key in ("a", "r1/x//y")
     }
+
+
+def test_keys_with_dots_are_not_those_without(s3: S3) -> None:
+    s3.put("blobs/b", b"other")
+    listing = listing_of(PLACE)
+    assert found(listing, ["a/../b", "./b", "b"]).keys() == {"b"}
+    s3.put("blobs/a/../b", b"1")
+    assert found(listing, ["a/../b"])["a/../b"]["size"] == 1
+
+
+def test_times_are_those_that_a_question_about_one_object_gets(s3: S3) -> None:
+    entry = "<Contents><Key>blobs/a</Key><Size>1</Size><LastModified>2026-11-20T01:02:03.456Z</LastModified></Contents>"
+    page = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entry}</ListBucketResult>"
+    s3.faults.append(lambda _, place, __: ("200 OK", page) if "list-type" in place else None)
+    [row] = listed(listing_of(PLACE)).values()
+    # A header of HTTP has whole seconds.
+    assert row["created_at"] == datetime(2026, 11, 20, 1, 2, 3, tzinfo=UTC)
 
 
 def test_without_a_prefix_the_bucket_is_the_root(s3: S3) -> None:
