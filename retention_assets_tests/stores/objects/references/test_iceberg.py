@@ -32,7 +32,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     rows,
     written,
 )
-from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, settings, source
+from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, settings, source, travelled
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def of_store(warehouse: Warehouse, **given: Any) -> RowSource:
     store = IcebergSettings(name=STORE, catalog=warehouse.properties, **given)
     known = settings(warehouse.folder, {"store": STORE}, path=str(warehouse.data)).with_others({STORE: store})
     [found] = open_references(known)
-    return found
+    return travelled(found)
 
 
 def listed(warehouse: Warehouse) -> list[str]:
@@ -184,6 +184,8 @@ def test_a_path_in_another_place_that_may_be_the_same_is_refused_by_table(wareho
     with pytest.raises(SourceNotWhole, match=r"table db\.t names file:.*declare it.*equal_schemes: \{file: s3\}"):
         rows_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}"))
     assert rows_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}", equal_schemes={"file": "file"})) == []
+    declared = {"equal_schemes": {"file": "s3"}, "equal_authorities": {"": "b"}}
+    assert sorted(set(objects_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}", **declared)))) == listed(warehouse)
 
 
 SPOILS: dict[str, Callable[[Path], object]] = {
@@ -255,6 +257,19 @@ def test_a_table_that_is_listed_and_never_there_is_named(warehouse: Warehouse, m
     monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
     with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
         rows_of(of_catalog(warehouse))
+
+
+def test_a_table_that_is_new_in_the_end_is_asked_for_even_if_it_cannot_be_loaded(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(warehouse.table(), 1)
+    given = of_catalog(warehouse)
+    ends = ends_of(given, given.shares(1))
+    monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
+    again = given.finish(ends)
+    assert [entry.name for share in again for entry in share] == ["blobs/db.ghost"]
+    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
+        given.finish([*ends, *ends_of(given, again)])
 
 
 def test_files_of_a_snapshot_that_is_expired_while_it_is_read_are_not_missed(

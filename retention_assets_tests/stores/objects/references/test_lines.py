@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, lines
+from retention_assets.stores.objects.references import SourceNotWhole, globs, lines
 from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import (
@@ -158,6 +158,19 @@ def test_a_file_that_is_gone_in_the_end_fails(tmp_path: Path) -> None:
     one.rename(tmp_path / "1")
     with pytest.raises(SourceNotWhole, match="refs/1 was there and is gone"):
         given.finish(ends)
+
+
+def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_lines(tmp_path / "refs", {"object": "1"})
+    given = source(tmp_path, {"lines": "refs"})
+    [share] = given.shares(1)
+    file.write_text(f"{ONE}\n")
+    ends = ends_of(given, [share])
+    # What is known of it comes back: only what was read to its end counts.
+    monkeypatch.setattr(globs, "files_matching", lambda _: (share,))
+    write_lines(file, {"object": "1"})
+    assert given.finish(ends) == [share]
+    assert given.finish([*ends, *ends_of(given, [share])]) == []
 
 
 def test_shares_that_were_never_read_are_missed(tmp_path: Path) -> None:
