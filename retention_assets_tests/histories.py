@@ -440,6 +440,9 @@ def _random_row(
         # Now and then of a RECORD, too, where it says nothing.
         if (type_ == "OBJECT" or _chance(rng, 0.2)) and (said := rng.choice(_REFERENCED)) is not None:
             attributes["referenced"] = said
+        if _chance(rng, 0.2):
+            attributes["class"] = rng.choice(("referenced", "referenced", "young", ""))
+            attributes |= {"witness": "refs/1"} if _chance(rng, 0.3) else {}
         if _chance(rng, 0.5):
             archived = _ago(rng, as_of, rng.randint(0, days_ago))
     return {
