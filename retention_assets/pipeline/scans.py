@@ -29,8 +29,6 @@ from retention_assets.pipeline.store_logs import ChosenDatasets
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.objects.brakes import find_brakes, find_source_faults
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
@@ -81,7 +79,10 @@ class SparkScanner:
         refused: int | None,
     ) -> ScanResult:
         """In tasks over shares of the listing and of each source."""
+        # Whoever loads definitions needs none of what lists and reads.
         from retention_assets.pipeline.scan_stage import Scan, run_scan
+        from retention_assets.stores.objects.listings import open_listing
+        from retention_assets.stores.objects.references import open_edges, open_references
 
         listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
         return run_scan(self.session(), Scan(settings, listing, references, edges, purging), folder, last, refused)
