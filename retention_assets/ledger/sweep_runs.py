@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import LEASES, STOPS, TASK_PROGRESS
+from retention_assets.ledger.sweeps.leases import SCAN
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
@@ -73,7 +74,8 @@ class SweepRuns:
         expired = ~LEASES.c.given_up & (LEASES.c.expires_at <= DatabaseTime())
         query = select(LEASES.c.dataset).where(LEASES.c.holder == run, expired).order_by(LEASES.c.dataset)
         with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+            # What it scanned is no dataset.
+            return [name for name in connection.execute(query).scalars() if not name.startswith(SCAN)]
 
 
 def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:

@@ -1,7 +1,7 @@
 """Scans of stores of objects in a run: begun under a lease, held against brakes, published with everything else it has read.
 
 Belongs here: the order of a scan in a run, what becomes of one that fails or is braked, and of one that a person has accepted.
-Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/brakes.py), and the record
+Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), and the record
 (ledger/scans.py).
 
 All that a run reads is published at once, so a scan ends where the run publishes. One that fails before is recorded at once;
@@ -28,9 +28,7 @@ from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.store_logs import ChosenDatasets
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
-from retention_assets.stores.objects.brakes import find_brakes, find_source_faults
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
@@ -81,7 +79,10 @@ class SparkScanner:
         refused: int | None,
     ) -> ScanResult:
         """In tasks over shares of the listing and of each source."""
+        # Whoever loads definitions needs none of what lists and reads.
         from retention_assets.pipeline.scan_stage import Scan, run_scan
+        from retention_assets.stores.objects.listings import open_listing
+        from retention_assets.stores.objects.references import open_edges, open_references
 
         listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
         return run_scan(self.session(), Scan(settings, listing, references, edges, purging), folder, last, refused)

@@ -1,7 +1,7 @@
 """What a scan found, in numbers: what the ledger keeps of it, and what brakes are held against.
 
 Belongs here: classes of objects, counts, and their form as JSON.
-Does not belong here: counting (classes.py), judging the numbers (brakes.py), keeping them (the ledger).
+Does not belong here: counting (classes.py), judging the numbers (scan/brakes.py), keeping them (the ledger).
 """
 
 from dataclasses import dataclass, field

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.objects.brakes import find_brakes, find_source_faults
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import Brakes
 
