@@ -23,9 +23,20 @@ from retention_assets.stores.objects.delete_s3 import delete_keys
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.notes import PlannedObject, planned_of, present_of
 from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
+
+
+def is_conditional(settings: ObjectsSettings) -> bool:
+    """Whether an object only goes if it still is what was planned."""
+    return settings.delete.condition == "auto"
+
+
+def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
+    """How fast one of so many tasks deletes that work side by side."""
+    return DeletionPace(settings.rates.delete / tasks)
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ class ObjectDeletion:
     conditional: bool
     pace: DeletionPace
 
-    def delete(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """One outcome for each target. Raises nothing for what is wrong with any of them."""
         try:
             permit()

@@ -20,19 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
+from retention_assets.errors import Refused
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of, table_of
 from retention_assets.stores.files.file_systems import is_local, open_file_system, server_time
 from retention_assets.stores.files.witness import leave_identity_in, place_of_root
-from retention_assets.stores.objects.delete import ObjectDeletion
+from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
-from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.here import read_here
 from retention_assets.stores.objects.scan.scan import Scan
@@ -66,8 +66,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
-        rate = settings.rates.delete
-        self._pace = DeletionPace(rate / tasks if rate else 0)
+        self._pace = pace_of(settings, tasks)
         self._looks: dict[str, _Look] = {}
 
     def among(self, tasks: int) -> "ObjectsStore":
@@ -125,7 +124,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def warnings(self) -> list[str]:
         """What its settings give up, and what writers then have to keep to."""
         found = []
-        if self.settings.delete.condition == "none":
+        if not is_conditional(self.settings):
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
                 " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
@@ -201,10 +200,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             root=self._root,
             find=lambda keys: self._find_of(dataset, keys),
             rows=self._rows,
-            conditional=self.settings.delete.condition == "auto",
+            conditional=is_conditional(self.settings),
             pace=self._pace,
         )
-        return deletion.delete(targets, parallelism, permit)
+        return deletion.execute(targets, parallelism, permit)
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
