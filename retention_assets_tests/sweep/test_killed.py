@@ -8,6 +8,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from retention_assets_tests.rounds import every
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, Objects, SweptDataset
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
-DATASETS = {"files": Files, "iceberg": Iceberg, "objects": Objects}
+DATASETS: Mapping[str, Callable[[Path], SweptDataset]] = {"files": Files, "iceberg": Iceberg, "objects": Objects}
 # There are 200 to 300 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
 SURELY_KILLED, END, LAST, FARTHER = 104, 320, 10_000, 12
 STEP = every(4)
