@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
+from retention_assets.dagster.purged_realms import close_realms_of_nothing
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
-from retention_assets.pipeline.read_tokens import write_tokens
+from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
 from retention_assets.pipeline.warehouse import FOLDER
@@ -53,6 +54,7 @@ def transaction_log(run: Step) -> Metadata:
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
+    begun = run.retention.present()
     chosen = choose_datasets(stores.values(), run.datasets)
     away = {one.store.name: one.fault for one in chosen if one.fault}
     if len(away) == len(stores):
@@ -60,9 +62,12 @@ def transaction_log(run: Step) -> Metadata:
     found = [name for one in chosen for name in one.datasets]
     unknown = run.datasets.unknown_keys(found)
     if not found:
+        with run.retention.ledger() as ledger:
+            close_realms_of_nothing(ledger, run)
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
         raise dg.Failure(f"No store has a dataset of {about}.")
     write_tokens(chosen, run.folder)
+    write_begun(dict.fromkeys(stores, begun), run.folder)
     parts = read_stores(run.spark, chosen, run.folder)
     datasets = read_datasets([Source(run.folder)])
     with run.retention.ledger() as ledger:

@@ -41,11 +41,15 @@ def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
 
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`."""
+    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`.
+
+    `find` finds those of one dataset; `look` need not tell datasets apart, and is asked about what is planned.
+    """
 
     # Either, or neither where a listing is all that is known.
     root: str | None
     find: Callable[[Sequence[str]], pa.Table]
+    look: Callable[[Sequence[str]], pa.Table]
     rows: ObjectRows | None
     conditional: bool
     pace: DeletionPace
@@ -104,7 +108,7 @@ class ObjectDeletion:
 
     def _look(self, objects: Sequence[PlannedObject]) -> tuple[list[PlannedObject], list[SweptTarget]]:
         """The objects that are what was planned, and what is said of the others."""
-        present = present_of(self.find([one.key for one in objects]).to_pylist())
+        present = present_of(self.look([one.key for one in objects]).to_pylist())
         same: list[PlannedObject] = []
         swept: list[SweptTarget] = []
         for one in objects:

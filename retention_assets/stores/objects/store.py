@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.sql.foreign import ForeignDatabase
@@ -31,6 +31,7 @@ from retention_assets.stores.objects.delete import ObjectDeletion, is_conditiona
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
@@ -180,7 +181,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is there of each: all of it, or nothing, also where another object has its key."""
         try:
-            present = present_of(self._find_of(dataset, [one.transaction for one in targets]).to_pylist())
+            present = present_of(self._look_at(dataset, [one.transaction for one in targets]).to_pylist())
         except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
             return {one.transaction: Remains.UNKNOWN for one in targets}
         found: dict[str, Remains] = {}
@@ -199,6 +200,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         deletion = ObjectDeletion(
             root=self._root,
             find=lambda keys: self._find_of(dataset, keys),
+            look=lambda keys: self._look_at(dataset, keys),
             rows=self._rows,
             conditional=is_conditional(self.settings),
             pace=self._pace,
@@ -231,8 +233,29 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def _find(self, keys: Sequence[str]) -> pa.Table:
         """Of some keys the objects that are there now, with their realm, kind and dataset."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
-        return pa.Table.from_batches(batches, _NAMED)
+        found = pa.Table.from_batches(batches, _NAMED)
+        if self._rows is None and (twice := _repeated(found["key"])) is not None:
+            realms = sorted({str(one) for one in found.filter(pc.equal(found["key"], twice))["realm"].to_pylist()})
+            raise Refused(
+                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms {', '.join(realms)}),"
+                " and at its place there is one: what is done for one realm would be done to all. List each object once."
+            )
+        return found
+
+    def _look_at(self, dataset: str, keys: Sequence[str]) -> pa.Table:
+        """What is there now of keys that are known to be of a dataset. A place knows no other dataset of the same key."""
+        if self._rows is not None:
+            return self._find_of(dataset, keys)
+        place = self.listing.place if isinstance(self.listing, FinishedListing) and self.listing.place else self.listing
+        return pa.Table.from_batches(place.find(keys) if keys else [], OBJECTS)
 
     def _find_of(self, dataset: str, keys: Sequence[str]) -> pa.Table:
         found = self._find(keys)
         return found.filter(pc.equal(found["dataset"], dataset))
+
+
+def _repeated(keys: pa.ChunkedArray) -> str | None:
+    """A key that stands there more than once, if one does."""
+    counts = pc.value_counts(keys)
+    often = counts.filter(pc.greater(counts.field("counts"), 1))
+    return often[0]["values"].as_py() if len(often) else None
