@@ -131,7 +131,7 @@ def explain(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
         closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
-        summary=(row["type"] == "OBJECT" and _summary_of_object(attributes)) or _summary(mark, views), reasons=reasons, branches=views,
+        summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
         tags=tuple(_tags(scopes, position)),
         policies=tuple(_answer(policy, scopes, position, as_of, own, realms) for policy in about.policies),
@@ -201,8 +201,10 @@ _OF_CLASS = {
 }
 
 
-def _summary_of_object(attributes: Mapping[str, str]) -> str | None:
+def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
     """The verdict on an object whose class alone decides it."""
+    if kind != "OBJECT":
+        return None
     if said := attributes.get(WITNESS):
         first, *others = said.splitlines()
         return f"It is referenced by {first}{f', and {len(others)} more' if others else ''}: as long as that is so it stays."

@@ -12,7 +12,9 @@ import pytest
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.files.file_systems import open_file_system
 from retention_assets.stores.objects import delete_s3
+from retention_assets.stores.objects.notes import PlannedObject
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import SweptTarget
@@ -130,19 +132,13 @@ def test_a_key_that_no_list_can_name_is_deleted_by_a_request_of_its_own(bucket: 
 @pytest.mark.parametrize("key", ["a/\x01/../one", "./\x01"])
 def test_a_key_that_could_become_that_of_another_on_its_way_stays(bucket: S3Objects, key: str) -> None:
     bucket.put(key, b"odd")
-    found = [
-        one
-        for one in delete_s3.delete_keys(
-            *opened(bucket), [delete_s3.PlannedObject(key, 3, None, None)], 1, lambda: None, DeletionPace(0)
-        )
-    ]
+    planned_object = PlannedObject(key, 3, None, None)
+    found = delete_s3.delete_keys(*opened(bucket), [planned_object], 1, lambda: None, DeletionPace(0))
     assert [one.outcome for one in found] == [Outcome.FAILED]
     assert len(bucket.data()) == 4
 
 
 def opened(bucket: S3Objects) -> tuple[Any, str]:
-    from retention_assets.stores.files.file_systems import open_file_system
-
     return open_file_system(bucket.listing["path"])
 
 

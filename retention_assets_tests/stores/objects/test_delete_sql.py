@@ -58,7 +58,9 @@ def in_realms(lite: SqlObjects) -> dict[str, Any]:
     """The same key in two realms, as a table may have it whose key is not unique by itself."""
     with lite.engine.begin() as connection:
         connection.execute(text("DROP TABLE objs"))
-        connection.execute(text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, PRIMARY KEY (tenant, id))"))
+        connection.execute(
+            text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, PRIMARY KEY (tenant, id))")
+        )
         row = {"id": "one", "made": OLD.replace(tzinfo=None).isoformat(sep=" "), "weight": 5}
         connection.execute(insert(lite.table), [{**row, "tenant": name} for name in ("r1", "r2")])
     return {"listing": {"sql": {**lite.listing["sql"], "realm": "tenant"}}, "dataset": "{realm}"}
