@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,6 +147,15 @@ def s3_server() -> "Iterator[S3]":
     server = S3()
     yield server
     server.close()
+
+
+@pytest.fixture
+def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this test place their work in this Python. Where it is placed is tested where a run itself is."""
+    from retention_assets.dagster import build
+    from retention_assets_tests.local_spark import LocalSpark
+
+    monkeypatch.setattr(build, "resources", partial(build.resources, pyspark=LocalSpark()))
 
 
 @pytest.fixture

@@ -109,9 +109,9 @@ def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED)
     return definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_launched_alone(
-    lake: Lake, instance: dg.DagsterInstance, spark: object
+    lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     assert run(lake, "evaluate", instance).success
     done = run(lake, "cycle", instance, DUE)
@@ -209,9 +209,9 @@ def heads_too(marks: pa.Table) -> pa.Table:
     return pa.concat_tables([marks, pa.Table.from_pylist(more, schema=marks.schema)])
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marks of an earlier evaluation are due: they stay as well, in the same run and in a sweep that is launched alone."""
     lake.has(HISTORY, "lake/g").marks()
@@ -297,9 +297,9 @@ def test_a_sound_sweep_alone_deletes_and_its_checks_are_evaluated(lake: Lake, in
     assert lake.there() == {"S3"}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_marks_over_a_limit_fail_and_a_refused_log_stops_nobody(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that forgot limits; and a dataset whose log is not sound stops nobody."""
     lake.says(OLD.replace("sweep:", "limits: {transactions: 1}, sweep:"))
@@ -321,9 +321,9 @@ def test_marks_over_a_limit_fail_and_a_refused_log_stops_nobody(
     assert "lake/d: policy old newly marked 2 of 3 transactions, 20 bytes" in str(said["limits_are_respected"].description)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_failed_check_of_an_asset_stops_the_asset_that_builds_on_it(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same through partitions, in one ranged run."""
     lake.marks()

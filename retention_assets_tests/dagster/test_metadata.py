@@ -16,7 +16,7 @@ FORKED = "main: S1:SNAPSHOT@90d=10 - A2:APPEND@80d=20 - S3:SNAPSHOT@70d=30  |  d
 
 
 @pytest.fixture
-def lake(tmp_path: Path, spark: object) -> Lake:
+def lake(tmp_path: Path) -> Lake:
     """Two datasets, one of them with two branches and a tag, and a third whose log is not sound."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(FORKED, "lake/b")
     lake._log("lake/c", ['{"dataset": "lake/c", "branch": "main", "head": "nowhere"}'])
@@ -31,7 +31,7 @@ def run(lake: Lake, as_of: object) -> JobResult:
     return ran
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_run_shows_what_it_read_judged_swept_and_reported(lake: Lake) -> None:
     said = run(lake, MARKED).said
     log, views, marks = said["transaction_log"], said["branch_views"], said["candidate_marks"]
@@ -72,7 +72,7 @@ def test_a_run_shows_what_it_read_judged_swept_and_reported(lake: Lake) -> None:
     assert f"{report['bytes_freed']} B freed in 7 days, all by old" in page
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_numbers_of_the_ledger_are_the_same_whatever_a_run_looked_at(lake: Lake) -> None:
     """A run over one dataset must not look like a day on which all other marks had gone."""
     run(lake, MARKED)

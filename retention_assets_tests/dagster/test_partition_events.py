@@ -87,10 +87,8 @@ def refusals(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     return list(instance.get_runs(dg.RunsFilter(job_name="refused_datasets")))
 
 
-@pytest.mark.spark
-def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(
-    lake: Lake, instance: dg.DagsterInstance, spark: object
-) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(lake: Lake, instance: dg.DagsterInstance) -> None:
     heal(lake)
     run_job(lake.settings, "evaluate", MARKED, log_level="critical")
     assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
@@ -134,8 +132,8 @@ def launch(lake: Lake, instance: dg.DagsterInstance, first: str, last: str, as_o
     ).success
 
 
-@pytest.mark.spark
-def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.DagsterInstance, spark: object) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(lake, instance, "lake/a", "lake/sick")
     for asset in READING:
         assert [status(instance, asset, name) for name in NAMES] == [GREEN, GREEN, FAILED]
@@ -159,10 +157,8 @@ def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.Dagst
     assert {"state/marked", "run/newly_marked", "summary"} <= set(last.asset_materialization.metadata)
 
 
-@pytest.mark.spark
-def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(
-    lake: Lake, instance: dg.DagsterInstance, spark: object
-) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(lake: Lake, instance: dg.DagsterInstance) -> None:
     run_job(lake.settings, "evaluate", MARKED, log_level="critical")
     # Only a sweep says anything of what is swept: its events are also how old the last sweep is.
     assert instance.get_latest_materialization_event(dg.AssetKey("swept_transactions")) is None

@@ -179,9 +179,9 @@ def test_after_a_long_pause_a_dry_run_says_what_the_sweep_does(url: str, tmp_pat
 # --- an as_of that is past --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_run_for_a_past_day_judges_as_of_then_and_gives_the_full_grace_from_now_on(
-    tmp_path: Path, spark: object, instance: dg.DagsterInstance
+    tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     """S3 was too young in March. What it marks is not due at once, also not by a second run for a later past day."""
     lake = Lake(tmp_path / "lake", clock={}).has(SOME.replace("S3:SNAPSHOT@40d", "S3:SNAPSHOT@10d"), "lake/a")
@@ -197,8 +197,8 @@ def test_a_run_for_a_past_day_judges_as_of_then_and_gives_the_full_grace_from_no
     assert lake.there("lake/a") == {"S1", "S2", "S3"}
 
 
-@pytest.mark.spark
-def test_a_grace_of_nothing_is_over_in_the_same_run(tmp_path: Path, spark: object, instance: dg.DagsterInstance) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_a_grace_of_nothing_is_over_in_the_same_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """Each step asks what time it is: what was marked a moment ago is due by then. An as_of of before is a bound."""
     policy = "{name: now, datasets: {include: ['lake/*']}, select: {older_than: 30d}, grace: 0s, confirm: no-grace}"
     lake = Lake(tmp_path / "lake", policies=policy, clock={}).has(SOME, "lake/a")
@@ -208,9 +208,9 @@ def test_a_grace_of_nothing_is_over_in_the_same_run(tmp_path: Path, spark: objec
     assert lake.there("lake/a") == {"S3"}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_the_first_run_over_a_lake_that_was_quiet_for_a_year_marks_and_may_sweep(
-    tmp_path: Path, spark: object, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = "{name: now, datasets: {include: ['lake/*']}, select: {older_than: 30d}, grace: 0s, confirm: no-grace}"
     lake = Lake(tmp_path / "lake", policies=policy, clock={}).has(SOME, "lake/a")
@@ -230,9 +230,9 @@ def test_the_first_run_over_a_lake_that_was_quiet_for_a_year_marks_and_may_sweep
     assert seen == [MARKED + 400 * DAY, MARKED + 430 * DAY]
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_clock_that_jumped_marks_and_sweeps_nothing_until_a_person_vouches_for_it(
-    lake: Lake, spark: object, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log line of next century neither freezes the ledger nor makes any time right."""
     with lake.opened() as ledger:

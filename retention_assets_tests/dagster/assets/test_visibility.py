@@ -48,8 +48,8 @@ def marks_of(lake: Lake) -> dict[str, float]:
         return {name: (AS_OF - at) / DAY for name, at in ledger.visibility.of_all().items()}
 
 
-@pytest.mark.spark
-def test_evaluations_raise_marks_by_the_policy_files_and_sweeps_before_they_delete(lake: Lake, spark: object) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_evaluations_raise_marks_by_the_policy_files_and_sweeps_before_they_delete(lake: Lake) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         assert run(lake, instance, "evaluate", 0) == 0
         assert run(lake, instance, "evaluate", 6) == 0
@@ -63,9 +63,9 @@ def test_evaluations_raise_marks_by_the_policy_files_and_sweeps_before_they_dele
     assert lake.verified() == ()
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_by_a_clock_that_jumped_two_months_ahead_nothing_rises_until_somebody_accepts_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path / "lake", clock={}).has(HISTORY)
     (lake.folder / "policies" / "v.yaml").write_text("visibility: [{datasets: {include: [lake/d]}, retention: 30d}]\n")

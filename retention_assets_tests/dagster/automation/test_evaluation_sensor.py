@@ -8,7 +8,7 @@ import json
 import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -28,9 +28,6 @@ from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
 from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # At 30 days and a microsecond S1 is old enough, which is seen at the next full hour.
 YOUNG = "main: S1:SNAPSHOT@20d=10 - S2:SNAPSHOT@1d=10"
@@ -404,8 +401,8 @@ def test_a_large_round_is_cut_into_runs_the_longest_unseen_first(
 # --- as the daemon turns it ---
 
 
-@pytest.mark.spark
-def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.DagsterInstance, spark: "SparkSession") -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
     """A round over everything; nothing; one log; a policy of some; a hold; time. Each request is run, and nothing is left."""
 
     def turn(*expected: str) -> None:
@@ -437,11 +434,11 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
     assert lake.verified() == ()
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 @pytest.mark.parametrize("beside", [False, True], ids=["nothing else", "beside others"])
 @pytest.mark.parametrize("job", ["evaluate", "cycle"])
 def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
-    lake: Looped, clock: Clock, instance: dg.DagsterInstance, spark: "SparkSession", job: str, beside: bool
+    lake: Looped, clock: Clock, instance: dg.DagsterInstance, job: str, beside: bool
 ) -> None:
     """An empty table, or one that a sweep has emptied: it launches one run, which succeeds, and then none until it changes."""
     table = lake.folder / "ods.db"

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -23,9 +23,6 @@ from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, chang
 from retention_assets_tests.dagster.launch import run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 STEP = timedelta(minutes=5)
 
@@ -107,9 +104,9 @@ def mounts(lake: Lake) -> None:
     (lake.folder / "nothing-here" / "x.jsonl").write_text(json.dumps(line))
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_the_sick_dataset_and_the_absent_store_are_red_after_ten_ticks_and_green_once_they_are_mended(
-    lake: Lake, daemon: Daemon, spark: "SparkSession"
+    lake: Lake, daemon: Daemon
 ) -> None:
     sound = breaks(lake)
     titles = list[str]()
@@ -151,10 +148,8 @@ def test_the_sick_dataset_and_the_absent_store_are_red_after_ten_ticks_and_green
     assert (daemon.asks_stores(), daemon.tells(), daemon.evaluates()) == (0, [], [])
 
 
-@pytest.mark.spark
-def test_a_refused_dataset_that_is_gone_is_over_though_nothing_is_left_to_read(
-    lake: Lake, daemon: Daemon, spark: "SparkSession"
-) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_a_refused_dataset_that_is_gone_is_over_though_nothing_is_left_to_read(lake: Lake, daemon: Daemon) -> None:
     breaks(lake)
     daemon.evaluates()
     assert not daemon.says("log_is_sound").passed
@@ -173,9 +168,9 @@ def test_a_refused_dataset_that_is_gone_is_over_though_nothing_is_left_to_read(
     assert daemon.says("log_is_sound").passed
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_what_a_check_finds_in_other_datasets_is_red_and_stops_no_run(
-    lake: Lake, daemon: Daemon, instance: dg.DagsterInstance, spark: "SparkSession"
+    lake: Lake, daemon: Daemon, instance: dg.DagsterInstance
 ) -> None:
     """In a job, and in a run of assets, which Dagster would stop at an error: the sensor makes that red."""
     daemon.evaluates()
@@ -210,8 +205,8 @@ def test_what_a_check_finds_in_other_datasets_is_red_and_stops_no_run(
     assert daemon.says("limits_are_respected", "candidate_marks").passed
 
 
-@pytest.mark.spark
-def test_once_a_day_a_run_of_few_datasets_looks_at_everything(lake: Lake, daemon: Daemon, spark: "SparkSession") -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_once_a_day_a_run_of_few_datasets_looks_at_everything(lake: Lake, daemon: Daemon) -> None:
     """What was changed in what is published shows in the first run after a day, and keeps no run from its own work."""
     daemon.evaluates()
     with lake.opened() as ledger:

@@ -184,9 +184,9 @@ def test_changed_policies_are_loaded_once_all_runs_for_them_are_done(lake: Lake,
     assert quiet.skip_message == "The policy files are as they were."
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("local_spark")
 def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(
-    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, spark: object
+    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the ticks ask for is run; afterwards they find nothing to do, and each dataset's partition tells of it."""
     defs = build_defs(lake.settings)
