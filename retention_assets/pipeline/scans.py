@@ -1,7 +1,7 @@
 """Scans of stores of objects in a run: begun under a lease, held against brakes, published with everything else it has read.
 
 Belongs here: the order of a scan in a run, what becomes of one that fails or is braked, and of one that a person has accepted.
-Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), and the record
+Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), the record
 (ledger/scans.py).
 
 All that a run reads is published at once, so a scan ends where the run publishes. One that fails before is recorded at once;
@@ -52,6 +52,7 @@ class Scanner(Protocol):
         folder: str,
         last: ScanResult | None,
         refused: int | None,
+        as_of: datetime | None,
     ) -> ScanResult:
         """List, read the references, and write into a folder what each object is. Anything that is not whole raises.
 
@@ -77,6 +78,7 @@ class SparkScanner:
         folder: str,
         last: ScanResult | None,
         refused: int | None,
+        as_of: datetime | None,
     ) -> ScanResult:
         """In tasks over shares of the listing and of each source."""
         # Whoever loads definitions needs none of what lists and reads.
@@ -85,7 +87,7 @@ class SparkScanner:
         from retention_assets.stores.objects.references import open_edges, open_references
 
         listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
-        return run_scan(self.session(), Scan(settings, listing, references, edges, purging), folder, last, refused)
+        return run_scan(self.session(), Scan(settings, listing, references, edges, purging, as_of), folder, last, refused)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
@@ -141,6 +143,8 @@ class RunScans:
     warehouse: Warehouse
     scanner: Scanner
     actor: str
+    # Nothing is judged that was younger at this instant, if one was given.
+    as_of: datetime | None = None
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
     published: list[ScanRecord] = field(default_factory=list)
@@ -211,12 +215,13 @@ def scan_stores(
     stores: Iterable[tuple[Store, ObjectsSettings]],
     wanted: DatasetFilter,
     actor: str,
+    as_of: datetime | None = None,
 ) -> Iterator[RunScans]:
     """Scan stores one after the other, as far as they may have a dataset that is wanted. Each is covered whole.
 
     Their leases are held to the end, by which the scans are to be published.
     """
-    run = RunScans(ledger, warehouse, scanner, actor)
+    run = RunScans(ledger, warehouse, scanner, actor, as_of)
     with ExitStack() as leases:
         for store, settings in stores:
             if wanted.may_select_of(store.name):
@@ -250,7 +255,7 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         known = _tokens(store, _names(last)) if last else {}
         purging = frozenset(one.name for one in ledger.realms.all().values() if one.status == _PURGING)
         folder = run.warehouse.scan_folder(store.name, scan.id)
-        found = run.scanner.scan(settings, purging, folder, last, refused or None)
+        found = run.scanner.scan(settings, purging, folder, last, refused or None, run.as_of)
         if faults := find_source_faults(settings.brakes, found, last):
             raise ScanFailed(store.name, "; ".join(faults))
     except Exception as fault:  # noqa: BLE001 - sources may be anybody's; one that fails must not keep other stores from being read

@@ -64,7 +64,7 @@ def transaction_log(run: Step) -> Metadata:
     others = [store for store in stores.values() if store.name not in {one.name for _, one in scanned}]
     with (
         run.retention.ledger() as ledger,
-        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor) as scans,
+        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of) as scans,
     ):
         return _read(run, ledger, others, scans)
 

@@ -69,6 +69,7 @@ class FoundScanner:
         folder: str,
         last: ScanResult | None,
         refused: int | None,
+        as_of: datetime | None,  # noqa: ARG002 - what is found is said before
     ) -> ScanResult:
         """What is to be found next."""
         self.refused.append(refused)

@@ -81,7 +81,7 @@ def test_references_under_a_wrong_prefix_are_braked(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b").has(*keys).refers("k0", *(f"wrong/{key}" for key in keys[1:]))
     ran = blobs.runs(MARKED)
     assert "braked" in " ".join(ran.troubles)
-    assert "0.9" in " ".join(ran.troubles)
+    assert "90 %" in " ".join(ran.troubles)
     assert blobs.marks() == {}
 
 

@@ -69,6 +69,8 @@ class Scan:
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
+    # What is younger at this instant is not judged either; none: the present.
+    as_of: datetime | None = None
     # Another one for each scan, so that no mistake is made twice and nobody knows it before.
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
@@ -164,7 +166,7 @@ class _Course:
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
         """What is younger is never judged. A listing of the future makes nothing older than it is."""
-        known = min(listed_as_of, now())
+        known = min(listed_as_of, now(), self._scan.as_of or listed_as_of)
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
     def _read_references(self) -> list[ReadShare]:
