@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from retention_assets.datasets import by_store
+from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import NEVER, as_micros
@@ -46,6 +46,8 @@ class Listing:
     away: dict[str, str]
     # By dataset a text that is another one when its log is.
     tokens: Mapping[str, str] = field(default_factory=dict)
+    # The stores that are scanned.
+    scanned: frozenset[str] = frozenset()
 
 
 def list_datasets(retention: Environment) -> Listing:
@@ -98,7 +100,8 @@ def _list_from_stores(
         else:
             found += mine
             tokens.update(their_tokens)
-    return Listing(tuple(found), away, tokens)
+    scanned = frozenset(one.name for one in retention.settings.stores if isinstance(one, ObjectsSettings))
+    return Listing(tuple(found), away, tokens, scanned)
 
 
 def datasets_to_evaluate(
@@ -108,6 +111,7 @@ def datasets_to_evaluate(
 
     What time may change is judged again at the next full `granularity`, so that datasets come together and not one by one; what
     somebody asked for is not put off. A look that lies in the future by more than clocks differ says nothing of the present.
+    Of scanned stores time alone brings nothing back: in each hour some object turns old enough, and there is a token a day.
     """
     names, tokens, digests = (looks[name].to_pylist() for name in ("dataset", "token", "rules"))
     looked_at, next_look = (as_micros(looks[name]).tolist() for name in ("looked_at", "next_look"))
@@ -126,7 +130,8 @@ def datasets_to_evaluate(
             return ChangeReason.LOG
         if digest != before:
             return ChangeReason.RULES
-        if NEVER < then <= (full if then > looked else time):
+        is_put_off = then > looked and store_of(name) in present.scanned
+        if NEVER < then <= (full if then > looked else time) and not is_put_off:
             return ChangeReason.TIME
         return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 

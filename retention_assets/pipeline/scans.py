@@ -1,8 +1,8 @@
 """Scans of stores of objects in a run: begun under a lease, held against brakes, published with everything else it has read.
 
 Belongs here: the order of a scan in a run, what becomes of one that fails or is braked, and of one that a person has accepted.
-Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), the record
-(ledger/scans.py).
+Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), and what the
+ledger keeps (ledger/scans.py).
 
 All that a run reads is published at once, so a scan ends where the run publishes. One that fails before is recorded at once;
 its store counts as one that is away, and the others go on.

@@ -5,18 +5,26 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.changes import list_datasets, list_datasets_with_tokens
+from retention_assets.evaluation.changes import (
+    ChangeReason,
+    Listing,
+    datasets_to_evaluate,
+    list_datasets,
+    list_datasets_with_tokens,
+)
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import SCANS
-from retention_assets.settings.model import load_settings
+from retention_assets.settings.model import AutomationSettings, load_settings
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import LATER, write_past_ledger
 from retention_assets_tests.stores.objects.scanner import Found
 
 STORE = {
@@ -77,3 +85,25 @@ def test_a_scan_that_failed_is_not_tried_at_every_tick_and_is_after_a_while(envi
     assert list_datasets_with_tokens(environment).names == ("blobs/a", "blobs/b")
     # Whoever asks what there is can't know.
     assert list_datasets(environment).away == {"blobs": "scan 2 failed: no last line"}
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("token", "looked", "then", "why"),
+    [
+        ("1", HOUR, HOUR / 2, {"lake/a": ChangeReason.TIME}),
+        ("1", HOUR, HOUR, {"blobs/a": ChangeReason.TIME, "lake/a": ChangeReason.TIME}),
+        ("2", HOUR, HOUR / 2, {"blobs/a": ChangeReason.LOG, "lake/a": ChangeReason.LOG}),
+    ],
+    ids=("an object turns old enough", "somebody asked for it", "another day"),
+)
+def test_time_alone_scans_nothing_again(token: str, looked: timedelta, then: timedelta, why: dict[str, ChangeReason]) -> None:
+    """`looked` and `then` are so long ago."""
+    names = ("blobs/a", "lake/a")
+    present = Listing(names, {}, dict.fromkeys(names, token), frozenset({"blobs"}))
+    look = {"token": "1", "rules": "r", "looked_at": LATER - looked, "next_look": LATER - then}
+    looks = pa.Table.from_pylist([{"dataset": name, **look} for name in names], schema=EVALUATION_ROWS)
+    automation = AutomationSettings.model_validate({"granularity": "1s"})
+    assert datasets_to_evaluate(present, ["r", "r"], looks, LATER, automation, timedelta()) == why
