@@ -124,6 +124,6 @@ def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: Del
 
 
 def _facts(found: os.stat_result) -> ObjectCondition:
-    # Numbers of inodes may need all 64 bits, and are noted as the signed number with these (listings/local.py).
-    inode = found.st_ino - (1 << 64) if found.st_ino >= 1 << 63 else found.st_ino
-    return ObjectCondition(mtime_ns=found.st_mtime_ns, size=found.st_size, inode=inode, created_at=found.st_mtime_ns // 1_000)
+    return ObjectCondition(
+        mtime_ns=found.st_mtime_ns, size=found.st_size, inode=found.st_ino, created_at=found.st_mtime_ns // 1_000
+    )

@@ -237,8 +237,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         if self._rows is None and (twice := _repeated(found["key"])) is not None:
             realms = sorted({str(one) for one in found.filter(pc.equal(found["key"], twice))["realm"].to_pylist()})
             raise Refused(
-                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms {', '.join(realms)})"
-                " and at its place there is one: what is done for one realm would be done to all. List each object once."
+                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms"
+                f" {', '.join(realms)}), and its place has it once: what is done for one realm would be done to all. List each"
+                " object once."
             )
         return found
 

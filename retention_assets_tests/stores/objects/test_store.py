@@ -4,18 +4,24 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.cli import main
 from retention_assets.clock import now
 from retention_assets.errors import Refused
+from retention_assets.frames.log import INSTANT
 from retention_assets.frames.soundness import sound_log
 from retention_assets.operations.questions import explain_transaction
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.objects.listings.parquet import ParquetObjects
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import LocatedStore, PacedStore, SelectiveStore, ServedStore, is_same_place
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.cycle import ObjectsCycle
-from retention_assets_tests.stores.objects.environments import LocalObjects, Objects, SqlObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects
+from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 
 def classes(store: ObjectsStore, *keys: str, dataset: str = "blobs/a", purging: tuple[str, ...] = ()) -> dict[str, str]:
@@ -114,9 +120,9 @@ def test_of_what_goes_with_its_realm_no_source_is_asked(folder: LocalObjects) ->
 def test_the_realm_of_a_dataset_is_that_of_its_objects(folder: LocalObjects) -> None:
     folder.put("b/one", b"b")
     store = folder.store(dataset=None, realm="{0}")
-    for keys, realm in ((["a/one", "a/two"], {"realm": "a"}), (["a/one", "b/one"], {}), (["gone"], {})):
+    for keys, realm in ((["a/one", "a/two"], "a"), (["a/one", "b/one"], None), (["gone"], None)):
         (row,) = sound_log(store.read_some({"blobs/blobs": keys})).datasets.to_pylist()
-        assert dict(row["attributes"]) == realm
+        assert dict(row["attributes"]).get("realm") == realm
 
 
 def test_places_differ_where_data_does(folder: LocalObjects, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -195,3 +201,31 @@ def test_a_young_object_is_explained_as_such(cycle: ObjectsCycle) -> None:
     assert found is not None
     assert found.verdict not in ("mark", "spare")
     assert "min_age" in found.summary
+
+
+def listed(folder: LocalObjects, *rows: tuple[str, str]) -> dict[str, Any]:
+    """A list of objects with their realms that somebody made of the folder."""
+    columns = {"key": [key for key, _ in rows], "tenant": [realm for _, realm in rows]}
+    table = pa.table({**columns, "created_at": pa.array([OLD] * len(rows), INSTANT), "size": [5] * len(rows)})
+    pq.write_table(table, folder.folder / "list.parquet")
+    of = {"files": str(folder.folder / "*.parquet"), "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "tenant"}}
+    return {"listing": {"parquet": of, "path": str(folder.root)}, "dataset": "{realm}"}
+
+
+def test_of_a_list_with_realms_the_place_alone_is_asked_when_it_comes_to_deleting(
+    folder: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list may have millions of rows, and a plan has hundreds of batches."""
+    store = folder.store(**listed(folder, ("a/one", "r1"), ("a/two", "r2")))
+    store.read_some({"blobs/r1": ["a/one", "a/two"]})
+    targets = planned(store, "a/one", "a/two", dataset="blobs/r1")
+    assert [one.note is None for one in targets] == [False, True]
+    monkeypatch.setattr(ParquetObjects, "read", lambda *_: pytest.fail("the list was read"))
+    assert swept(store, targets[:1], dataset="blobs/r1")["a/one"].outcome is Outcome.DELETED
+    assert folder.data().keys() == {"a/two", "a/three"}
+
+
+def test_an_object_that_is_listed_for_two_realms_is_refused(folder: LocalObjects) -> None:
+    store = folder.store(**listed(folder, ("a/one", "r1"), ("a/one", "r2")))
+    with pytest.raises(Refused, match=r"a/one.* more than once \(realms r1, r2\)"):
+        store.read_some({"blobs/r1": ["a/one"]})
