@@ -57,7 +57,7 @@ def _without_times(result: ScanResult) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_tasks_find_what_one_process_finds(spark: "SparkSession", tmp_path: Path) -> None:
+def test_tasks_find_what_is_found_here(spark: "SparkSession", tmp_path: Path) -> None:
     scan = _scan()
     result = run_scan(spark, scan, str(tmp_path / "scan"), None)
     here = judge(scan)
@@ -95,9 +95,7 @@ def _listed() -> Listed:
     return listed(*(stored(f"k{number}") for number in range(9)))
 
 
-def test_the_log_of_a_scan_is_that_of_one_process_in_parts_of_whole_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_of_a_scan_is_that_of_here_in_parts_of_whole_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_stage, "_LOG_ROWS", 25)
     scan = _scan()
     result, transactions, datasets, parts = _written(scan, tmp_path, ["blobs/a", "blobs/b", "blobs/gone", "blobs/c"])

@@ -28,7 +28,7 @@ from retention_assets.frames.verdicts.selectors import unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, windows_of
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
 from retention_assets.frames.views.history import OPEN, History
-from retention_assets.frames.views.protection import Protection, References, protection, references
+from retention_assets.frames.views.protection import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
@@ -242,7 +242,9 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     return pa.concat_tables(parts), next_looks
 
 
-def _witnesses(history: History, found: Protection, then: Protection, hold: Ranks, referenced: References) -> tuple[Ranks, ...]:
+def _witnesses(
+    history: History, found: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
+) -> tuple[Ranks, ...]:
     """Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone."""
     branch = np.where(then.branch < FAR, then.branch, found.branch)
     tag = np.where(then.tag < FAR, then.tag, found.tag)

@@ -44,7 +44,7 @@ def witnesses(scopes: ScopeTable, found: Protection) -> pa.DictionaryArray:
 
 
 @dataclass(frozen=True)
-class References:
+class ScannedReferences:
     """For each transaction, in chain order, whether it is an OBJECT of which a scan says that something refers to it; and who
     says so.
     """
@@ -55,18 +55,18 @@ class References:
     witness: Counts | None = None
 
 
-def references(history: History) -> References:
+def references(history: History) -> ScannedReferences:
     """What scans say. Other logs say nothing of the kind, and cost nothing."""
     objects: Bools = history.type == _OBJECT
     if "attributes" not in history.log.column_names or not objects.any():
-        return References(np.zeros(len(history), dtype=bool))
+        return ScannedReferences(np.zeros(len(history), dtype=bool))
     attributes = join_chunks(history.log["attributes"])
     found: Bools = objects & history.column(flags(pc.equal(_said(attributes, CLASS), "referenced")))
     if not found.any():
-        return References(found)
+        return ScannedReferences(found)
     said = _said(attributes, "witness").dictionary_encode()
     names = said.dictionary.to_pylist()
-    return References(found, [*names, _A_SCAN], history.column(integers(said.indices, len(names)).astype(np.int32)))
+    return ScannedReferences(found, [*names, _A_SCAN], history.column(integers(said.indices, len(names)).astype(np.int32)))
 
 
 def _said(attributes: pa.Array, key: str) -> pa.Array:
