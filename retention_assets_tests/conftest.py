@@ -153,9 +153,10 @@ def s3_server() -> "Iterator[S3]":
 def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this test place their work in this Python. Where it is placed is tested where a run itself is."""
     from retention_assets.dagster import build
+    from retention_assets.dagster.resources import resources
     from retention_assets_tests.local_spark import LocalSpark
 
-    monkeypatch.setattr(build, "resources", partial(build.resources, pyspark=LocalSpark()))
+    monkeypatch.setattr(build, "resources", partial(resources, pyspark=LocalSpark()))
 
 
 @pytest.fixture
