@@ -60,10 +60,11 @@ def write_ice(folder: Path) -> None:
 def write_orphans(folder: Path) -> None:
     """What no table reaches: the files of a write that failed, a stray metadata file, and the folder of a dropped table."""
     warehouse = folder / "ice"
+    # A table that this catalog does not know looks like one that it has forgotten.
+    with load_catalog("gone", type="sql", uri="sqlite:///:memory:", warehouse=f"file://{warehouse.absolute()}") as gone:
+        gone.create_namespace("shop")
+        gone.create_table("shop.carts", _batch(0).schema).append(_batch(0))
     with catalog_of(folder) as catalog:
-        dropped = catalog.create_table("shop.carts", _batch(0).schema)
-        dropped.append(_batch(0))
-        catalog.drop_table("shop.carts")
         table = Path(catalog.load_table("shop.prices").location().removeprefix("file://"))
     for name in ORPHANS:
         (table / name).write_bytes(b"left behind by a write that failed" * _ROWS)
