@@ -385,7 +385,23 @@ def random_history(
         attributes |= _own_retention(rng, heads)
     if _chance(rng, 0.04):
         attributes["gc.enabled"] = rng.choice(("false", "true", " TRUE ", "flase", ""))
+    _say_realms(rows, attributes)
     return History(dataset, rows, heads, tags, attributes, as_of)
+
+
+_REALMS = ("acme", "acme", "acme/sales", "acme/sales/eu", "acme-eu", "globex", "::internal", "::system::")
+
+
+def _say_realms(rows: list[Row], attributes: dict[str, str]) -> None:
+    """Catalogs below a dataset's realm, and now and then transactions that say realms of their own. No draw is added to those
+    of the history's own generator, so that everything else of it is what it was.
+    """
+    rng = random.Random(repr((rows, attributes)))
+    if attributes.get("realm") == "acme":
+        attributes["realm"] = rng.choice(_REALMS)
+    for row in rows if _chance(rng, 0.1) else ():
+        if (realm := rng.choice((None, *_REALMS))) is not None:
+            row["attributes"]["realm"] = realm
 
 
 def _random_row(

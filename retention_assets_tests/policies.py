@@ -205,7 +205,7 @@ def random_holds(rng: random.Random, n: int, *, as_of: datetime = AS_OF, prefix:
 def with_purges(rng: random.Random, rules: Sequence[Policy]) -> list[Policy]:
     """The policies of a book, and now and then the purge of a realm or two, wherever among them."""
     found = list(rules)
-    for realm in ("acme", "globex"):
+    for realm in ("acme", "globex", "acme/sales"):
         if _chance(rng, 0.15):
             found.insert(rng.randint(0, len(found)), purge_of(realm, Duration(days=7)))
     return found

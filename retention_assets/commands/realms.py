@@ -23,34 +23,45 @@ from retention_assets.render.text import visible
 @click.option("--grace", type=DurationParam(), help="The grace of the marks that purging makes; none unless set.")
 @click.option("-r", "--reason", help="Why: the record keeps it.")
 @click.option("-y", "--yes", is_flag=True, help="Purge without asking first.")
+@click.option("--anyway", is_flag=True, help="Purge also a realm that no store knows.")
 @ACTOR
 @FORMAT
 def realm(
-    name: str | None, status: str | None, grace: Duration | None, reason: str | None, yes: bool, actor: str, format_: str
+    name: str | None,
+    status: str | None,
+    grace: Duration | None,
+    reason: str | None,
+    yes: bool,
+    anyway: bool,
+    actor: str,
+    format_: str,
 ) -> None:
     """List realms, show the realm NAME, or change it with --status.
 
     ACTIVE and INACTIVE realms are retained. PURGING marks everything of a realm, whatever the policies say; holds still stop
-    it. A realm is PURGED once a later scan finds nothing of it.
+    it. A realm is PURGED once a later run over everything finds nothing of it; what appears in it then is kept, until it is
+    ACTIVE again. Names are paths: PURGING acme purges acme/sales as well, and not acme-eu.
     """
     if status is None:
-        if grace is not None or reason is not None or yes:
-            raise click.UsageError("--grace, --reason and --yes change a realm: they go with --status.")
+        if grace is not None or reason is not None or yes or anyway:
+            raise click.UsageError("--grace, --reason, --yes and --anyway change a realm: they go with --status.")
         _show(name, format_)
         return
     if name is None or reason is None:
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
-    if yes and status != "PURGING":
-        raise click.UsageError("--yes confirms that a realm is purged: it goes with --status PURGING.")
-    from retention_assets.operations.realms import RealmRequest, change_realm, purge_warning
+    if (yes or anyway) and status != "PURGING":
+        raise click.UsageError("--yes and --anyway confirm that a realm is purged: they go with --status PURGING.")
+    from retention_assets.operations.realms import RealmRequest, change_realm, note_above, purge_warning, refuse_unknown
 
     environment = find_environment()
+    if status == "PURGING" and not anyway:
+        refuse_unknown(name, environment)
     if status == "PURGING" and (yes or sys.stdin.isatty()):
         say(purge_warning(name, grace, environment))
         if not yes and not click.confirm(visible(f"Purge {name}?"), err=True):
             raise Refused("Nothing was changed.")
         yes = True
-    request = RealmRequest(actor=actor, reason=reason, name=name, status=status, grace=grace, confirmed=yes)
+    request = RealmRequest(actor=actor, reason=reason, name=name, status=status, grace=grace, confirmed=yes, anyway=True)
     changed = change_realm(request, environment)
     if format_ == "json":
         print_json(changed.as_dict())
@@ -59,19 +70,18 @@ def realm(
         if changed.status == "PURGING":
             way_back = f"retention realm {quote(name)} -s ACTIVE -r …"
             say_next(f"the next `retention run` marks everything of it; `{way_back}` stops that.")
+    if note := note_above(name, environment):
+        say(note)
 
 
 def _show(name: str | None, format_: str) -> None:
-    from retention_assets.ledger.realms import INITIAL, Realm
+    from retention_assets.operations.realms import realm_states, unseen_realm
     from retention_assets.render.ledger_tables import realm_table
 
     with ledger_to_read(find_environment()) as ledger:
-        if name is None:
-            found = list(ledger.realms.all().values()) if ledger else []
-        else:
-            found = [ledger.realms.of(name) if ledger else Realm(name, INITIAL, Duration())]
+        found = realm_states(ledger, name) if ledger else [unseen_realm(name)] if name is not None else []
     if format_ == "json":
         rows = [one.as_dict() for one in found]
         print_json(rows if name is None else rows[0])
     else:
-        print_tables([realm_table(found)])
+        print_tables([realm_table([(one.realm, one.words) for one in found])])

@@ -84,7 +84,7 @@ def add_forecast(result: ForecastDays, log: Log, marks: pa.Table, rules: Forecas
     if not len(log.transactions):
         return
     begin = micros(terms.as_of)
-    columns = {*columns_for(rules.in_force.policies), *terms.counted_columns}
+    columns = {*columns_for(rules.in_force.policies, log.datasets), *terms.counted_columns}
     for made_by in rules.of_marks.values():
         columns |= set(columns_for(made_by.checked_by))
     until = begin + (terms.days * DAY if terms.arrivals else 0)

@@ -18,6 +18,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, ne
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import SelectiveStore, Store, call_store
+from retention_assets.stores.realms import read_lines
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
@@ -78,7 +79,7 @@ def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Lo
     if about is not None and isinstance(store, SelectiveStore):
         lines = call_store(store, lambda: store.read_some({dataset: [about.transaction]}, about.purging))
     else:
-        lines = call_store(store, lambda: store.read([dataset]))
+        lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import SUMMED, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -72,7 +72,7 @@ def summarize_dataset(
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks))
     attributes = dict(log.datasets["attributes"][0].as_py() or ())
-    policies = [one for one in rules.policies if selects_dataset(one.datasets, dataset, attributes)]
+    policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, attributes)]
     live = [one for one in rules.holds if one.until is None or as_of < one.until]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
@@ -89,7 +89,7 @@ def summarize_dataset(
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks),
         policies=tuple((one.name, sentence(one)) for one in policies),
-        holds=tuple(one.name or "" for one in live if selects_dataset(one.datasets, dataset, attributes)),
+        holds=tuple(one.name or "" for one in live if may_select_of(one.datasets, dataset, attributes)),
     )
 
 

@@ -20,8 +20,9 @@ from retention_assets.evaluation.dataset_summary import already_marked
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 from retention_assets.frames.arrays import NEVER, Ints
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.log import Log
+from retention_assets.frames.realms import LogRealms, realm_rows
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
@@ -115,11 +116,11 @@ def explain(
         raise BadInput(
             Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, known))
         )
-    about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
+    about = replace(rules, policies=tuple(p for p in rules.policies if may_select_of(p.datasets, dataset, described)))
     verdicts = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of, known)
     mark = verdicts.slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
-    scopes = ScopeTable(history)
+    scopes, realms = ScopeTable(history), realm_rows(one.datasets).of(rows)
     position = at if history.order is None else int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
     attributes = dict(row["attributes"] or ())
@@ -130,10 +131,10 @@ def explain(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
         closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
-        summary=(row["type"] == "OBJECT" and _summary_of_object(attributes)) or _summary(mark, views), reasons=reasons, branches=views,
+        summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
         tags=tuple(_tags(scopes, position)),
-        policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
+        policies=tuple(_answer(policy, scopes, position, as_of, own, realms) for policy in about.policies),
         witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
     )  # fmt: skip
 
@@ -200,8 +201,10 @@ _OF_CLASS = {
 }
 
 
-def _summary_of_object(attributes: Mapping[str, str]) -> str | None:
+def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
     """The verdict on an object whose class alone decides it."""
+    if kind != "OBJECT":
+        return None
     if said := attributes.get(WITNESS):
         first, *others = said.splitlines()
         return f"It is referenced by {first}{f', and {len(others)} more' if others else ''}: as long as that is so it stays."
@@ -258,11 +261,14 @@ def _tags(scopes: ScopeTable, position: int) -> Iterator[str]:
         yield scopes.history.tags.names[tag]
 
 
-def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None) -> PolicyAnswer:
+def _answer(
+    policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None, realms: LogRealms
+) -> PolicyAnswer:
     """Each line that the policy writes down, and each unwritten one that keeps the transaction from being selected."""
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
     said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
-    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
+    in_realm = realms.asked_by(policy.datasets, scopes.history)
+    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset, in_realm):
         if line.asked is not None and not line.asked[position]:
             continue
         refused = bool(line.refused[position])

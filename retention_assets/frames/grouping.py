@@ -4,7 +4,7 @@ Belongs here: datasets as wholes. Datasets that the same policies are about are 
 policy is never computed for a dataset that it is not about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
 from retention_assets.policy.globs import is_literal, matches, matching
 from retention_assets.policy.model import Datasets
+from retention_assets.policy.realms import has_attributes, may_have_attributes
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:
@@ -23,13 +24,18 @@ def in_one_piece(log: pa.Table) -> pa.Table:
     return log
 
 
-def selects_dataset(datasets: Datasets, name: str, attributes: dict[str, str]) -> bool:
-    """Whether a policy or hold is about a dataset."""
-    return (
-        matches(name, datasets.include)
-        and not matches(name, datasets.exclude)
-        and all(attributes.get(key) == value for key, value in datasets.with_.items())
-    )
+def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
+    """Whether a policy or hold is about a dataset as a whole."""
+    return _selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
+
+
+def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
+    """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
+    return _selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
+
+
+def _selects_name(datasets: Datasets, name: str) -> bool:
+    return matches(name, datasets.include) and not matches(name, datasets.exclude)
 
 
 def bounds_of(log: pa.Table) -> Ints:
@@ -39,7 +45,7 @@ def bounds_of(log: pa.Table) -> Ints:
 
 
 def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
-    """Which of the batch's datasets each chooser is about: datasets x choosers."""
+    """Which of the batch's datasets each chooser is about, or may be about some transactions of: datasets x choosers."""
     names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
     attributes: dict[str, dict[str, str]] = {}
@@ -52,8 +58,9 @@ def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers
     for number, chooser in enumerate(choosers):
         chosen[_rows(chooser.include, names, place), number] = True
         chosen[_rows(chooser.exclude, names, place), number] = False
-        for key, value in chooser.with_.items():
-            chosen[:, number] &= np.array([attributes.get(name, {}).get(key) == value for name in names], dtype=bool)
+        if chooser.with_:
+            has = [may_have_attributes(attributes.get(name, {}), chooser.with_) for name in names]
+            chosen[:, number] &= np.array(has, dtype=bool)
     return chosen
 
 

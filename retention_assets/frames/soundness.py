@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, DATASETS, LINES, LOG, NAME, Log
+from retention_assets.frames.realms import own_realms
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
+from retention_assets.policy.realms import OWN_REALMS, REALM
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
 # What only a transaction has: a line that says any of it and names none has lost its id.
@@ -54,7 +56,8 @@ def sound_log(lines: pa.Table) -> Log:
     faults.note(codes[refs], lost & is_tag, targets, "tag on an unknown transaction", heads)
     for kind, what in ((~is_tag, "two branches of one name"), (is_tag, "two tags of one name")):
         faults.note(codes[refs], _repeated_names(codes[refs], heads, kind), targets, what, heads)
-    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), len(names), faults)
+    mixed = _saying_realms(lines, codes, kinds.transaction)
+    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), mixed, len(names), faults)
 
     kept = order[~faults.refused[code[order]]]
     place = np.full(len(code) + 1, -1, dtype=np.int64)
@@ -235,8 +238,20 @@ def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
     return repeated
 
 
-def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, count: int, faults: _Faults) -> pa.Array:
-    """Attributes of each dataset, its realm among them. Two lines that contradict each other are a fault."""
+def _saying_realms(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
+    """The datasets whose transactions have realms of their own."""
+    attributes = lines["attributes"]
+    if not any(pc.index(chunk.keys, REALM).as_py() >= 0 for chunk in attributes.chunks if chunk.null_count < len(chunk)):
+        return np.empty(0, dtype=np.int64)
+    found: Ints = np.unique(codes[flags(pc.is_valid(own_realms(attributes))) & transactions])
+    return found
+
+
+def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, mixed: Ints, count: int, faults: _Faults) -> pa.Array:
+    """Attributes of each dataset, its realm among them, and whether its transactions have their own.
+
+    Two lines that contradict each other are a fault.
+    """
     said: list[dict[str, str]] = [{} for _ in range(count)]
     contradicts = np.zeros(len(codes), dtype=bool)
     words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
@@ -248,6 +263,8 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, count: int, fa
         contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
         known.update(new)
     faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
+    for code in mixed.tolist():
+        said[code][OWN_REALMS] = "true"
     return pa.array([list(attributes.items()) for attributes in said], ATTRIBUTES)
 
 

@@ -16,9 +16,11 @@ from sqlalchemy.exc import IntegrityError
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.realms import kept_realms
 from retention_assets.ledger.schema import AUDIT_HEAD, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets.policy.purge import purged_hold
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
@@ -64,9 +66,10 @@ class Holds:
             return tuple(Hold.model_validate_json(content) for content in connection.execute(query).scalars())
 
     def in_force(self, as_of: datetime) -> list[Hold]:
-        """The holds that are in force at a time, by name."""
+        """The holds that are in force at a time, by name; and after them those on what appears in realms that are PURGED."""
         with self.database.reading() as connection:
-            return [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
+            placed = [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
+            return [*placed, *map(purged_hold, kept_realms(connection))]
 
 
 def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:

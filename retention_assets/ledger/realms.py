@@ -1,19 +1,22 @@
-"""Realms: ACTIVE and INACTIVE ones are retained, a PURGING one is marked whole, a PURGED one is over.
+"""Realms: ACTIVE and INACTIVE ones are retained, a PURGING one is marked whole, of a PURGED one nothing was left.
 
-Belongs here: the states of a realm and how it goes from one to the next.
-Does not belong here: which datasets it has (stores) and marking them (dagster/assets).
+Belongs here: the states of a realm, how it goes from one to the next, and what that says of the realms below it.
+Does not belong here: what names there are (policy/realms.py), which datasets a realm has (stores) and marking them (dagster).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import Connection, func, or_, select
 
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import AUDIT_HEAD, REALMS
+from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, REALMS
 from retention_assets.policy.durations import Duration, parse_duration
+from retention_assets.policy.purge import purge_named
+from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, with_parents
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
@@ -23,9 +26,11 @@ ARROWS: Mapping[str, tuple[str, ...]] = {
     "ACTIVE": ("INACTIVE", "PURGING"),
     "INACTIVE": ("ACTIVE", "PURGING"),
     "PURGING": ("ACTIVE", "INACTIVE", "PURGED"),
-    "PURGED": (),
+    # It begins anew.
+    "PURGED": ("ACTIVE",),
 }
-SYSTEM = "::"
+# Those of a realm that count for everything below it, the first before the second.
+_BEATING = ("PURGING", "PURGED")
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,21 @@ class Realms:
         """The names of those that are being purged."""
         return frozenset(one.name for one in self.all().values() if one.status == "PURGING")
 
+    def above(self, name: str) -> Realm | None:
+        """The realm above this one whose status counts for it as well: one that is PURGING, or else one that is PURGED."""
+        known = self.all()
+        parents = [known[parent] for parent in with_parents(name)[1:] if parent in known]
+        return next((one for status in _BEATING for one in parents if one.status == status), None)
+
+    def last_deletion(self, name: str) -> datetime | None:
+        """When something was last deleted because this realm was being purged, or one below it; by the database's clock."""
+        policy = purge_named(name)
+        mine = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
+        query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", mine)
+        with self.database.reading() as connection:
+            found: datetime | None = connection.execute(query).scalar_one()
+        return found
+
     def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
         """Change a realm, as a person wants it. Nobody makes it PURGED: a scan that finds nothing does."""
         if status == "PURGED":
@@ -74,21 +94,31 @@ class Realms:
         return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing of it.", None))
 
 
+def kept_realms(connection: Connection) -> list[str]:
+    """The realms of which everything that appears is kept: those that are PURGED, unless one above is being purged."""
+    known = {row.name: row.status for row in connection.execute(select(REALMS.c.name, REALMS.c.status))}
+    purged = sorted(name for name, status in known.items() if status == "PURGED")
+    return [name for name in purged if "PURGING" not in map(known.get, with_parents(name))]
+
+
 def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
-    if name.startswith(SYSTEM):
-        raise Refused(f"{name} is the system's: realms whose names begin with {SYSTEM} are not changed.")
+    if name.startswith(RESERVED):
+        raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
     act = Act(ActType.REALM, actor, reason)
     row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
     # Nobody else changes a realm before this transaction ends, also one that has no row yet.
     tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
     found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
+    if not found and not is_realm_name(name):
+        raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
+    if status != "PURGED":
+        _refuse_below_purged(tx, name)
     before = Realm(name, found.status, parse_duration(found.grace)) if found else Realm(name, INITIAL, Duration())
     if status == before.status and grace is None:
         return before
     if status != before.status and status not in ARROWS[before.status]:
         allowed = " or ".join(ARROWS[before.status])
-        ending = f", only {allowed}." if allowed else ": that is its end. New data belongs in a realm of another name."
-        raise Refused(f"{name} is {before.status} and can't become {status}{ending}")
+        raise Refused(f"{name} is {before.status} and can't become {status}, only {allowed}.")
     tx.seal(act, REALMS, REALMS.c.name == name)
     new = Realm(name, status, grace if grace is not None else before.grace)
     changes = insert_or_update(tx.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
@@ -96,3 +126,10 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
     act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
     tx.record(act)
     return new
+
+
+def _refuse_below_purged(tx: WriteTransaction, name: str) -> None:
+    """What is below a realm that is PURGED is PURGED with it, and begins anew with it."""
+    above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
+    if parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first():
+        raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")

@@ -33,6 +33,7 @@ from retention_assets.policy.purge import purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.protocol import Capabilities, Store, call_store
+from retention_assets.stores.realms import read_lines
 from retention_assets.stores.settings import StoreSettings
 
 DAYS, MOST_DAYS = 90, 1_000
@@ -106,7 +107,7 @@ def _logs(store: Store, names: Sequence[str]) -> Iterator[Log]:
     """What a store has, in shares that it reads well; small ones together."""
     waiting: list[pa.Table] = []
     for share in call_store(store, lambda: store.shares(names)):
-        waiting.append(call_store(store, lambda share=share: store.read(share)))  # type: ignore[misc]
+        waiting.append(call_store(store, lambda share=share: read_lines(store, share)))  # type: ignore[misc]
         if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
             yield sound_log(pa.concat_tables(waiting).combine_chunks())
             waiting.clear()

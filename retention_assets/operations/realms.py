@@ -1,26 +1,83 @@
-"""Realms: what a person says of one. Purging marks everything of it, so nobody does it in passing.
+"""Realms: what a person says of one. Purging marks everything of it, so nobody does it in passing, or by a typo.
 
-Belongs here: the confirmation that purging needs, and the sentence that says what it does.
+Belongs here: the confirmation that purging needs, the sentence that says what it does, which realms stores know, and what is
+left of one.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
-from retention_assets.ledger.realms import Realm
+from retention_assets.errors import Refused, nearest
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import Log
+from retention_assets.frames.realms import own_realms, realm_rows
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.realms import INITIAL, Realm
 from retention_assets.operations.request import NamedRequest
+from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
+from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
+from retention_assets.pipeline.store_logs import choose_datasets, read_share, shares_of
 from retention_assets.policy.durations import Duration
+from retention_assets.policy.realms import REALM, is_realm_name, is_within
 
 PURGING = "PURGING"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RealmRequest(NamedRequest):
-    """What a realm is to become. Without `grace` the grace of the marks that purging makes stays as it is."""
+    """What a realm is to become. Without `grace` the grace of the marks that purging makes stays as it is.
+
+    Purging has to be `confirmed`; and where no store knows the realm, it is done `anyway` or not at all.
+    """
 
     status: str
     grace: Duration | None = None
     confirmed: bool = False
+    anyway: bool = False
+
+
+@dataclass(frozen=True)
+class RealmState:
+    """A realm, one above it that counts for it as well, and what the last evaluations found left of it."""
+
+    realm: Realm
+    above: Realm | None = None
+    left: tuple[LeftOfRealm, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Why it is not over yet, or whose status counts."""
+        found = [f"{one.why}: {_transactions(one.transactions)}" for one in self.left if one.why]
+        if going := sum(one.transactions for one in self.left if not one.why):
+            found.append(f"on their way out: {_transactions(going)}")
+        if self.above:
+            found.append(f"{self.above.name} above it is {self.above.status}")
+        return "; ".join(found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        above = {"name": self.above.name, "status": self.above.status} if self.above else None
+        return {**self.realm.as_dict(), "above": above, "left": [one.as_dict() for one in self.left]}
+
+
+def _transactions(count: int) -> str:
+    return f"{count:,} transaction{'' if count == 1 else 's'}"
+
+
+def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
+    """A realm as it is, or all that were ever changed."""
+    realms = list(ledger.realms.all().values()) if name is None else [ledger.realms.of(name)]
+    counted = {one.name for one in realms if one.status in (PURGING, "PURGED")}
+    found = published_counts(ledger.publications.named("candidate_marks")) if counted else {}
+    left = {name: some for name, some in found.items() if name in counted}
+    return [RealmState(one, ledger.realms.above(one.name), tuple(left.get(one.name, ()))) for one in realms]
 
 
 def purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
@@ -35,10 +92,88 @@ def purge_warning(name: str, grace: Duration | None, environment: Environment) -
     )
 
 
+def refuse_unknown(name: str, environment: Environment) -> None:
+    """Refuse to purge a realm of which no store has anything: most likely it is misspelt."""
+    if not is_realm_name(name):
+        # The ledger says what is wrong with it.
+        return
+    known, away = known_realms(environment)
+    if any(is_within(one, name) for one in known):
+        return
+    guess = nearest(name, sorted(known))
+    raise Refused(
+        f"Nothing was changed. No store knows a realm {name}."
+        + (f" Did you mean {guess}?" if guess else "")
+        + "".join(f" {store} could not be asked: {fault}." for store, fault in away.items())
+        + " If it is meant all the same, say --anyway, or set `anyway: true` in a launchpad."
+    )
+
+
+def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str, str]]:
+    """The realms of which a store had something when its logs were read last, and the stores that can't be asked.
+
+    Where no run has read any log yet, the stores are asked.
+    """
+    with environment.ledger_if_any() as ledger:
+        folders = ledger.publications.named("transaction_log") if ledger else {}
+    found = set[str]()
+    if folders:
+        for source in _sources(folders):
+            with suppress(FileNotFoundError):
+                found |= _published_realms(source)
+        return frozenset(found), {}
+    away = {}
+    for one in choose_datasets(environment.stores().values(), DatasetFilter()):
+        if one.fault:
+            away[one.store.name] = one.fault
+        for share in shares_of(one) if one.datasets else ():
+            log = read_share(one.store, share)
+            found |= _realms_of(log.datasets, [log])
+    return frozenset(found), away
+
+
+def _sources(folders: Mapping[str, str]) -> Iterator[Source]:
+    by_folder: dict[str, set[str]] = {}
+    for dataset, folder in folders.items():
+        by_folder.setdefault(folder, set()).add(dataset)
+    for folder, datasets in by_folder.items():
+        yield Source(folder, frozenset(datasets))
+
+
+def _published_realms(source: Source) -> set[str]:
+    datasets = read_datasets([source])
+    mixed = sorted(realm_rows(datasets).mixed)
+    # One at a time: a dataset of many realms may be a large one.
+    logs = (Log(read_transactions([source], [name], ["dataset", "attributes"]), datasets) for name in mixed)
+    return _realms_of(datasets, logs)
+
+
+def _realms_of(datasets: pa.Table, logs: Iterable[Log]) -> set[str]:
+    said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first")
+    found = {name for name in said.to_pylist() if name is not None}
+    for log in logs if realm_rows(datasets).mixed else ():
+        found |= {name for name in pc.unique(own_realms(log.transactions["attributes"])).to_pylist() if name is not None}
+    return found
+
+
 def change_realm(request: RealmRequest, environment: Environment) -> Realm:
-    """Change a realm. Purging is refused unless it was confirmed."""
+    """Change a realm. Purging is refused unless it was confirmed, and unless a store knows the realm, or it is to be anyway."""
+    if request.status == PURGING and not request.anyway:
+        refuse_unknown(request.name, environment)
     if request.status == PURGING and not request.confirmed:
         warning = purge_warning(request.name, request.grace, environment)
         raise Refused(f"Nothing was changed. {warning} If that is meant, say --yes, or set `yes: true` in a launchpad.")
     with environment.ledger() as ledger:
         return ledger.realms.change(request.name, request.status, request.actor, request.reason, request.grace)
+
+
+def unseen_realm(name: str) -> RealmState:
+    """A realm where there is no ledger."""
+    return RealmState(Realm(name, INITIAL, Duration()))
+
+
+def note_above(name: str, environment: Environment) -> str | None:
+    """What to say to whoever changed a realm of which one above it counts as well."""
+    with environment.ledger_if_any() as ledger:
+        above = ledger.realms.above(name) if ledger else None
+    return f"{above.name} is {above.status}, and {name} with it, whatever its own status." if above else None

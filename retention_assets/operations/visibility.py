@@ -25,6 +25,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.globs import matches
 from retention_assets.policy.scope import rules_reaching
 from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.realms import read_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,7 @@ def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterato
     names = [name for name in call_store(store, store.datasets) if matches(name, globs)]
     wanted = sorted({name for version in rules.versions for name in rules_reaching(names, version.rule.datasets)})
     for share in call_store(store, lambda: store.shares(wanted)) if wanted else ():
-        yield sound_log(call_store(store, partial(store.read, share)))
+        yield sound_log(call_store(store, partial(read_lines, store, share)))
 
 
 def _newest_close(rows: pa.Table, dataset: str) -> datetime:

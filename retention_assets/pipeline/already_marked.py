@@ -1,4 +1,5 @@
-"""What is marked or swept already, where tasks can read it: limits count only what an evaluation would newly mark.
+"""What is marked or swept already, where tasks can read it: limits count only what an evaluation would newly mark, and of a
+realm that is purged only that is left which is not swept.
 
 Belongs here: writing it beside a run's output, and reading the part that a task asks for.
 Does not belong here: the ledger's own way of keeping it.
@@ -11,21 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.policy.model import Policy
+from retention_assets.policy.purge import of_realm
 
-KNOWN_ROWS = pa.schema([("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES)])
+KNOWN_ROWS = pa.schema(
+    [("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES), ("swept", pa.bool_())]
+)
 _BATCH = 10_000
 _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 
 @dataclass(frozen=True)
 class AlreadyMarked:
-    """A file of known transactions, by dataset; none where no policy has limits."""
+    """A file of known transactions, by dataset; none where no policy has limits, and no realm is looked at."""
 
     path: str | None = None
 
@@ -38,15 +42,22 @@ class AlreadyMarked:
 
 
 def write_already_marked(
-    ledger: Ledger, policies: Sequence[Policy], datasets: pa.Table, folder: str, hidden_again: Collection[str] = ()
+    ledger: Ledger,
+    policies: Sequence[Policy],
+    datasets: pa.Table,
+    folder: str,
+    hidden_again: Collection[str] = (),
+    realms: Sequence[str] = (),
 ) -> AlreadyMarked:
-    """Write down what is known of the datasets that a policy with limits is about; what is to be marked again is not."""
-    limited = [policy for policy in policies if policy.limits]
+    """Write down what is known of the datasets that a policy with limits is about, or that have something of some realms; what
+    is to be marked again is not.
+    """
+    limited = [policy.datasets for policy in policies if policy.limits] + [of_realm(realm) for realm in realms]
     about = [
         row["dataset"]
         for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited else ())
         for row in batch.to_pylist()
-        if any(selects_dataset(policy.datasets, row["dataset"], dict(row["attributes"] or ())) for policy in limited)
+        if any(may_select_of(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
     ]
     if not about:
         return AlreadyMarked()
@@ -68,4 +79,4 @@ def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
     """Who is known, and of what was swept also when: another one may have its id since. An open mark keeps its id to itself."""
     swept = pc.equal(marks["status"], "SWEPT")
     times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
-    return pa.record_batch([marks["dataset"], marks["transaction"], *times], schema=KNOWN_ROWS)
+    return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)

@@ -1,7 +1,7 @@
 """Tokens of logs on their way: from before a log is read to the transaction that marks.
 
 Belongs here: asking for tokens before anything is read, keeping them beside what was read, and the rows of evaluations that
-they become.
+they become. And since when what was read is known: before anything that was deleted later.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,11 @@ from retention_assets.pipeline.stage import Source, read_output, write_part
 if TYPE_CHECKING:
     from retention_assets.pipeline.store_logs import ChosenDatasets
 
-TOKENS = "tokens"
+TOKENS, BEGUN = "tokens", "begun"
 # What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.
 _RETRY = timedelta(hours=1)
 _UNREAD = r"\b(cannot|can't) be read\b"
+_BEGUN = pa.schema([pa.field("store", pa.string()), pa.field("begun_at", pa.timestamp("us", tz="UTC"))])
 _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.string())])
 
 
@@ -39,6 +40,24 @@ def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping
     files, root = place_of(inside(folder, TOKENS))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)
+
+
+def write_begun(begun: Mapping[str, datetime], folder: str) -> None:
+    """Write down for each store since when what is read of it is known: when reading it began, or when its listing was made."""
+    files, root = place_of(inside(folder, BEGUN))
+    files.create_dir(root, recursive=True)
+    write_part(pa.table([list(begun), list(begun.values())], schema=_BEGUN), f"{root}/part.parquet", files)
+
+
+def read_begun(sources: Sequence[Source]) -> datetime | None:
+    """Since when all of some logs is known; none where an earlier release read any of it, and did not write that down."""
+    found = []
+    for source in sources:
+        try:
+            found += read_output(source.folder, BEGUN)["begun_at"].to_pylist()
+        except FileNotFoundError:
+            return None
+    return min(found, default=None)
 
 
 def read_tokens(sources: Sequence[Source]) -> dict[str, str]:

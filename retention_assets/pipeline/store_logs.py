@@ -15,6 +15,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import Store
+from retention_assets.stores.realms import read_lines
 
 # A share that can't be read is asked for in so many pieces.
 _PIECES = 8
@@ -86,7 +87,7 @@ def _of_all(store: Store, datasets: Sequence[str]) -> Log:
 
     Left out, it would be published by nobody and looked at by nobody, and so be asked for again and again.
     """
-    log = sound_log(store.read(datasets))
+    log = sound_log(read_lines(store, datasets))
     empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
     if not empty:
         return log

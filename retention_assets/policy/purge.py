@@ -1,15 +1,38 @@
 """What purging a realm amounts to: one policy of the system's own, over everything that belongs to the realm.
 
 Belongs here: that policy. It looks at no other policy and no latest view, branch or tag stops it; holds do (frames decide so).
+And the holds of the system's own: on what appears in a realm that is PURGED, and on reserved realms.
 Does not belong here: the life of a realm (ledger).
 """
 
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.fields import Type
-from retention_assets.policy.model import Branches, Datasets, Policy, Selection
+from retention_assets.policy.model import Branches, Datasets, Hold, Policy, Selection
+from retention_assets.policy.realms import REALM, RESERVED
 
 _PREFIX = "::realm/"
-_PURGED: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+# A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
+PURGED_TYPES: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+
+
+def of_realm(realm: str) -> Datasets:
+    """Everything of a realm."""
+    return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
+
+
+# Nothing of a reserved realm is ever marked.
+RESERVED_HOLD = Hold.model_construct(
+    name="reserved realm",
+    datasets=of_realm(RESERVED),
+    reason="Names of realms that begin with :: are reserved.",
+)
+
+
+def purged_hold(realm: str) -> Hold:
+    """What appears in a realm that is PURGED stays until the realm begins anew."""
+    return Hold.model_construct(
+        name=f"realm {realm} is PURGED", datasets=of_realm(realm), reason=f"Realm {realm} was purged, and this appeared later."
+    )
 
 
 def purge_of(realm: str, grace: Duration) -> Policy:
@@ -17,10 +40,9 @@ def purge_of(realm: str, grace: Duration) -> Policy:
     return Policy.model_construct(
         name=purge_named(realm),
         description=f"Realm {realm} is being purged.",
-        datasets=Datasets.model_validate({"include": ("*",), "with": {"realm": realm}}),
+        datasets=of_realm(realm),
         branches=Branches(reach="any"),
-        # A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
-        select=Selection(types=_PURGED),
+        select=Selection(types=PURGED_TYPES),
         grace=grace,
         latest_view="allow",
     )

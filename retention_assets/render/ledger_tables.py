@@ -113,10 +113,11 @@ def _scope(datasets: Row) -> str:
     return text + (f" where {wanted}" if wanted else "")
 
 
-def realm_table(realms: "Sequence[Realm]") -> Table:
-    """Realms, and the grace that purging each has."""
-    rows = [(realm.name, realm.status, realm.grace.words()) for realm in realms]
-    return table("Realms" if rows else "No realm was ever changed: all are ACTIVE", ("realm", "status", "grace"), rows)
+def realm_table(realms: "Sequence[tuple[Realm, str]]") -> Table:
+    """Realms, the grace that purging each has, and what is to be said of what is left of it."""
+    rows = [(realm.name, realm.status, realm.grace.words(), left) for realm, left in realms]
+    title = "Realms" if rows else "No realm was ever changed: all are ACTIVE"
+    return table(title, ("realm", "status", "grace", "left"), rows)
 
 
 def scan_table(scans: "Sequence[ScanRecord]") -> Table:

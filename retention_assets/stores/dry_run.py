@@ -25,6 +25,7 @@ from retention_assets.stores.protocol import (
     Target,
     always,
 )
+from retention_assets.stores.settings import StoreSettings
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class RecordingStore:
     def name(self) -> str:
         """The store's own name."""
         return self.store.name
+
+    @property
+    def settings(self) -> StoreSettings | None:
+        """The store's own settings, as far as it says them."""
+        return getattr(self.store, "settings", None)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -19,7 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from retention_assets.errors import InvalidValue, nearest
+from retention_assets.errors import InvalidValue, Refused, nearest
 from retention_assets.stores.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -51,7 +51,14 @@ class StoreKind:
 
 def open_store(settings: StoreSettings) -> "Store":
     """The store of some settings."""
-    return kind_named(settings.kind).open(settings)
+    store = kind_named(settings.kind).open(settings)
+    if settings.realm is not None and getattr(store, "settings", None) is not settings:
+        # Nobody would know the realm of its datasets, and so purge it.
+        raise Refused(
+            f"The settings give the store {settings.name} a realm, and its kind {settings.kind} does not keep its settings as"
+            " `settings`, where realms are looked for. Take `realm` out, or ask who wrote the kind."
+        )
+    return store
 
 
 def kind_named(name: str) -> StoreKind:

@@ -5,12 +5,14 @@ Belongs here: what all kinds share under `stores:` in `retention.yaml`. A packag
 Does not belong here: the keys of one kind (its own settings.py), and anything that needs a driver.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from retention_assets.errors import InvalidValue
+from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
 
 
 def _store_name(name: str) -> str:
@@ -55,11 +57,72 @@ class SettingsPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
+def _one_group(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except re.error as fault:
+        raise InvalidValue(f"is not a regular expression: {fault}") from None
+    if groups != 1:
+        raise InvalidValue(f"has {groups} groups", "a regular expression with one group, which is the realm")
+    return text
+
+
+class RealmPattern(SettingsPart):
+    """The realm is what the one group finds in the name of a dataset, without its store; none where it finds nothing."""
+
+    pattern: Annotated[str, AfterValidator(_one_group)]
+
+
+class RealmColumn(SettingsPart):
+    """Each row says its own realm."""
+
+    column: Annotated[str, Field(min_length=1, max_length=63)]
+
+
+def _realm(value: Any, info: ValidationInfo) -> Any:
+    """A name, or where it is said."""
+    if isinstance(value, str):
+        if value.startswith(RESERVED) and value != SYSTEM:
+            raise InvalidValue("is a reserved name: nothing of such a realm is ever marked", NAME_RULE)
+        if value != SYSTEM and not is_realm_name(value):
+            raise InvalidValue("is not the name of a realm", NAME_RULE)
+    elif isinstance(value, dict):
+        if "pattern" in value:
+            return RealmPattern.model_validate(value, context=info.context)
+        if "column" in value:
+            return RealmColumn.model_validate(value, context=info.context)
+        raise InvalidValue("says neither pattern nor column", "the name of a realm, {pattern: …} or {column: …}")
+    elif value is not None and not isinstance(value, BaseModel):
+        raise InvalidValue("has the wrong type", "the name of a realm, {pattern: …} or {column: …}")
+    return value
+
+
 class StoreSettings(SettingsPart):
-    """What every store has: a name, which begins the names of its datasets, and a kind."""
+    """What every store has: a name, which begins the names of its datasets, a kind, and the realm of its datasets."""
+
+    # Whether rows have a column that can say their realm.
+    has_realm_column: ClassVar[bool] = False
+    # Whether the kind itself says which of its transactions are of which realm, by a key of its own.
+    names_own_realms: ClassVar[bool] = False
 
     name: Annotated[str, AfterValidator(_store_name)]
     kind: str
+    realm: Annotated[
+        str | RealmPattern | RealmColumn | None,
+        BeforeValidator(_realm),
+        Field(description="The realm of all its datasets, or a pattern with one group over their names."),
+    ] = None
+
+    @field_validator("realm")
+    @classmethod
+    def _has_such_a_column(cls, value: Any) -> Any:
+        if isinstance(value, RealmColumn) and not cls.has_realm_column:
+            kind = cls.model_fields["kind"].default
+            raise InvalidValue(
+                f"asks for a column, and a store of kind {kind} has none that says a realm",
+                "the name of a realm, or {pattern: …} over the names of its datasets",
+            )
+        return value
 
     @property
     def data_root(self) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
 from retention_assets.errors import Refused
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import may_select_of
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
@@ -31,6 +31,7 @@ from retention_assets.stores.protocol import (
     call_store,
     error_text,
 )
+from retention_assets.stores.realms import realm_attributes
 from retention_assets.sweep.lease import hold_lease
 from retention_assets.sweep.permit import SweepPermit
 
@@ -162,9 +163,10 @@ def _of_dataset(
     try:
         terms = store.postponement_terms
         found = replace(found, within=as_of + timedelta(days=terms.days), until=terms.length.after(as_of))
-        archived_types = _to_be_archived(ledger, dataset)
+        realm = realm_attributes(store, dataset)
+        archived_types = _to_be_archived(ledger, dataset, realm)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
-        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, as_of)
+        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, realm, as_of)
         with action.lease(dataset) as permit:
             for targets in _targets(ledger, store, found, archived_types, is_held):
                 found = action.postpone(store, found, targets, permit)
@@ -187,7 +189,7 @@ def _targets(
             yield mine
 
 
-def _to_be_archived(ledger: Ledger, dataset: str) -> tuple[str, ...]:
+def _to_be_archived(ledger: Ledger, dataset: str, realm: Mapping[str, str]) -> tuple[str, ...]:
     """The types that have to be archived before they go, as the policies in force say that are about the dataset."""
     kinds: set[str] = set()
     for stored in ledger.policy_book.in_force():
@@ -195,15 +197,17 @@ def _to_be_archived(ledger: Ledger, dataset: str) -> tuple[str, ...]:
         if item is None:
             # It could be the one that keeps.
             raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files anew.")
-        if isinstance(item, Policy) and selects_dataset(item.datasets, dataset, {}):
+        if isinstance(item, Policy) and may_select_of(item.datasets, dataset, realm):
             kinds.update(item.select.archived_before_purge or ())
     return tuple(sorted(kinds))
 
 
-def _is_held(holds: Sequence[Hold], dataset: str, as_of: datetime) -> Callable[[str], bool] | None:
-    """Whether a transaction is held; none if nothing of the dataset can be."""
+def _is_held(holds: Sequence[Hold], dataset: str, realm: Mapping[str, str], as_of: datetime) -> Callable[[str], bool] | None:
+    """Whether a transaction is held; none if nothing of the dataset can be. Of a dataset that mixes realms a hold on a realm
+    keeps all: putting off too much loses nothing.
+    """
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    mine = [hold for hold in live if selects_dataset(hold.datasets, dataset, {})]
+    mine = [hold for hold in live if may_select_of(hold.datasets, dataset, realm)]
     if not mine:
         return None
     return lambda name: any(hold.transactions is None or matches(name, hold.transactions) for hold in mine)

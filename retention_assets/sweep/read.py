@@ -17,6 +17,7 @@ from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import SelectiveStore, Store, call_store
+from retention_assets.stores.realms import read_lines
 from retention_assets.sweep.wanted import Wanted
 
 
@@ -71,7 +72,7 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
 
 def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
     if wanted is None or not isinstance(store, SelectiveStore):
-        return store.read(datasets)
+        return read_lines(store, datasets)
     return store.read_some({name: asked.to_pylist() for name, asked in wanted.transactions.items()}, wanted.purging)
 
 

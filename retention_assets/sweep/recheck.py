@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -290,7 +290,7 @@ def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], tr
     for hold in holds:
         is_live = hold.until is None or as_of < hold.until
         is_about = hold.transactions is None or matches(transaction, hold.transactions)
-        if is_live and is_about and selects_dataset(hold.datasets, dataset, attributes):
+        if is_live and is_about and may_select_of(hold.datasets, dataset, attributes):
             return hold.name or ""
     return None
 

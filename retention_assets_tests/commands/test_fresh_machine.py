@@ -15,7 +15,7 @@ READS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("marks",), [], "No marks"),
     (("hold", "--list"), [], "No hold is in force"),
     (("realm",), [], "all are ACTIVE"),
-    (("realm", "acme"), {"name": "acme", "status": "ACTIVE", "grace": "0s"}, "acme"),
+    (("realm", "acme"), {"name": "acme", "status": "ACTIVE", "grace": "0s", "above": None, "left": []}, "acme"),
     (("policies",), {"entries": [], "orphaned": []}, "The policy book is empty"),
     (("clock",), {"newest_mark_at": None, "newest_seen_at": None, "accepted_until": None}, "newest mark"),
     (

@@ -1,11 +1,22 @@
 """`realm`: PURGING marks everything of a realm, so it is never said in passing."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
+from retention_assets.datasets import DatasetFilter
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.publications import Publication
+from retention_assets.pipeline.stage import write_log
+from retention_assets.pipeline.store_logs import choose_datasets, read_share
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
+from retention_assets_tests.sweep.lakes import Lake
 
-PURGE = ("realm", "acme", "--status", "PURGING", "--reason", "contract ended")
+UNKNOWN = ("realm", "acme", "--status", "PURGING", "--reason", "contract ended")
+# The settings of these tests have no store.
+PURGE = (*UNKNOWN, "--anyway")
 WHAT = "Purging acme: the next evaluation marks everything of it, whatever the policies say; holds still stop it."
 
 
@@ -47,9 +58,12 @@ def test_on_a_terminal_purging_is_asked_about(
 def test_realms_are_listed_and_shown(ledger: Ledger, found: Json, run: Run) -> None:
     found("realm", "acme", "--status", "INACTIVE", "--reason", "r")
     assert found(*PURGE[:1], "beta", *PURGE[2:], "--yes") == {"name": "beta", "status": "PURGING", "grace": "0s"}
+    nothing: dict[str, object] = {"grace": "0s", "above": None, "left": []}
     assert found("realm") == [
-        {"name": "acme", "status": "INACTIVE", "grace": "0s"}, {"name": "beta", "status": "PURGING", "grace": "0s"},
-    ]  # fmt: skip
+        {"name": "acme", "status": "INACTIVE", **nothing},
+        {"name": "beta", "status": "PURGING", **nothing},
+    ]
+    assert found("realm", "beta/raw")["above"] == {"name": "beta", "status": "PURGING"}
     assert found("realm", "beta")["status"] == "PURGING"
     assert found("realm", "nobody")["status"] == "ACTIVE"
     _, out, _ = run("realm")
@@ -60,13 +74,64 @@ def test_realms_are_listed_and_shown(ledger: Ledger, found: Json, run: Run) -> N
 def test_what_a_realm_cannot_become_is_refused(ledger: Ledger, run: Run) -> None:
     run(*PURGE, "--yes")
     ledger.realms.purged("acme", 0, "scan")
-    code, _, err = run("realm", "acme", "--status", "ACTIVE", "--reason", "r")
+    code, _, err = run("realm", "acme", "--status", "INACTIVE", "--reason", "r")
     assert code == 1
-    assert "acme is PURGED and can't become ACTIVE" in err
+    assert "acme is PURGED and can't become INACTIVE, only ACTIVE." in err
+    assert run("realm", "acme", "--status", "ACTIVE", "--reason", "they came back")[0] == 0
+
+
+def test_a_realm_below_one_that_is_purged_is_told_so(ledger: Ledger, run: Run) -> None:
+    run(*PURGE, "--yes")
+    code, out, err = run("realm", "acme/sales", "--status", "INACTIVE", "--reason", "r")
+    assert (code, out.split(";")[0]) == (0, "acme/sales is INACTIVE")
+    assert "acme is PURGING, and acme/sales with it, whatever its own status." in err
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["asked", "as it was read last"])
+@pytest.mark.parametrize(
+    ("name", "is_known", "guess"),
+    [("acme", True, ""), ("acme/sales", True, ""), ("acme/sale", False, " Did you mean acme/sales?"), ("beta", True, ""),
+     ("acme-e", False, " Did you mean acme-eu?"), ("mixed/eu", True, ""), ("nobody", False, "")],
+)  # fmt: skip
+def test_a_realm_that_no_store_knows_is_not_purged_by_a_typo(
+    tmp_path: Path, run: Run, name: str, is_known: bool, guess: str, is_read: bool
+) -> None:
+    lake = Lake(tmp_path)
+    for dataset, realm in (("a", "acme/sales"), ("b", "acme-eu"), ("c", "beta")):
+        lake.has("main: T1:SNAPSHOT@9d", f"lake/{dataset}")
+        lake._log(f"lake/{dataset}", [json.dumps({"dataset": f"lake/{dataset}", "realm": realm})])
+    lake.has("-: R1:RECORD@9d", "lake/m").comes_again("R1", "lake/m", attributes={"realm": "mixed/eu"})
+    if is_read:
+        folder = str(tmp_path / "warehouse" / "transaction_log" / "run")
+        (chosen,) = choose_datasets(lake.stores.values(), DatasetFilter())
+        write_log(read_share(chosen.store, chosen.datasets), folder)
+        with lake.opened() as ledger:
+            published = [Publication("transaction_log", one, folder, "run") for one in chosen.datasets]
+            ledger.publications.publish(published, "run")
+        shutil.rmtree(lake.folder / "log")
+    code, _, err = run("realm", name, *UNKNOWN[2:], "--yes")
+    assert code == (0 if is_known else 1)
+    unknown = f"Nothing was changed. No store knows a realm {name}.{guess} If it is meant all the same, say --anyway"
+    assert (unknown in err) == (not is_known)
+    with lake.opened() as ledger:
+        assert list(ledger.realms.all()) == ([name] if is_known else [])
+
+
+def test_a_store_that_is_away_is_named_where_a_realm_is_not_known(tmp_path: Path, run: Run) -> None:
+    shutil.rmtree(Lake(tmp_path).folder / "log")
+    code, _, err = run(*UNKNOWN, "--yes")
+    assert code == 1
+    assert "No store knows a realm acme. lake could not be asked: " in err
 
 
 def test_a_realm_of_the_system_is_refused(run: Run) -> None:
     assert run("realm", "::all", "--status", "INACTIVE", "--reason", "r")[0] == 1
+
+
+def test_what_is_no_name_of_a_realm_is_bad_input(run: Run) -> None:
+    code, _, err = run("realm", "acme eu", "--status", "PURGING", "--reason", "r", "--yes")
+    assert code == 2
+    assert "is not the name of a realm (found 'acme eu'); expected letters, digits" in err
 
 
 @pytest.mark.parametrize(
@@ -77,6 +142,8 @@ def test_a_realm_of_the_system_is_refused(run: Run) -> None:
         ("realm", "--status", "INACTIVE", "--reason", "r"),
         ("realm", "acme", "--grace", "3d"),
         ("realm", "acme", "--yes"),
+        ("realm", "acme", "--anyway"),
+        ("realm", "acme", "--status", "INACTIVE", "--reason", "r", "--anyway"),
         ("realm", "acme", "--reason", "r"),
         ("realm", "acme", "--status", "INACTIVE", "--reason", "r", "--yes"),
         (*PURGE, "--grace", "soon", "--yes"),

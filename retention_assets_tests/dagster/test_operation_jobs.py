@@ -251,14 +251,15 @@ def test_visibility_of_what_cannot_be_read_is_refused(
 
 def test_a_realm_is_changed(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert done(lake, instance, "change_realm", name="r", status="INACTIVE", **WHY)["status"] == "INACTIVE"
-    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="3d", yes=True, **WHY)
+    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="3d", yes=True, anyway=True, **WHY)
     assert shown == {"name": "r", "status": "PURGING", "grace": "3d"}
     with lake.opened() as ledger:
         assert ledger.realms.of("r").status == "PURGING"
 
 
 def test_a_realm_is_not_purged_in_passing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    assert "set `yes: true`" in refusal(lake, instance, "change_realm", name="r", status="PURGING", **WHY)
+    assert "set `yes: true`" in refusal(lake, instance, "change_realm", name="r", status="PURGING", anyway=True, **WHY)
+    assert "No store knows a realm r." in refusal(lake, instance, "change_realm", name="r", status="PURGING", yes=True, **WHY)
     with lake.opened() as ledger:
         assert ledger.realms.all() == {}
 

@@ -70,7 +70,7 @@ def judged(
 ) -> Rows:
     """The verdicts by (dataset, transaction), from just the columns that the policies need, as whoever judges reads them."""
     before = None if known is None else known_table(known)
-    marks = candidate_marks(log.transactions.select(columns_for(rules)), log.datasets, rules, held, as_of, before)
+    marks = candidate_marks(log.transactions.select(columns_for(rules, log.datasets)), log.datasets, rules, held, as_of, before)
     return {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.realms import Realm
 from retention_assets.ledger.schema import HOLDS
@@ -173,9 +173,38 @@ def test_the_life_of_a_realm(ledger: Ledger) -> None:
     assert ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3)).grace == Duration(days=3)
     assert ledger.realms.purged("acme", 2, "scan").status == "PURGING"
     assert ledger.realms.purged("acme", 0, "scan").status == "PURGED"
-    with pytest.raises(Refused, match="acme is PURGED and can't become ACTIVE: that is its end"):
-        ledger.realms.change("acme", "ACTIVE", "ann", "came back")
-    assert ledger.verify().rows == 3
+    with pytest.raises(Refused, match="acme is PURGED and can't become INACTIVE, only ACTIVE"):
+        ledger.realms.change("acme", "INACTIVE", "ann", "came back")
+    assert ledger.realms.change("acme", "ACTIVE", "ann", "came back") == Realm("acme", "ACTIVE", Duration(days=3))
+    assert ledger.verify().rows == 4
+
+
+def test_what_is_above_a_realm_counts_for_it(ledger: Ledger) -> None:
+    for name, status in (("acme/sales", "INACTIVE"), ("acme", "PURGING"), ("acme-eu", "INACTIVE")):
+        ledger.realms.change(name, status, "ann", "contract over")
+    above = {name: ledger.realms.above(name) for name in ("acme", "acme-eu", "acme/sales", "acme/sales/eu")}
+    acme = Realm("acme", "PURGING", Duration())
+    assert above == {"acme": None, "acme-eu": None, "acme/sales": acme, "acme/sales/eu": acme}
+    # Its own status is kept for when the one above it is ACTIVE again.
+    ledger.realms.change("acme/sales", "ACTIVE", "ann", "they stay")
+    ledger.realms.purged("acme", 0, "scan")
+    with pytest.raises(Refused, match=r"acme is PURGED, and acme/new with it\. To begin anew, make acme ACTIVE first\."):
+        ledger.realms.change("acme/new", "INACTIVE", "ann", "why")
+    ledger.realms.change("acme", "ACTIVE", "ann", "came back")
+    assert ledger.realms.change("acme/new", "INACTIVE", "ann", "why").status == "INACTIVE"
+    assert ledger.realms.above("acme/sales") is None
+
+
+def test_what_appears_in_a_purged_realm_is_held_unless_one_above_it_is_purged(ledger: Ledger) -> None:
+    for name in ("acme/sales", "beta"):
+        ledger.realms.change(name, "PURGING", "ann", "contract over")
+        ledger.realms.purged(name, 0, "scan")
+    held = ["realm acme/sales is PURGED", "realm beta is PURGED"]
+    assert [hold.name for hold in ledger.holds.in_force(T0)] == held
+    ledger.realms.change("acme", "PURGING", "ann", "contract over")
+    assert [hold.name for hold in ledger.holds.in_force(T0)] == held[1:]
+    ledger.realms.change("beta", "ACTIVE", "ann", "came back")
+    assert ledger.holds.in_force(T0) == []
 
 
 def test_what_is_said_of_a_realm_is_said_of_no_other(ledger: Ledger) -> None:
@@ -201,7 +230,7 @@ MOVES = {
     "ACTIVE": {"INACTIVE", "PURGING"},
     "INACTIVE": {"ACTIVE", "PURGING"},
     "PURGING": {"ACTIVE", "INACTIVE", "PURGED"},
-    "PURGED": set[str](),
+    "PURGED": {"ACTIVE"},
 }
 
 
@@ -230,6 +259,11 @@ def test_a_realm_goes_where_it_may_and_nowhere_else(ledger: Ledger, before: str)
 def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
     with pytest.raises(Refused, match="the system's"):
         ledger.realms.change("::audit", "PURGING", "ann", "why")
+    with pytest.raises(Refused, match="the system's"):
+        ledger.realms.change("::system::", "PURGING", "ann", "why")
+    for name in ("acme eu", "acme/", "/acme", "acme//eu", "acmé", ""):
+        with pytest.raises(BadInput, match="is not the name of a realm"):
+            ledger.realms.change(name, "PURGING", "ann", "why")
     with pytest.raises(Refused, match="once a scan finds nothing"):
         ledger.realms.change("acme", "PURGED", "ann", "why")
     with pytest.raises(Refused, match="is ACTIVE and can't become PURGED"):

@@ -174,7 +174,12 @@ def revoked(place: Place) -> None:
         ledger.policy_book.revoke("old", "test", "r")
 
 
+def has_a_realm(place: Place) -> None:
+    place.lake._log("lake/a", ['{"dataset": "lake/a", "realm": "acme"}'])
+
+
 def purging_has_a_grace(place: Place) -> None:
+    has_a_realm(place)
     with place.lake.opened() as ledger:
         ledger.realms.change("acme", "INACTIVE", "test", "r")
 
@@ -269,6 +274,11 @@ DONE: dict[str, Case] = {
         ("realm", "acme", "--status", "PURGING", "--yes", *WHY),
         "change_realm", {"name": "acme", "status": "PURGING", "yes": True, **SAID},
         pick("name", "status", "grace"), (("REALM", "ann", "a test"),), purging_has_a_grace,
+    ),
+    "purge a realm that nobody knows": Case(
+        ("realm", "acm", "--status", "PURGING", "--yes", "--anyway", *WHY),
+        "change_realm", {"name": "acm", "status": "PURGING", "yes": True, "anyway": True, **SAID},
+        pick("name", "status", "grace"), (("REALM", "ann", "a test"),), has_a_realm,
     ),
     "overwrite a policy": Case(
         ("policies", "overwrite", "old", *WHY),
@@ -464,7 +474,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("realm", "acme", "--status", "PURGING", "--grace", "3d", *WHY),
         "change_realm", {"name": "acme", "status": "PURGING", "grace": "3d", **SAID},
         "Nothing was changed. Purging acme: the next evaluation marks everything of it, whatever the policies say; holds still stop"
-        " it. The marks are due 3 days later. If that is meant, say --yes, or set `yes: true` in a launchpad.", nothing,
+        " it. The marks are due 3 days later. If that is meant, say --yes, or set `yes: true` in a launchpad.", has_a_realm,
+    ),
+    "purging by a typo": (
+        ("realm", "acm", "--status", "PURGING", "--yes", *WHY),
+        "change_realm", {"name": "acm", "status": "PURGING", "yes": True, **SAID},
+        "Nothing was changed. No store knows a realm acm. Did you mean acme? If it is meant all the same, say --anyway, or set"
+        " `anyway: true` in a launchpad.", has_a_realm,
     ),
     "a realm of the system's": (
         ("realm", "::all", "--status", "INACTIVE", *WHY), "change_realm", {"name": "::all", "status": "INACTIVE", **SAID},

@@ -80,7 +80,7 @@ TABLES = {
         [ledger_tables.hold_table([{"name": HOLD, "source": "ledger", "scope": SCOPE, "reason": "because of the audit", "owner": "the legal department", "until": NOW}])],
         (HOLD, DATASET, TRANSACTION),
     ),
-    "realms": ([ledger_tables.realm_table([Realm(HOLD, "INACTIVE", Duration(days=7))])], (HOLD,)),
+    "realms": ([ledger_tables.realm_table([(Realm(HOLD, "INACTIVE", Duration(days=7)), "")])], (HOLD,)),
     "clock": ([ledger_tables.clock_table({"newest_mark_at": NOW, "newest_seen_at": None})], ()),
     "policies": (
         ledger_tables.book_tables(

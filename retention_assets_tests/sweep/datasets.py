@@ -1,9 +1,10 @@
-"""Two datasets for sweeps that are killed: one of files and an Iceberg table, with five marks that are due in each.
+"""Three datasets for sweeps that are killed: of files, an Iceberg table, and of objects, with five marks that are due in each.
 
 Belongs here: building one, sweeping it in words that are the same for both, and what must be true of it at any moment.
 """
 
 import json
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -190,3 +191,38 @@ class Iceberg(SweptDataset):
             assert {str(one.snapshot_id) for one in table.metadata.snapshots} == set(map(str, self.kept))
             needed = {self._name(file) for file in reachable(table)}
         assert set(self.files()) == {name for name in needed if not name.endswith(self.bookkeeping)}
+
+
+class Objects(SweptDataset):
+    """Seven objects below a folder, one of which is referenced, and one over an edge."""
+
+    name = "blobs/blobs"
+    bookkeeping = (".retention-store",)
+
+    def build(self) -> dict[str, object]:
+        policy = POLICY.replace("beyond: {views: 1}", "unreferenced: true, older_than: 30d")
+        (self.folder / "policies" / "p.yaml").write_text(policy)
+        old = (MARKED - timedelta(days=365 * 6)).timestamp()
+        for number in range(1, 8):
+            place = self.folder / "data" / str(number % 3) / f"O{number}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"O{number}" * number)
+            os.utime(place, (old, old))
+        for name, row in (("refs", {"object": "0/O6"}), ("edges", {"from": "0/O6", "to": "1/O7"})):
+            lines = [row, {"complete": True, "count": 1}]
+            (self.folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        references, edges = [{"lines": "refs.jsonl"}], [{"lines": "edges.jsonl"}]
+        return {
+            "name": "blobs", "kind": "objects", "listing": {"path": "data"}, "references": references, "edges": edges,
+        }  # fmt: skip
+
+    @property
+    def going(self) -> dict[str, set[str]]:
+        return {key: {f"data/{key}"} for key in ("1/O1", "2/O2", "0/O3", "1/O4", "2/O5")}
+
+    def is_whole(self) -> None:
+        assert (self.folder / "data" / "0" / "O6").read_text() == "O6" * 6
+        assert (self.folder / "data" / "1" / "O7").read_text() == "O7" * 7
+
+    def is_clean(self) -> None:
+        assert set(self.files()) == {"data/0/O6", "data/1/O7"}

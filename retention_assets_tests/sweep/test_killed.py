@@ -8,6 +8,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.rounds import every
-from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, SweptDataset
+from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, Objects, SweptDataset
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
-DATASETS = {"files": Files, "iceberg": Iceberg}
+DATASETS: Mapping[str, Callable[[Path], SweptDataset]] = {"files": Files, "iceberg": Iceberg, "objects": Objects}
 # There are 200 to 300 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
 SURELY_KILLED, END, LAST, FARTHER = 104, 320, 10_000, 12
 STEP = every(4)
@@ -43,6 +44,8 @@ PAIRS = {
     ("iceberg", "sqlite"): points(2 % STEP),
     ("files", "sqlite"): points(1 % STEP, 4),
     ("iceberg", "postgresql"): points(3 % STEP, 4),
+    # One deletion is one file: what is between two of them is what it is with files.
+    ("objects", "sqlite"): [5, 75, 103, 130, 160, LAST],
 }
 POINTS = points(0)
 

@@ -48,8 +48,9 @@ def read_all(path: Path | None, environment: "Environment") -> tuple["Log", tupl
 
 def _lines_of(store: "Store") -> "pa.Table":
     from retention_assets.stores.protocol import call_store
+    from retention_assets.stores.realms import read_lines
 
-    return call_store(store, lambda: store.read(store.datasets()))
+    return call_store(store, lambda: read_lines(store, store.datasets()))
 
 
 def read_one(path: Path | None, environment: "Environment", dataset: str) -> "Log":

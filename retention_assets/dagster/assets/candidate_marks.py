@@ -11,37 +11,35 @@ import pyarrow.compute as pc
 
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few, published_by
+from retention_assets.dagster.purged_realms import close_purged_realms, counted_realms
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
-from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_digests
 from retention_assets.evaluation.visibility import newest_closes, raise_visibility
-from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.lives import TIMES, is_in_log
+from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
 from retention_assets.frames.verdicts.dataset_counts import count_by_dataset
 from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.realm_counts import count_realms
 from retention_assets.frames.verdicts.reason_counts import count_reasons
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES, candidate_table
 from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
-from retention_assets.pipeline.read_tokens import evaluations_of, read_tokens, with_findings
+from retention_assets.pipeline.read_tokens import evaluations_of, read_begun, read_tokens, with_findings
+from retention_assets.pipeline.realm_counts import REALMS, add_up
 from retention_assets.pipeline.stage import (
     OutputParts,
     Source,
     read_datasets,
     read_output,
     read_parts,
-    read_transactions,
     run_stage,
 )
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.policy.purge import purge_named
 from retention_assets.render.dagster import (
     VERDICT_COLUMNS,
     grouped,
@@ -55,7 +53,7 @@ from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS = "candidate_marks", "sums", "marks", "why", "looks", "newest", "counts"
-_OUTPUTS = (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS)
+_OUTPUTS = (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,13 @@ class Verdicts:
     versions: Mapping[str, int]
     as_of: datetime
     known: AlreadyMarked
+    # Of these is counted what is left.
+    realms: tuple[str, ...] = ()
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
-        verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, self.known.of(datasets))
+        known = self.known.of(datasets)
+        verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, known)
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
         closed = transactions["closed_at"]
         # One that is still to come says nothing about what time it is.
@@ -88,6 +89,9 @@ class Verdicts:
             LOOKS: looks,
             NEWEST: newest_closes(transactions),
             COUNTS: count_by_dataset(verdicts, transactions["bytes"]),
+            REALMS: count_realms(
+                transactions, datasets, verdicts, self.realms, None if known is None else known.filter(known["swept"])
+            ),
         }
 
 
@@ -102,48 +106,6 @@ def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> I
     for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
         digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
         yield with_findings(evaluations_of(datasets, tokens, digests, looks, run.as_of), datasets, counts)
-
-
-def _close_purged_realms(
-    ledger: Ledger, run: Step, sources: Sequence[Source], datasets: pa.Table, policies: Sequence[Policy]
-) -> None:
-    """A realm that is being purged is over once an evaluation of everything finds nothing of it that is not swept."""
-    # One that became PURGING while this evaluation was at work was not looked for.
-    purged = {policy.name for policy in policies}
-    purging = [name for name, realm in ledger.realms.all().items() if realm.status == "PURGING"]
-    realms = [name for name in purging if purge_named(name) in purged]
-    # The partitions of a run may be all that there are; globs were chosen.
-    if not realms or "*" not in run.datasets.globs or not _is_everything(run, datasets):
-        return
-    attributes = {
-        row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()
-    }
-    for realm in realms:
-        mine = [name for name, own in attributes.items() if own.get("realm") == realm]
-        if ledger.realms.purged(realm, _left_of(ledger, run, sources, realm, mine), run.actor).status == "PURGED":
-            run.log.info(f"Realm {realm} is PURGED: nothing of it is left.")
-
-
-def _is_everything(run: Step, datasets: pa.Table) -> bool:
-    """Whether these are all datasets that there are, each of them sound: what was not read may be of any realm."""
-    if datasets["fault"].null_count < len(datasets):
-        return False
-    present = list_datasets(run.retention)
-    return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())
-
-
-def _left_of(ledger: Ledger, run: Step, sources: Sequence[Source], realm: str, datasets: Sequence[str]) -> int:
-    """How many transactions of a realm are still open or not swept. What came again under the id of one that was is not."""
-    if not datasets:
-        return 0
-    rows = read_output(run.folder, OUTPUT, datasets, ["dataset", "transaction", "verdict", "policy"])
-    verdict, policy = (rows[name].cast(pa.string()) for name in ("verdict", "policy"))
-    selected = rows.filter(pc.equal(policy, purge_named(realm)))
-    # What is only hidden can still be read.
-    swept = ledger.marks.table(datasets, ["SWEPT"], hidden_again=by_store(datasets))
-    swept = swept.filter(pa.array(is_in_log(swept, read_transactions(sources, datasets, ["dataset", "transaction", *TIMES]))))
-    gone = pc.sum(pc.is_in(keys_of(selected), value_set=keys_of(swept))).as_py() or 0
-    return len(selected) - int(gone) + int(pc.sum(pc.equal(verdict, "open")).as_py() or 0)
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
@@ -186,9 +148,10 @@ def candidate_marks(run: Step) -> Metadata:
             run.log.warning(warning)
         rules = rulebook.rules(names, run.as_of)
         again = run.retention.settings.hidden_again
-        known = write_already_marked(ledger, rules.policies, datasets, run.folder, again)
-        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known)
-        columns = sorted({*columns_for(rules.policies), "bytes", *TIMES})
+        realms = counted_realms(ledger)
+        known = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
+        verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known, realms)
+        columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
         with candidate_table(ledger.database) as staging:
             sinks = {MARKS: staging} if staging else {}
             written = run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns, sinks)
@@ -203,7 +166,8 @@ def candidate_marks(run: Step) -> Metadata:
         # A mark that rose by a clock that can't be right would never fall again.
         newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
         raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
-        _close_purged_realms(ledger, run, sources, datasets, rules.policies)
+        left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
+        close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
         waiting, totals, last = ledger.pending.waiting(), ledger.states.totals(), ledger.states.last_sweep()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     swept = sum(amount for amount, _ in marked.swept.values())

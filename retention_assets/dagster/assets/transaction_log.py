@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
+from retention_assets.dagster.purged_realms import close_realms_of_nothing
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
 from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
-from retention_assets.pipeline.read_tokens import write_tokens
+from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
@@ -70,6 +71,7 @@ def transaction_log(run: Step) -> Metadata:
 
 def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans) -> Metadata:
     """Read what is not scanned, publish all of it together with the scans, and say what was found."""
+    begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen]
     away = {one.store.name: one.fault for one in chosen if one.fault}
@@ -80,9 +82,11 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans) -> Me
     unknown = run.datasets.unknown_keys(found)
     if not found:
         scans.publish(())
+        close_realms_of_nothing(ledger, run)
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
         raise dg.Failure(f"No store has a dataset of {about}. {faults}".rstrip())
     write_tokens(plain, run.folder, scans.tokens)
+    write_begun({**{one.name: begun for one in stores}, **scans.begun}, run.folder)
     parts = read_stores(run.spark, plain, run.folder)
     parts += scans.write_logs(run.folder, parts)
     datasets = read_datasets([Source(run.folder)])

@@ -83,10 +83,11 @@ class RealmStatus(Enum):
 class RealmForm(ReasonForm):
     """What a realm is to become."""
 
-    name: str = Field(description="A realm, such as acme: what datasets say in their attribute `realm`.")
+    name: str = Field(description="A realm, such as acme, or a catalog in it, such as acme/sales.")
     status: RealmStatus = Field(description="ACTIVE and INACTIVE are retained; of PURGING everything is marked.")
     grace: str = Field(default="", description="The grace of the marks that purging makes, such as 7d; as it is when left out.")
     yes: bool = Field(default=False, description="Purging marks everything of the realm. Say yes to it.")
+    anyway: bool = Field(default=False, description="Purge also a realm that no store knows.")
 
 
 @operation_job(RealmForm, JobKind.ACT)
@@ -99,6 +100,7 @@ def change_realm(context: OperationContext, form: RealmForm) -> Metadata:
         status=form.status.value,
         grace=typed_duration(form.grace, "grace") if form.grace else None,
         confirmed=form.yes,
+        anyway=form.anyway,
     )
     changed = realms.change_realm(request, context.environment).as_dict()
     next_ = "It is retained: the policies decide."
@@ -107,7 +109,9 @@ def change_realm(context: OperationContext, form: RealmForm) -> Metadata:
             "No transaction is marked yet. The next evaluation marks everything of it, whatever the policies say; holds still"
             " stop it. `upcoming` shows then what goes. To stop it, launch this job with ACTIVE, and `unmark`."
         )
-    return context.answer(Answer(f"The realm {changed['name']} is {changed['status']}.", (next_,)), changed)
+    above = realms.note_above(form.name, context.environment)
+    answer = Answer(f"The realm {changed['name']} is {changed['status']}.", (next_, *((above,) if above else ())))
+    return context.answer(answer, changed)
 
 
 class EntryForm(ReasonForm):

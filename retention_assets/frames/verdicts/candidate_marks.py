@@ -18,6 +18,7 @@ from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import LOG
+from retention_assets.frames.realms import LogRealms, RealmRows, realm_rows
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
@@ -32,6 +33,7 @@ from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.purge import RESERVED_HOLD
 from retention_assets.policy.where.tree import columns_of
 
 Ranks = npt.NDArray[np.int32]
@@ -52,9 +54,13 @@ _ALWAYS = (
 )
 
 
-def columns_for(policies: Sequence[Policy]) -> list[str]:
-    """The columns of a log that the verdicts of some policies depend on: no others need to be read."""
+def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
+    """The columns of a log that the verdicts of some policies depend on: no others need to be read.
+
+    Of datasets whose transactions have realms of their own, those are read as well.
+    """
     wanted = set(_ALWAYS)
+    wanted |= {"attributes"} if datasets is not None and realm_rows(datasets).mixed else set()
     for policy in policies:
         select = policy.select
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
@@ -115,6 +121,7 @@ class _Evaluation:
     forbidding: frozenset[str]
     # Also find out when time alone could turn a verdict.
     watch: bool
+    realms: RealmRows
 
 
 @dataclass(frozen=True)
@@ -148,8 +155,10 @@ def _evaluate(
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
     windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    realms = realm_rows(datasets)
+    live += [RESERVED_HOLD] if realms.may_be_reserved else []
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
-    evaluation = _Evaluation(as_of, live, windows, forbidding_datasets(datasets), watch)
+    evaluation = _Evaluation(as_of, live, windows, forbidding_datasets(datasets), watch, realms)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -181,11 +190,15 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     scopes = ScopeTable(history)
     turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
     seen = turns.add_line if turns else None
-    lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
+    realms = evaluation.realms.of(group.log)
+    lines = [
+        unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen, realms.asked_by(policy.datasets, history))
+        for policy in policies
+    ]
     found = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
-    hold = _first_hold_of(history, holds, group.held)
+    hold = _first_hold_of(history, holds, group.held, realms)
     forbidden = history.per_dataset(np.array([name in evaluation.forbidding for name in history.names], dtype=bool))
     pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
     free = [~pins & (hold < 0) & ~forbidden for pins in pinned]
@@ -237,11 +250,13 @@ def forbidding_datasets(datasets: pa.Table) -> frozenset[str]:
     return frozenset(datasets["dataset"].filter(forbids).to_pylist())
 
 
-def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Ranks:
+def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools, realms: LogRealms) -> Ranks:
     """For each row the first hold that keeps it, -1 if none."""
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(holds):
         rows = history.per_dataset(held[:, number]) & (first < 0)
+        if (mine := realms.asked_by(hold.datasets, history)) is not None:
+            rows &= mine
         if hold.transactions is not None and rows.any():
             at = np.flatnonzero(rows)
             ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()

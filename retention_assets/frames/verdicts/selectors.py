@@ -61,7 +61,12 @@ def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
 
 
 def unmet_lines(
-    policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows, seen: Callable[[SelectorLine], None] | None = None
+    policy: Policy,
+    scopes: ScopeTable,
+    as_of: datetime,
+    windows: Windows,
+    seen: Callable[[SelectorLine], None] | None = None,
+    in_realm: Bools | None = None,
 ) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does.
 
@@ -69,20 +74,25 @@ def unmet_lines(
     """
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
-    for line in lines(policy, scopes, as_of, windows):
+    for line in lines(policy, scopes, as_of, windows, in_realm):
         if seen is not None:
             seen(line)
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
 
-def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows) -> Iterator[SelectorLine]:
+def lines(
+    policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows, in_realm: Bools | None = None
+) -> Iterator[SelectorLine]:
     """The lines of a policy that can keep something from being selected, one after the other.
 
     `windows` is what the datasets say about their own retention, for policies that take it from there. A policy that drops refs
-    that are over looks at a history without them; what only they hold is still on a live branch until it does.
+    that are over looks at a history without them; what only they hold is still on a live branch until it does. `in_realm` are
+    the rows of the realm that it asks for, where transactions have realms of their own.
     """
     history, select = scopes.history, policy.select
+    if in_realm is not None:
+        yield SelectorLine("datasets.with", Reason.OTHER_REALM, ~in_realm)
     if isinstance(policy, KeepAll):
         yield SelectorLine("retention.indefinite", Reason.INDEFINITE, np.ones(len(history), dtype=bool))
         return

@@ -23,23 +23,38 @@ from retention_assets.stores.objects.delete_s3 import delete_keys
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.notes import PlannedObject, planned_of, present_of
 from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
 
 
+def is_conditional(settings: ObjectsSettings) -> bool:
+    """Whether an object only goes if it still is what was planned."""
+    return settings.delete.condition == "auto"
+
+
+def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
+    """How fast one of so many tasks deletes that work side by side."""
+    return DeletionPace(settings.rates.delete / tasks)
+
+
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`."""
+    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`.
+
+    `find` finds those of one dataset; `look` need not tell datasets apart, and is asked about what is planned.
+    """
 
     # Either, or neither where a listing is all that is known.
     root: str | None
     find: Callable[[Sequence[str]], pa.Table]
+    look: Callable[[Sequence[str]], pa.Table]
     rows: ObjectRows | None
     conditional: bool
     pace: DeletionPace
 
-    def delete(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """One outcome for each target. Raises nothing for what is wrong with any of them."""
         try:
             permit()
@@ -93,7 +108,7 @@ class ObjectDeletion:
 
     def _look(self, objects: Sequence[PlannedObject]) -> tuple[list[PlannedObject], list[SweptTarget]]:
         """The objects that are what was planned, and what is said of the others."""
-        present = present_of(self.find([one.key for one in objects]).to_pylist())
+        present = present_of(self.look([one.key for one in objects]).to_pylist())
         same: list[PlannedObject] = []
         swept: list[SweptTarget] = []
         for one in objects:

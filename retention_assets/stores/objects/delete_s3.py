@@ -7,9 +7,11 @@ all that stands between a writer and the deletion of what it has just written an
 Does not belong here: looking, which objects may go (delete.py), and other file systems (delete_remote.py).
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 from retention_assets.errors import Withheld, quote
@@ -26,6 +28,8 @@ _TOO_FAST = {"SlowDown", "ServiceUnavailable", "503", "TooManyRequests", "Reques
 _PASSING = {*_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout", "ConditionalRequestConflict", "500"}
 _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
+# Whose own exceptions say that a server could not be reached.
+_DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 # What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. The driver escapes the ends of lines.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -41,6 +45,7 @@ def delete_keys(
     fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
     """Delete objects below a root (as its file system writes it), one outcome for each."""
+    fs = _without_retries(fs, os.getpid())
     bucket, prefix, _ = fs.split_path(root)
     prefix = f"{prefix.rstrip('/')}/" if prefix else ""
     alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
@@ -82,11 +87,13 @@ class _Request:
             # A request of its own, for what cannot be written in a list.
             alone = _NOT_IN_XML.search(names[0]["Key"]) is not None
             answer = self._delete_alone(names[0]) if alone else self._delete_together(names)
-        except OSError as fault:
-            code = _code_of(fault)
-            if code not in _PASSING:
+        except Exception as fault:
+            if not _may_pass(fault):
                 raise
-            answer = {"Errors": [{"Key": name["Key"], "Code": code, "Message": str(fault)} for name in names]}
+            code = _code_of(fault) or type(fault).__name__
+            if code in _TOO_FAST:
+                self.pace.halve()
+            raise _PassingFault(f"the store refused it again and again: {code}") from fault
         errors = {one["Key"]: one for one in answer.get("Errors", ())}
         for one in answer.get("Deleted", ()):
             if one["Key"] not in errors and one["Key"] in self.left:
@@ -152,7 +159,23 @@ def _version_of(one: PlannedObject) -> str | None:
     return one.condition.version if one.condition else None
 
 
-def _code_of(fault: OSError) -> str:
+def _code_of(fault: Exception) -> str:
     """The code of an answer that was an error as a whole; the driver keeps it behind its own exception."""
     answer = getattr(fault.__cause__, "response", None) or {}
     return str(answer.get("Error", {}).get("Code", ""))
+
+
+def _may_pass(fault: Exception) -> bool:
+    """Whether the same request may well succeed: the store is busy, or it could not be reached."""
+    if code := _code_of(fault):
+        return code in _PASSING
+    lasting = isinstance(fault, FileNotFoundError | PermissionError)
+    return not lasting and (isinstance(fault, OSError) or type(fault).__module__.partition(".")[0] in _DRIVERS)
+
+
+@lru_cache(maxsize=8)
+def _without_retries(fs: FileSystem, process: int) -> FileSystem:  # noqa: ARG001 - a connection is of one process
+    """The same file system, which makes each request once: whoever repeats by himself is never told to slow down."""
+    own = type(fs)(*fs.storage_args, **{**fs.storage_options, "skip_instance_cache": True})
+    own.retries = 1
+    return own

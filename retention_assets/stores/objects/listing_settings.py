@@ -17,7 +17,8 @@ from retention_assets.stores.settings import Cascading, SettingsPart
 
 
 class ListedColumns(SettingsPart):
-    """Which columns of a listing say what. A column that is not named has the name of its key, if there is one."""
+    """Which columns of a listing say what. Sizes, ETags and versions are also found under the names of their keys, if they are
+    there; realms and kinds are not."""
 
     key: ColumnName = "key"
     created_at: ColumnName = "created_at"

@@ -42,7 +42,7 @@ def second_look(
         cut_off=micros(settings.min_age.before(min(listing.begin(), now()))) if len(objects) else 0,
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=_handled(settings, sources) if not purged.all() else None,
+        handled=_spoken_for(settings, sources) if not purged.all() else None,
     )
     retained = flags(pc.is_valid(witnesses))
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
@@ -86,7 +86,7 @@ class _HeardSource:
         return self._source.finish(ends)
 
 
-def _handled(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
+def _spoken_for(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
     """The realms that sources speak for, as a scan tells it (`ClassRules`); none if one of them speaks for all."""
     found: set[str] = set()
     for source, said in zip(sources, settings.references, strict=True):

@@ -6,7 +6,7 @@ Does not belong here: the kinds of listings and of references (listing_settings.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -16,7 +16,7 @@ from retention_assets.stores.objects.listing_settings import Listing, ParquetLis
 from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
 from retention_assets.stores.records.settings import ColumnName
-from retention_assets.stores.settings import SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, tuple_of
 
 # Younger objects are never judged, whatever the settings say: clocks differ, and writers take their time.
 FLOOR = Duration(seconds=300)
@@ -60,7 +60,7 @@ def _min_age(value: Duration) -> Duration:
     return value
 
 
-class FromColumn(SettingsPart):
+class FromColumn(RealmColumn):
     """What a column of the listing says."""
 
     column: ColumnName
@@ -151,6 +151,9 @@ def _columns_of(listing: Listing) -> Mapping[str, str | None] | None:
 
 class ObjectsSettings(StoreSettings):
     """Kind `objects`: stored objects, of which nothing refers to some."""
+
+    has_realm_column: ClassVar[bool] = True
+    names_own_realms: ClassVar[bool] = True
 
     kind: Literal["objects"] = "objects"
     listing: Annotated[Listing, Field(description="Where the objects are listed: path, inventory, table, parquet or sql.")]

@@ -9,6 +9,7 @@ plan: only that very object goes.
 """
 
 import hashlib
+import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,20 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
+from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
-from retention_assets.settings.urls import has_scheme
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of, table_of
-from retention_assets.stores.files.file_systems import server_time
+from retention_assets.stores.files.file_systems import is_local, open_file_system, server_time
 from retention_assets.stores.files.witness import leave_identity_in, place_of_root
-from retention_assets.stores.objects.delete import ObjectDeletion
+from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
-from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.here import read_here
 from retention_assets.stores.objects.scan.scan import Scan
@@ -66,8 +67,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
-        rate = settings.rates.delete
-        self._pace = DeletionPace(rate / tasks if rate else 0)
+        self._pace = pace_of(settings, tasks)
         self._looks: dict[str, _Look] = {}
 
     def among(self, tasks: int) -> "ObjectsStore":
@@ -125,7 +125,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def warnings(self) -> list[str]:
         """What its settings give up, and what writers then have to keep to."""
         found = []
-        if self.settings.delete.condition == "none":
+        if not is_conditional(self.settings):
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
                 " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
@@ -135,6 +135,11 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
                 f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
                 " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
             )
+        if self._rows is not None:
+            try:
+                found += self._rows.warnings()
+            except Refused as fault:
+                found.append(str(fault))
         return found
 
     def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
@@ -165,16 +170,18 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         root = self._root
         if root is None:
             return None
-        if claim and not has_scheme(root):
-            # Where the root is not as it should be the sweep will say it.
+        fs, folder = open_file_system(root)
+        if claim and is_local(fs):
+            # Where the root is not as it should be the sweep will say it. An empty one may be that of another disk.
             with suppress(OSError):
-                leave_identity_in(root)
+                if os.listdir(folder):
+                    leave_identity_in(root)
         return place_of_root(root)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is there of each: all of it, or nothing, also where another object has its key."""
         try:
-            present = present_of(self._find_of(dataset, [one.transaction for one in targets]).to_pylist())
+            present = present_of(self._look_at(dataset, [one.transaction for one in targets]).to_pylist())
         except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
             return {one.transaction: Remains.UNKNOWN for one in targets}
         found: dict[str, Remains] = {}
@@ -193,11 +200,12 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         deletion = ObjectDeletion(
             root=self._root,
             find=lambda keys: self._find_of(dataset, keys),
+            look=lambda keys: self._look_at(dataset, keys),
             rows=self._rows,
-            conditional=self.settings.delete.condition == "auto",
+            conditional=is_conditional(self.settings),
             pace=self._pace,
         )
-        return deletion.delete(targets, parallelism, permit)
+        return deletion.execute(targets, parallelism, permit)
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
@@ -225,8 +233,30 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def _find(self, keys: Sequence[str]) -> pa.Table:
         """Of some keys the objects that are there now, with their realm, kind and dataset."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
-        return pa.Table.from_batches(batches, _NAMED)
+        found = pa.Table.from_batches(batches, _NAMED)
+        if self._rows is None and (twice := _repeated(found["key"])) is not None:
+            realms = sorted({str(one) for one in found.filter(pc.equal(found["key"], twice))["realm"].to_pylist()})
+            raise Refused(
+                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms"
+                f" {', '.join(realms)}), and its place has it once: what is done for one realm would be done to all. List each"
+                " object once."
+            )
+        return found
+
+    def _look_at(self, dataset: str, keys: Sequence[str]) -> pa.Table:
+        """What is there now of keys that are known to be of a dataset. A place knows no other dataset of the same key."""
+        if self._rows is not None:
+            return self._find_of(dataset, keys)
+        place = self.listing.place if isinstance(self.listing, FinishedListing) and self.listing.place else self.listing
+        return pa.Table.from_batches(place.find(keys) if keys else [], OBJECTS)
 
     def _find_of(self, dataset: str, keys: Sequence[str]) -> pa.Table:
         found = self._find(keys)
         return found.filter(pc.equal(found["dataset"], dataset))
+
+
+def _repeated(keys: pa.ChunkedArray) -> str | None:
+    """A key that stands there more than once, if one does."""
+    counts = pc.value_counts(keys)
+    often = counts.filter(pc.greater(counts.field("counts"), 1))
+    return often[0]["values"].as_py() if len(often) else None

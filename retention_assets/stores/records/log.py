@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func,
 
 from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.records.tables import TIMES, RecordTables
+from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,11 @@ def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterat
     key, times = tables.root.key, [name for name in TIMES if name in tables.log_columns]
     columns = [key.text, *(tables.time(name) for name in times)]
     fields = [pa.field("transaction", pa.string()), *(pa.field(name, INSTANT) for name in times)]
-    if "type" in tables.log_columns:
-        kind = tables.log_columns["type"]
-        columns.append(cast(kind, Text) if tables.dialect in ("postgresql", "sqlite") else kind)
-        fields.append(pa.field("type", pa.string()))
+    for name in ATTRIBUTE_COLUMNS:
+        if name in tables.log_columns:
+            said = tables.log_columns[name]
+            columns.append(cast(said, Text) if tables.dialect in ("postgresql", "sqlite") else said)
+            fields.append(pa.field(name, pa.string()))
     query: Select[Any] = select(*(column.label(f"c{number}") for number, column in enumerate(columns))).order_by(key.column)
     after: str | None = None
     while True:
@@ -128,17 +129,21 @@ def _lines_of_rows(rows: pa.RecordBatch, dataset: str) -> pa.RecordBatch:
         "status": pc.if_else(pc.is_null(rows["closed_at"]), "OPEN", "COMMITTED"),
         **{name: rows[name] for name in TIMES if name in given},
     }
-    if "type" in given:
-        made["attributes"] = _attributes(rows["type"])
+    if names := [name for name in ATTRIBUTE_COLUMNS if name in given]:
+        made["attributes"] = _attributes(rows.select(names))
     columns = [made[field.name] if field.name in made else pa.nulls(size, field.type) for field in LINES]
     return pa.record_batch(columns, schema=LINES)
 
 
-def _attributes(types: pa.Array) -> pa.Array:
-    """Of each row a map that has its type, or an empty one where it has none."""
-    offsets = np.concatenate([[0], np.cumsum(np.asarray(pc.is_valid(types)))]).astype(np.int32)
-    items = types.drop_null()
-    return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat("type", len(items)), items)
+def _attributes(said: pa.RecordBatch) -> pa.Array:
+    """Of each row a map that has its type and its realm, as far as it has them."""
+    there = np.column_stack([np.asarray(pc.is_valid(column)) for column in said.columns])
+    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
+    # Row by row: the place of each value among all columns, one after the other.
+    row, column = np.nonzero(there)
+    values = pa.concat_arrays(said.columns).take(pa.array(column * len(said) + row))
+    names = pa.array(said.schema.names).take(pa.array(column))
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
 def _check_range(times: pa.Array, name: str) -> None:

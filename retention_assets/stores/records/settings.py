@@ -4,7 +4,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts
 Does not belong here: whether the tables are there (tables.py).
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
@@ -75,6 +75,8 @@ class TtlSettings(SettingsPart):
 
 class RecordsSettings(StoreSettings):
     """Kind `records`: independent records in a database, each a root row with rows in other tables."""
+
+    has_realm_column: ClassVar[bool] = True
 
     kind: Literal["records"] = "records"
     url: StoreUrl

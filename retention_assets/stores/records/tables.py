@@ -33,9 +33,12 @@ from retention_assets.sql.reflection import Place, indexes_of, place_of, table_o
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.settings import RealmColumn
 
 TIMES = ("opened_at", "closed_at", "archived_at")
 LOG_COLUMNS = (*TIMES, "type")
+# What becomes attributes of a record, by the name of each.
+ATTRIBUTE_COLUMNS = ("type", "realm")
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
     inspection = _Inspection(database, settings)
     root = inspection.rows(settings.root.table, settings.root.key)
     columns = {name: getattr(settings.root, name) for name in LOG_COLUMNS}
+    if isinstance(settings.realm, RealmColumn):
+        columns["realm"] = settings.realm.column
     log_columns = {name: inspection.column(root.table, column) for name, column in columns.items() if column is not None}
     for name in TIMES:
         if name in log_columns:

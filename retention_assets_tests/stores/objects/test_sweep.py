@@ -37,7 +37,7 @@ def meanwhile(cycle: ObjectsCycle, before: Happens) -> Meanwhile:
     store = Meanwhile(cycle.objects.store(**cycle.changes).settings)
     folder = cycle.objects
     assert isinstance(folder, LocalObjects)
-    store.before = lambda: before(folder)  # type: ignore[method-assign]
+    store.before = lambda: before(folder)
     return store
 
 
@@ -158,7 +158,7 @@ def test_one_key_fails_and_the_others_go_and_the_next_run_counts_right(cycle: Ob
 def dies_after_deleting(cycle: ObjectsCycle) -> None:
     """In a program of its own."""
     store = Meanwhile(cycle.objects.store().settings)
-    store.after = lambda: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    store.after = lambda: os.kill(os.getpid(), signal.SIGKILL)
     cycle.sweeps(store)
 
 

@@ -63,11 +63,11 @@ def open_listing(settings: ObjectsSettings) -> ObjectListing:
         from retention_assets.stores.objects.listings.table import TableObjects
 
         roles = ColumnRoles.of(listing.table.columns, settings, whole_seconds)
-        return FinishedListing("table", TableObjects(settings.name, listing.table, roles, rate), place)
+        return FinishedListing("table", TableObjects(settings.name, listing.table, roles, rate), place, roles.derived)
     from retention_assets.stores.objects.listings.parquet import ParquetObjects
 
     roles = ColumnRoles.of(listing.parquet.columns, settings, whole_seconds)
-    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles, rate), place)
+    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles, rate), place, roles.derived)
 
 
 def _open_place(place: str, rate: int) -> ObjectListing:

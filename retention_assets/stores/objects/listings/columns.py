@@ -21,7 +21,9 @@ from retention_assets.stores.objects.listings.batches import whole_batch
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 
 _NEEDED = ("key", "created_at")
-_ROLES = (*_NEEDED, "size", "realm", "kind", "etag", "version")
+# What an object has only where the settings say by which column.
+_DERIVED = ("realm", "kind")
+_ROLES = (*_NEEDED, "size", "etag", "version")
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,14 @@ class ColumnRoles:
         """As the settings name them. A column that is named has to be there."""
         named = {role: getattr(columns, role) for role in columns.model_fields_set} | derived_columns(settings)
         names = {role: named.get(role) or getattr(columns, role) or role for role in _ROLES}
-        if isinstance(settings.realm, str):
-            # The template alone says it.
-            del names["realm"]
+        names |= {role: name for role in _DERIVED if (name := named.get(role))}
         needed = [(role, name) for role, name in names.items() if role in _NEEDED or named.get(role)]
         return cls(tuple(needed), tuple(one for one in names.items() if one not in needed), whole_seconds)
+
+    @property
+    def derived(self) -> bool:
+        """Whether columns say realms or kinds."""
+        return any(role in _DERIVED for role, _ in self.needed)
 
     def among(self, there: Collection[str], where: str) -> dict[str, str]:
         """The columns that a list has, by their roles. Raises Refused where one that is needed is missing."""

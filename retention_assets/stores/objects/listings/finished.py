@@ -10,10 +10,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.naming import constant_dataset
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import OBJECTS
 
 
 class ObjectList(Protocol):
@@ -38,11 +40,14 @@ class ObjectPlace(Protocol):
 
 @dataclass(frozen=True)
 class FinishedListing:
-    """A list of objects, and their place where the settings name it. `kind` is what the settings call the list."""
+    """A list of objects, and their place where the settings name it. `kind` is what the settings call the list; `derived`
+    says whether the list alone knows realms or kinds.
+    """
 
     kind: str
     listed: ObjectList
     place: ObjectPlace | None
+    derived: bool = False
 
     def begin(self) -> datetime:
         """When the list was made."""
@@ -57,13 +62,34 @@ class FinishedListing:
         return self.listed.read(share)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Asked of the place. Raises Refused where the settings name none."""
+        """Asked of the place; of a realm or kind that columns say, the list is read once more.
+
+        What the list does not name then is none of its objects. Raises Refused where the settings name no place.
+        """
         if self.place is None:
             raise Refused(
                 f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
                 " or deleted. Set `listing.path` to the folder or prefix that holds them."
             )
-        return self.place.find(keys)
+        found = self.place.find(keys)
+        return self._derive(found) if self.derived else found
+
+    def _derive(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Objects of the place with what the list says of them: those of one key in two realms twice."""
+        found = pa.Table.from_batches(batches, OBJECTS).combine_chunks()
+        if not len(found):
+            return
+        [keys] = found["key"].chunks
+        self.listed.begin()
+        for share in self.listed.shares(1):
+            for batch in self.listed.read(share):
+                at = pc.index_in(batch["key"], value_set=keys)
+                if at.null_count == len(at):
+                    continue
+                named = batch.filter(pc.is_valid(at))
+                for known in found.take(at.drop_null()).combine_chunks().to_batches():
+                    columns = {name: named[name] if name in ("realm", "kind") else known[name] for name in OBJECTS.names}
+                    yield pa.record_batch(columns, schema=OBJECTS)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
         """The one dataset, if there is one: others show only as the list is read."""

@@ -13,6 +13,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +37,7 @@ _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 _ROWS = 131_072
 _PIECE = 1 << 20
+_AT_ONCE = 16
 # What the two forms call the same.
 _CSV = {
     "Bucket": "bucket", "Key": "key", "VersionId": "version_id", "IsLatest": "is_latest", "IsDeleteMarker": "is_delete_marker",
@@ -156,8 +158,9 @@ class InventoryObjects:
         if hashlib.md5(text, usedforsecurity=False).hexdigest() != checksum.decode(errors="replace").strip().lower():
             raise _Incomplete(f"{_CHECKSUM} is not that of {_MANIFEST}")
         delivery = self._read_manifest(fs, folder, text)
-        for file in delivery.files:
-            self._check_there(fs, file)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            # Whatever the first that is not there raises.
+            list(threads.map(partial(self._check_there, fs), delivery.files))
         return delivery
 
     def _check_there(self, fs: FileSystem, file: InventoryFile) -> None:
@@ -266,17 +269,19 @@ def _parquet_batches(copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    if not file.size:
-        return
     read = pa_csv.ReadOptions(column_names=list(file.columns), block_size=8 * _PIECE)
     wanted = [name for name in (*_ROLES.values(), *_FILTERS) if name in file.columns]
     types = {name: pa.string() for name in wanted} | {name: pa.bool_() for name in _FILTERS} | {"size": pa.int64()}
     # What an inventory leaves empty is nothing, whatever its type.
     convert = pa_csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[""], strings_can_be_null=True)
-    with gzip.open(copy) as lines, pa_csv.open_csv(lines, read, convert_options=convert) as batches:
-        for batch in batches:
-            place = batch.schema.get_field_index("key")
-            yield batch.set_column(place, "key", _unquoted(batch["key"]))
+    with gzip.open(copy) as lines:
+        # A file without lines is none to Arrow.
+        if not lines.peek(1):
+            return
+        with pa_csv.open_csv(lines, read, convert_options=convert) as batches:
+            for batch in batches:
+                place = batch.schema.get_field_index("key")
+                yield batch.set_column(place, "key", _unquoted(batch["key"]))
 
 
 def _unquoted(keys: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, open_file_system, server_time
 from retention_assets.stores.files.paths import IDENTITY
-from retention_assets.stores.objects.conditions import tagged_conditions
+from retention_assets.stores.objects.conditions import NO_VERSION, tagged_conditions
 from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
 from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
@@ -47,9 +48,12 @@ PAGE = 1_000
 _AT_ONCE = 16
 # So many requests are made at most to find where to split, and so many beginnings of keys for each share.
 _PROBES, _SPLITS = 400, 8
+# So many keys are asked for before what was found of them is handed on.
+_ASKED = 10_000
 # A page that says as much about keys that are asked for saves so many single questions.
 _DENSE = 8
 _LAST = "\U0010ffff"
+_DOTS = {".", ".."}
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,8 @@ class S3Objects:
         wanted = sorted({bucket.prefix + key for key in keys if key and key != IDENTITY})
         versions = bool(wanted) and bucket.keeps_versions()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            for at in range(0, len(wanted), PAGE):
-                some = wanted[at : at + PAGE]
+            for at in range(0, len(wanted), _ASKED):
+                some = wanted[at : at + _ASKED]
                 found: list[_Found] = []
                 while len(some) >= _DENSE and not versions:
                     page = next(bucket.pages(_just_before(some[0]), some[-1], False))
@@ -137,7 +141,7 @@ class S3Objects:
                     some = some[len(told) :]
                     if len(told) < _DENSE:
                         break
-                found += [one for one in threads.map(bucket.head, some) if one is not None]
+                found += [one for one in threads.map(partial(bucket.head, versions=versions), some) if one is not None]
                 if found:
                     yield self._batch(bucket, found)
 
@@ -202,10 +206,16 @@ class _Bucket:
             if is_last:
                 return
 
-    def head(self, key: str) -> _Found | None:
+    def head(self, key: str, versions: bool) -> _Found | None:
         """One object; none if it is not there."""
+        if not _DOTS.isdisjoint(key.split(SEPARATOR)):
+            # On its way such an address may become that of another object; as the end of a range it is a text.
+            found = (one for page in self.pages(_just_before(key), key, versions) for one in page.objects)
+            return next((one for one in found if one.key == key), None)
         try:
-            return _Found.of(key, self._ask_again("head_object", Key=key), "ContentLength")
+            said = self._ask_again("head_object", Key=key)
+            # Not every server says of such a bucket that an object has no version of its own.
+            return _Found.of(key, {"VersionId": NO_VERSION, **said} if versions else said, "ContentLength")
         except FileNotFoundError:
             return None
         except OSError as fault:

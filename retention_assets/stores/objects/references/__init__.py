@@ -5,9 +5,6 @@ own by the entry point group `retention_assets.references`, or is named in the s
 Does not belong here: any kind (its own module).
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.settings import FilesSettings
@@ -37,9 +34,7 @@ from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
 __all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references", "read_whole"]
 
-_EQUAL_SCHEMES: Mapping[str, str] = MappingProxyType(
-    IcebergCatalog.model_fields["equal_schemes"].get_default(call_default_factory=True)
-)
+_EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes"].get_default(call_default_factory=True))
 
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:

@@ -26,11 +26,16 @@ def whole_files(label: str, glob: str) -> Sequence[LogFile]:
     return found
 
 
-def unread_files(label: str, glob: str, read: Iterable[LogFile]) -> Sequence[LogFile]:
-    """Those that are new, or not as they were read. Raises SourceNotWhole for one that is gone."""
-    before = set(read)
+def has_changed(label: str, glob: str, file: LogFile) -> bool:
+    """Whether a file is not any more what it was when it was listed, so that a fault in it may be that of a writer at work."""
+    return file not in whole_files(label, glob)
+
+
+def unread_files(label: str, glob: str, seen: Iterable[LogFile], whole: Iterable[LogFile]) -> Sequence[LogFile]:
+    """The files that were not read to their end as they are now. Raises SourceNotWhole for one that was seen and is gone."""
     found = whole_files(label, glob)
-    gone = sorted({file.shown for file in before} - {file.shown for file in found})
+    gone = sorted({file.shown for file in seen} - {file.shown for file in found})
     if gone:
         raise SourceNotWhole(f"{label} is not whole: {gone[0]} was there and is gone. Scan when the files are all there.")
-    return [file for file in found if file not in before]
+    read = set(whole)
+    return [file for file in found if file not in read]

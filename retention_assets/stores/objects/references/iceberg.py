@@ -105,7 +105,8 @@ class TableFileSource:
                 for one in files:
                     batch = self._batch(entry, one.what, one.locations, one.folders)
                     rows += len(batch)
-                    yield batch
+                    if len(batch):
+                        yield batch
             except Unreadable as fault:
                 # Files of a snapshot that was expired meanwhile are gone, and it is in the metadata no more.
                 if place == before:

@@ -20,7 +20,7 @@ from retention_assets.exchange.compression import unpacked
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.content import local_copy
 from retention_assets.stores.files.listing import LogFile
-from retention_assets.stores.objects.references.globs import unread_files, whole_files
+from retention_assets.stores.objects.references.globs import has_changed, unread_files, whole_files
 from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
@@ -52,21 +52,31 @@ class LineSource:
         return whole_files(self.label, self.files)
 
     def read(self, share: LogFile) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The lines of a file up to its last, which must count them."""
+        """The lines of a file up to its last, which must count them. One that is written to meanwhile is read again."""
+        reader = _LineReader(share.shown, self.schema)
+        try:
+            yield from self._read(share, reader)
+        except SourceNotWhole:
+            if not has_changed(self.label, self.files, share):
+                raise
+            return ShareEnd(share, reader.rows, proof=False)
+        return ShareEnd(share, reader.rows, proof=True)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
+        """New and changed files come back."""
+        whole = [end.share for end in ends if end.proof]
+        return unread_files(self.label, self.files, [end.share for end in ends], whole)
+
+    def _read(self, share: LogFile, reader: "_LineReader") -> Iterator[pa.RecordBatch]:
         try:
             with local_copy(share) as copy, unpacked(copy) as plain:
-                rows = yield from _LineReader(share.shown, self.schema).read(plain)
+                yield from reader.read(plain)
         except BadInput as fault:
             raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
         except OSError as fault:
             raise SourceNotWhole(
                 f"{self.label} is not whole: {share.shown} can't be read: {fault.strerror or fault}"
             ) from fault
-        return ShareEnd(share, rows)
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
-        """New and changed files come back."""
-        return unread_files(self.label, self.files, [end.share for end in ends])
 
 
 class _LineReader:
@@ -76,8 +86,8 @@ class _LineReader:
         self.shown, self.schema = shown, schema
         self.lines = self.rows = 0
 
-    def read(self, plain: Path) -> Generator[pa.RecordBatch, None, int]:
-        """The rows, and how many there were. Raises SourceNotWhole."""
+    def read(self, plain: Path) -> Iterator[pa.RecordBatch]:
+        """The rows. Raises SourceNotWhole."""
         with plain.open("rb") as stream:
             last = b""
             for block in _blocks(stream):
@@ -86,7 +96,6 @@ class _LineReader:
                 if body:
                     yield from self._rows(body)
         self._check_last(last)
-        return self.rows
 
     def _rows(self, block: bytes) -> Iterator[pa.RecordBatch]:
         lines = block.count(b"\n")

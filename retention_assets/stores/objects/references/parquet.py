@@ -18,7 +18,7 @@ from retention_assets.errors import nearest
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.file_systems import is_local, open_file_system
 from retention_assets.stores.files.listing import LogFile
-from retention_assets.stores.objects.references.globs import unread_files, whole_files
+from retention_assets.stores.objects.references.globs import has_changed, unread_files, whole_files
 from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
 
 _BATCH = 1 << 17
@@ -55,40 +55,44 @@ class ParquetSource:
         return [share for file in files for share in (self._parts(file, each) if each > 1 else [RowGroups(file)])]
 
     def read(self, share: RowGroups) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The rows of some groups. Rows without a key are none."""
+        """The rows of some groups that have a key. A file that is written meanwhile is read again."""
         rows = 0
+        try:
+            for batch in self._read(share):
+                rows += len(batch)
+                yield batch
+        except SourceNotWhole:
+            if not has_changed(self.label, self.files, share.file):
+                raise
+            return ShareEnd(share, rows, proof=False)
+        return ShareEnd(share, rows, proof=True)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[RowGroups]:
+        """New and changed files come back, and those of which a group was not read."""
+        groups: dict[LogFile, set[int]] = {}
+        whole = set()
+        for share in (end.share for end in ends if end.proof):
+            groups.setdefault(share.file, set()).update(range(share.first, share.end or 0))
+            if share.of is None or len(groups[share.file]) == share.of:
+                whole.add(share.file)
+        unread = unread_files(self.label, self.files, [end.share.file for end in ends], whole)
+        return [RowGroups(file) for file in unread]
+
+    def _read(self, share: RowGroups) -> Iterator[pa.RecordBatch]:
         with self._open(share.file) as source:
             known = source.metadata
             if share.of not in (None, known.num_row_groups):
-                # Another file has its name now, which is seen in the end, and read.
-                return ShareEnd(share, 0, proof=False)
+                raise self._fault(share.file, f"it had {share.of} groups of rows, and has {known.num_row_groups}")
             groups = range(share.first, known.num_row_groups if share.end is None else share.end)
             self._check_columns(share.file, source.schema_arrow)
             named = [name for name in dict.fromkeys(self.columns) if name is not None]
             found = 0
             for batch in source.iter_batches(_BATCH, row_groups=list(groups), columns=named):
                 found += len(batch)
-                made = self._rows(batch)
-                rows += len(made)
-                yield made
+                yield self._rows(batch)
             expected = sum(known.row_group(number).num_rows for number in groups)
             if found != expected or sum(known.row_group(n).num_rows for n in range(known.num_row_groups)) != known.num_rows:
                 raise self._fault(share.file, f"it says that it has {expected} rows, and has {found}")
-        return ShareEnd(share, rows, proof=True)
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[RowGroups]:
-        """New and changed files come back, and those of which a group was not read."""
-        unread = unread_files(self.label, self.files, [end.share.file for end in ends])
-        groups: dict[LogFile, set[int]] = {}
-        for end in ends:
-            share = end.share
-            if end.proof and share.of is not None:
-                groups.setdefault(share.file, set()).update(range(share.first, share.end))
-        whole = {end.share.file for end in ends if end.proof and end.share.of is None}
-        whole |= {end.share.file for end in ends if end.proof and end.share.of == len(groups.get(end.share.file, ()))}
-        gaps = {end.share.file for end in ends} - whole - set(unread)
-        present = set(whole_files(self.label, self.files)) if gaps else set()
-        return [RowGroups(file) for file in (*unread, *sorted(gaps & present, key=lambda file: file.path))]
 
     def _parts(self, file: LogFile, parts: int) -> list[RowGroups]:
         with self._open(file) as source:

@@ -158,6 +158,10 @@ class PluginSource:
             raise self._fault(rows, f"is of a batch with columns that are not known or there twice: {quote(unknown)}")
         if "object" not in given.schema.names or given["object"].null_count:
             raise self._fault(rows, "is of a batch with objects that are null, or without them")
+        for one in given.schema:
+            kind = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+                raise self._fault(rows, f"is of a batch whose column {one.name} is of the type {kind}; expected text")
         try:
             columns = [
                 given[one.name].cast(one.type) if one.name in given.schema.names else pa.nulls(len(given), one.type)

@@ -2,8 +2,8 @@
 that are taken for one.
 
 Belongs here: that hash, for whole columns at once. It is SipHash-1-3, keyed by the salt of a scan, of a text that no two pairs
-of realm and key share: the length of the realm (0 where there is none, else one more than it), the realm, filled up with zeros
-to whole words of eight bytes, and then the key.
+of realm and key share: the length of the realm (0 where there is none, else one more than it; with its highest bit set for a
+folder), the realm, filled up with zeros to whole words of eight bytes, and then the key.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Ints
+from retention_assets.frames.arrays import Bools, Ints, integers
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -23,6 +23,7 @@ _BLOCK = 8192
 _MASK = (1 << 64) - 1
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 _FINAL_ROUNDS = 3
+_FOLDER = 1 << 63
 
 
 class Fingerprints:
@@ -34,30 +35,31 @@ class Fingerprints:
         first, second = int.from_bytes(salt[:8], "little"), int.from_bytes(salt[8:], "little")
         self._start = tuple(word ^ (second if number % 2 else first) for number, word in enumerate(_START))
 
-    def of(self, keys: pa.Array, realms: pa.Array | None = None, ends: Ints | None = None) -> Hashes:
+    def of(
+        self, keys: pa.Array, realms: pa.Array | None = None, ends: Ints | None = None, folders: Bools | None = None
+    ) -> Hashes:
         """The fingerprint of each key in its realm; without realms, in none.
 
-        With `ends`, of so many bytes of each key.
+        With `ends`, of so many bytes of each key. Where `folders` says so, of a folder of that name and not of the key.
         """
         starts, lengths, words = _text(keys)
         lengths = lengths if ends is None else ends
-        if realms is None or realms.null_count == len(realms):
-            return self._hash(starts, lengths, words, None, [None])
-        coded = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
-        names = coded.dictionary.to_pylist()
-        codes = coded.indices.fill_null(len(names)) if coded.indices.null_count else coded.indices
-        return self._hash(starts, lengths, words, codes.to_numpy(zero_copy_only=False).astype(np.intp), [*names, None])
+        names: list[str | None] = [None]
+        codes = None
+        if realms is not None and realms.null_count < len(realms):
+            coded = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
+            names = [*coded.dictionary.to_pylist(), None]
+            codes = integers(coded.indices, len(names) - 1).astype(np.intp)
+        prefixes = [_prefix(name, False) for name in names]
+        if folders is not None:
+            prefixes += [_prefix(name, True) for name in names]
+            codes = (0 if codes is None else codes) + folders * np.intp(len(names))
+        return self._hash(starts, lengths, words, codes, prefixes)
 
     def _hash(
-        self,
-        starts: Ints,
-        lengths: Ints,
-        words: Hashes,
-        codes: npt.NDArray[np.intp] | None,
-        realms: Sequence[str | None],
+        self, starts: Ints, lengths: Ints, words: Hashes, codes: npt.NDArray[np.intp] | None, prefixes: Sequence[bytes]
     ) -> Hashes:
-        prefixes = [_prefix(realm) for realm in realms]
-        states = np.array([self._absorbed(prefix) for prefix in prefixes], dtype=np.uint64)
+        states = np.array([self._after(prefix) for prefix in prefixes], dtype=np.uint64)
         widths = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
         out = np.empty(len(starts), dtype=np.uint64)
         if not len(out):
@@ -79,20 +81,23 @@ class Fingerprints:
             out[rows] = block.hash(state, words, starts[rows], lengths[rows], count[rows], total)
         return out
 
-    def _absorbed(self, prefix: bytes) -> tuple[int, ...]:
+    def _after(self, prefix: bytes) -> Sequence[int]:
         """The state once the words of a prefix are taken in."""
-        v0, v1, v2, v3 = self._start
+        state: Sequence[int] = self._start
         for at in range(0, len(prefix), _WORD):
-            word = int.from_bytes(prefix[at : at + _WORD], "little")
-            v3 ^= word
-            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-            v0 ^= word
-        return v0, v1, v2, v3
+            state = _absorbed(state, int.from_bytes(prefix[at : at + _WORD], "little"))
+        return state
 
 
-def _prefix(realm: str | None) -> bytes:
+def _absorbed(state: Sequence[int], word: int) -> Sequence[int]:
+    v0, v1, v2, v3 = state
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ word)
+    return v0 ^ word, v1, v2, v3
+
+
+def _prefix(realm: str | None, is_folder: bool) -> bytes:
     said = b"" if realm is None else realm.encode()
-    length = 0 if realm is None else len(said) + 1
+    length = (0 if realm is None else len(said) + 1) | (_FOLDER if is_folder else 0)
     return length.to_bytes(_WORD, "little") + said + bytes(-len(said) % _WORD)
 
 
@@ -160,7 +165,6 @@ class _Block:
         """The hash of each row, of which those with fewer words stand first."""
         rows = len(starts)
         even, odd, spare = self._even[:, :rows], self._odd[:, :rows], self._spare[:, :rows]
-        even[0], odd[0], even[1], odd[1] = state[..., 0], state[..., 1], state[..., 2], state[..., 3]
         place = starts >> 3
         shift = ((starts & 7) << 3).astype(np.uint64)
         back = np.uint64(64) - shift
@@ -169,6 +173,7 @@ class _Block:
         rest = ((lengths & 7) << 3).astype(np.uint64)
         mask = (np.uint64(1) << rest) - np.uint64(1)
         ends = (total.astype(np.uint64) & np.uint64(255)) << np.uint64(56)
+        apart = False
         for number in range(int(count[-1]) + 1):
             # Rows that ended before this word are left alone; those that end with it have their length in it.
             begin, end = np.searchsorted(count, (number, number + 1)).tolist()
@@ -183,6 +188,13 @@ class _Block:
             if end > begin:
                 word[begin:end] &= mask[begin:end]
                 word[begin:end] |= ends[begin:end]
+            elif not apart and state.ndim == 1 and (now == now[0]).all():
+                # As long as all rows begin alike they are as one.
+                state = np.array(_absorbed(state.tolist(), int(now[0])), dtype=np.uint64)
+                continue
+            if not apart:
+                even[0], odd[0], even[1], odd[1] = state[..., 0], state[..., 1], state[..., 2], state[..., 3]
+                apart = True
             _absorb(even[:, begin:], odd[:, begin:], spare[:, begin:], now)
         even[1] ^= np.uint64(255)
         for _ in range(_FINAL_ROUNDS):

@@ -17,8 +17,8 @@ from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.stores.objects.scan.fingerprints import Hashes
 
 # Fingerprints are cut into so many ranges of one width, of which a task takes some that lie beside each other.
-RANGES = 1 << 12
-RANGE_SHIFT = 64 - 12
+RANGES = 1 << 8
+RANGE_SHIFT = 64 - 8
 # So many rows are read and judged together.
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
@@ -37,7 +37,7 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
-KEYS = pa.schema([pa.field("key", pa.string()), pa.field("realm", pa.string())])
+KEYS = pa.schema([pa.field("key", pa.string()), pa.field("realm", pa.string()), pa.field("folder", pa.bool_())])
 _WORDS = ("realm", "kind", "dataset")
 
 
@@ -106,6 +106,13 @@ class ScanFolder:
             with self.writer(f"{name}.keys", KEYS) as writer:
                 for begin in range(0, max(1, keys.num_rows), _KEY_ROWS):
                     writer.write_table(keys.slice(begin, _KEY_ROWS))
+
+    def write_ranges(self, name: str, values: Hashes) -> None:
+        """Fingerprints range by range, in any order within each: putting them in order is left to who merges them."""
+        ranges = (values >> np.uint64(RANGE_SHIFT)).astype(np.uint8)
+        begins = np.zeros(RANGES + 1, dtype=np.int64)
+        np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])
+        self.write_bytes(name, begins, values[np.argsort(ranges, kind="stable")])
 
     def read_values(self, name: str, first: int = 0, end: int = RANGES, *, keyed: bool = False) -> tuple[Hashes, pa.Table]:
         """The fingerprints of some ranges, and their keys if asked; else a table without any."""

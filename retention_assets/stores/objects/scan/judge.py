@@ -166,7 +166,8 @@ def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]
         names, at = words_of(table[name])
         words.append([*names, ""])
         code = code * (len(names) + 1) + at
-    order = np.argsort(code, kind="stable") if len(code) and code.min() != code.max() else np.arange(len(code))
+    # Small numbers are put in order by counting them.
+    order = np.argsort(code.astype(np.min_scalar_type(int(code.max(initial=0)))), kind="stable")
     code = code[order]
     first = np.flatnonzero(np.append(True, code[1:] != code[:-1])) if len(code) else np.zeros(0, dtype=np.int64)
     sizes = integers(table["size"], 0).astype(np.int64)[order]

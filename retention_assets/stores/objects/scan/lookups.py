@@ -40,6 +40,8 @@ class Lookup:
     # Which rows they are of; all of them where this is none.
     rows: Ints | None
     texts: Callable[[], tuple[pa.Array, pa.Array | None]]
+    # Whether they are of folders.
+    folders: bool = False
 
 
 def lookups(
@@ -64,8 +66,8 @@ def lookups(
         for space in spaces:
             inside = None if space is None else space.take(picked)
             yield Lookup(
-                fingerprints.of(some, inside, ends[rows]), rows,
-                lambda some=some, inside=inside, ends=ends[rows]: (beginnings(some, ends), inside),  # type: ignore[misc]
+                fingerprints.of(some, inside, ends[rows], np.ones(len(rows), dtype=bool)), rows,
+                lambda some=some, inside=inside, ends=ends[rows]: (beginnings(some, ends), inside), True,  # type: ignore[misc]
             )  # fmt: skip
 
 
@@ -76,12 +78,13 @@ class Retained:
         self.index = SortedFingerprints(values)
         self._keys = None if keys is None else join_chunks(keys["key"])
         self._realms = None if keys is None else join_chunks(keys["realm"])
+        self._folders = None if keys is None else flags(keys["folder"])
 
     def find(self, lookup: Lookup, rows: Ints | None = None) -> Ints:
         """Where the references stand that name the rows of a look-up, or some of them; -1 where none does."""
         hashes = lookup.hashes if rows is None else lookup.hashes[rows]
         at = self.index.find(hashes)
-        if self._keys is None or self._realms is None:
+        if self._keys is None or self._realms is None or self._folders is None:
             return at
         keys, realms = lookup.texts()
         waiting = np.flatnonzero(at >= 0)
@@ -89,6 +92,7 @@ class Retained:
         while len(waiting):
             there, mine = pa.array(at[waiting]), pa.array(waiting if rows is None else rows[waiting])
             same = flags(pc.equal(self._keys.take(there), keys.take(mine).cast(pa.string())))
+            same &= self._folders[at[waiting]] == lookup.folders
             same &= _same_words(self._realms.take(there), None if realms is None else realms.take(mine))
             # Another key may have the same fingerprint: it stands behind.
             waiting = waiting[~same]

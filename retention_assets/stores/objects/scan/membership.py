@@ -33,8 +33,7 @@ class SortedFingerprints:
     def __init__(self, values: Hashes) -> None:
         self._values = values
         self._low = values[0] if len(values) else np.uint64(0)
-        self._high = values[-1] if len(values) else np.uint64(0)
-        span = int(self._high) - int(self._low)
+        span = int(values[-1]) - int(self._low) if len(values) else 0
         # About one value for each place of the index.
         self._shift = np.uint64(max(0, span.bit_length() - max(1, len(values).bit_length() - 1)))
         places = (span >> int(self._shift)) + 1
@@ -59,9 +58,11 @@ class SortedFingerprints:
         """Where each of some fingerprints stands first; -1 where it does not."""
         if not len(self._values):
             return np.full(len(wanted), -1, dtype=np.int64)
-        slot = ((np.clip(wanted, self._low, self._high) - self._low) >> self._shift).astype(np.int64)
-        at = self._begins.take(slot).astype(np.int64)
-        end = self._begins.take(slot + 1)
+        # What is below or above all of them comes to the end of the index, where nothing is found.
+        slot = ((wanted - self._low) >> self._shift).astype(np.int64)
+        at = self._begins.take(slot, mode="clip").astype(np.int64)
+        slot += 1
+        end = self._begins.take(slot, mode="clip")
         value = self._values.take(at, mode="clip")
         # A place without values begins where the next one does, and is no place to find anything.
         found = np.where((value == wanted) & (at < end), at, -1)

@@ -116,7 +116,7 @@ class CloseEdges:
         for realm, some in found:
             realms = pa.array([realm], pa.string()).take(pa.array(np.zeros(len(some), dtype=np.int64)))
             hashes.append(fingerprints.of(some, realms))
-            keys.append(pa.table([some.cast(pa.string()), realms], schema=KEYS))
+            keys.append(pa.table([some.cast(pa.string()), realms, pa.array(np.zeros(len(some), dtype=bool))], schema=KEYS))
             named_by |= NamedBy(in_realms=realm is not None, in_all=realm is None)
         values, table = in_order(hashes, keys if self.keyed else [])
         self.folder.write_values(OVER_EDGES, values, table)

@@ -1,4 +1,4 @@
-"""Reading references: each share into fingerprints in order, and these merged into ranges in which each stands once.
+"""Reading references: each share into fingerprints by ranges, and these merged, in order and each once.
 
 Belongs here: both steps. What a source needs to prove that it was whole goes back to whoever asks it (scan.py).
 """
@@ -12,22 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.references import RowSource, ShareEnd
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
 from retention_assets.stores.objects.scan.folder import KEYS, ScanFolder
-from retention_assets.stores.objects.scan.lookups import NamedBy
+from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
-# So many rows of a share are put in order at a time.
+# So many rows of a share are held at a time.
 _RUN, _KEYED_RUN = 1 << 23, 1 << 19
 _MOST = 1 << 18
 
 
 @dataclass(frozen=True)
 class Run:
-    """A file of fingerprints in order, each once."""
+    """A file of fingerprints, range by range."""
 
     source: int
     name: str
@@ -112,25 +112,38 @@ class _Runs:
             self.in_realms = True
             realms = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
             self.realms.update(pc.unique(realms).dictionary_decode().drop_null().to_pylist())
-        if self._names_folders:
-            folders = keys.filter(pc.ends_with(keys, "/"))
-            everything = pc.equal(folders, "/")
-            self.depths.update(pc.unique(pc.count_substring(folders.filter(pc.invert(everything)), "/")).to_pylist())
-            self.depths.update([0] if pc.any(everything).as_py() else [])
-        self._hashes.append(self._fingerprints.of(keys, realms))
+        folders = self._folders(keys) if self._names_folders else None
+        self._hashes.append(self._fingerprints.of(keys, realms, folders=folders))
         if self._step.keyed:
-            self._keys.append(pa.table([keys.cast(pa.string()), realms.cast(pa.string())], schema=KEYS))
+            are = np.zeros(len(keys), dtype=bool) if folders is None else folders
+            self._keys.append(pa.table([keys.cast(pa.string()), realms.cast(pa.string()), pa.array(are)], schema=KEYS))
         self._rows += len(keys)
         if self._rows >= (_KEYED_RUN if self._step.keyed else _RUN):
             self.close()
+
+    def _folders(self, keys: pa.Array) -> Bools | None:
+        """Which references name folders, of which the depths are noted."""
+        are = flags(pc.ends_with(keys, "/"))
+        if not are.any():
+            return None
+        names = keys.filter(pa.array(are))
+        everything = pc.equal(names, EVERYTHING)
+        self.depths.update(pc.unique(pc.count_substring(names.filter(pc.invert(everything)), "/")).to_pylist())
+        self.depths.update([0] if pc.any(everything).as_py() else [])
+        return are
 
     def close(self) -> None:
         """What is held becomes a file."""
         if not self._rows:
             return
-        values, keys = in_order(self._hashes, self._keys)
-        run = Run(self._source, f"{self._name}-{len(self.runs):03d}", len(values))
-        self._step.folder.write_values(run.name, values, keys)
+        name = f"{self._name}-{len(self.runs):03d}"
+        if self._step.keyed:
+            values, keys = in_order(self._hashes, self._keys)
+            self._step.folder.write_values(name, values, keys)
+        else:
+            values = np.concatenate(self._hashes)
+            self._step.folder.write_ranges(name, values)
+        run = Run(self._source, name, len(values))
         self.runs.append(run)
         self._hashes, self._keys, self._rows = [], [], 0
 

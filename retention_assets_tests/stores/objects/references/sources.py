@@ -4,10 +4,11 @@ Belongs here: building and reading. Does not belong here: what a source should s
 """
 
 import json
+import pickle
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import TypeAdapter
@@ -34,24 +35,39 @@ def settings(folder: Path, *references: Any, edges: Sequence[Any] = (), path: st
 def source(folder: Path, reference: Any, path: str | None = None) -> RowSource:
     """One source of references."""
     [found] = open_references(settings(folder, reference, path=path))
-    return found
+    return travelled(found)
 
 
 def edge_source(folder: Path, edge: Any) -> RowSource:
     """One source of edges."""
     [found] = open_edges(settings(folder, edges=[edge]))
+    return travelled(found)
+
+
+Value = TypeVar("Value")
+
+
+def travelled(value: Value) -> Value:
+    """As a task receives it."""
+    found: Value = pickle.loads(pickle.dumps(value))
     return found
 
 
-def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
-    """Everything that a source says, once it is whole; its ends must count it."""
-    reading, found = read_whole(given, wanted), list[Row]()
+def taken(reading: Generator[pa.RecordBatch, None, Any]) -> tuple[list[Row], Any]:
+    """The rows that are read, and what is returned in the end."""
+    found: list[Row] = []
     while True:
         try:
             found += next(reading).to_pylist()
         except StopIteration as stop:
-            assert sum(end.rows for end in stop.value) == len(found)
-            return found
+            return found, stop.value
+
+
+def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
+    """Everything that a source says, once it is whole; its ends must count it."""
+    found, ends = taken(read_whole(given, wanted))
+    assert sum(end.rows for end in ends) == len(found)
+    return found
 
 
 def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
@@ -61,16 +77,7 @@ def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
 
 def ends_of(given: RowSource, shares: Iterable[Any]) -> list[ShareEnd]:
     """Some shares read, and nothing proved."""
-    ends = []
-    for share in shares:
-        reading = given.read(share)
-        while True:
-            try:
-                next(reading)
-            except StopIteration as stop:
-                ends.append(stop.value)
-                break
-    return ends
+    return [travelled(taken(given.read(travelled(share)))[1]) for share in shares]
 
 
 def write_lines(file: Path, *rows: dict[str, Any], count: int | None = None) -> Path:

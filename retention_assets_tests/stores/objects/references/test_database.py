@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from retention_assets.sql import streams
 from retention_assets.stores.objects.references import SourceNotWhole
-from retention_assets_tests.stores.objects.references.sources import edge_source, objects_of, rows_of, source
+from retention_assets_tests.stores.objects.references.sources import edge_source, objects_of, rows_of, source, taken
 from retention_assets_tests.stores.records.environments import DRIVERS
 
 
@@ -123,16 +123,13 @@ def test_one_state_is_read_and_nobody_waits(store_url: str, tmp_path: Path, monk
             connection.execute("PRAGMA journal_mode = WAL")
         connection.close()
     given = source(tmp_path, attached.settings())
-    reading, rows = given.read(given.shares(1)[0]), 0
-    rows += len(next(reading))
+    reading = given.read(given.shares(1)[0])
+    first = next(reading).to_pylist()
     attached.has("later")
-    found: list[str] = []
-    while True:
-        try:
-            found += next(reading)["object"].to_pylist()
-        except StopIteration as stop:
-            assert stop.value.rows == rows + len(found) == 3_000
-            break
+    rest, end = taken(reading)
+    found = [row["object"] for row in [*first, *rest]]
+    assert end.rows == len(found) == 3_000
+    assert rest
     assert "later" not in found
 
 
@@ -151,9 +148,9 @@ def test_the_table_and_database_are_named_without_a_password(server: str, tmp_pa
 
 def test_columns_that_are_not_there_and_conditions_that_are_wrong_are_said(store_url: str, tmp_path: Path) -> None:
     attached = Attachments(store_url).has("a")
-    with pytest.raises(SourceNotWhole, match="no column blob_key. Did you mean blob key"):
+    with pytest.raises(SourceNotWhole, match=r"no column blob_key\. Did you mean blob key"):
         rows_of(source(tmp_path, attached.settings(key="blob_key")))
-    with pytest.raises(SourceNotWhole, match="sql attachment in .*deleted_at"):
+    with pytest.raises(SourceNotWhole, match=r"sql attachment in .*deleted_at"):
         rows_of(source(tmp_path, attached.settings(where="deleted_at IS NULL")))
 
 

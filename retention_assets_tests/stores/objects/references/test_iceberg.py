@@ -24,6 +24,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     change,
     entry_of,
     files_of,
+    head,
     live,
     place,
     position_deletes,
@@ -31,7 +32,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     rows,
     written,
 )
-from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, settings, source
+from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, settings, source, travelled
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def of_store(warehouse: Warehouse, **given: Any) -> RowSource:
     store = IcebergSettings(name=STORE, catalog=warehouse.properties, **given)
     known = settings(warehouse.folder, {"store": STORE}, path=str(warehouse.data)).with_others({STORE: store})
     [found] = open_references(known)
-    return found
+    return travelled(found)
 
 
 def listed(warehouse: Warehouse) -> list[str]:
@@ -72,7 +73,7 @@ def everything(warehouse: Warehouse) -> Table:
     [file] = files_of(table)
     add_deletes(table, position_deletes(table, file.file_path, [1]))
     add_deletes(table.refresh(), entry_of(table, put(table, "data/deleted.puffin"), 10))
-    table.refresh().manage_snapshots().create_branch(table.metadata.current_snapshot_id, "dev").commit()
+    table.refresh().manage_snapshots().create_branch(head(table), "dev").commit()
     append(table, 4, branch="dev")
     table.manage_snapshots().create_tag(append(table, 5), "kept").commit()
     staged = append(table, 6, branch="dev")
@@ -183,6 +184,8 @@ def test_a_path_in_another_place_that_may_be_the_same_is_refused_by_table(wareho
     with pytest.raises(SourceNotWhole, match=r"table db\.t names file:.*declare it.*equal_schemes: \{file: s3\}"):
         rows_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}"))
     assert rows_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}", equal_schemes={"file": "file"})) == []
+    declared = {"equal_schemes": {"file": "s3"}, "equal_authorities": {"": "b"}}
+    assert sorted(set(objects_of(of_catalog(warehouse, path=f"s3://b{warehouse.data}", **declared)))) == listed(warehouse)
 
 
 SPOILS: dict[str, Callable[[Path], object]] = {
@@ -251,9 +254,22 @@ def test_a_table_that_was_dropped_before_it_was_read_is_no_reference(warehouse: 
 
 def test_a_table_that_is_listed_and_never_there_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     append(warehouse.table(), 1)
-    monkeypatch.setattr(SqlCatalog, "list_tables", lambda self, namespace: [("db", "t"), ("db", "ghost")])
+    monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
     with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
         rows_of(of_catalog(warehouse))
+
+
+def test_a_table_that_is_new_in_the_end_is_asked_for_even_if_it_cannot_be_loaded(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(warehouse.table(), 1)
+    given = of_catalog(warehouse)
+    ends = ends_of(given, given.shares(1))
+    monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
+    again = given.finish(ends)
+    assert [entry.name for share in again for entry in share] == ["blobs/db.ghost"]
+    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
+        given.finish([*ends, *ends_of(given, again)])
 
 
 def test_files_of_a_snapshot_that_is_expired_while_it_is_read_are_not_missed(
@@ -263,7 +279,7 @@ def test_files_of_a_snapshot_that_is_expired_while_it_is_read_are_not_missed(
     first = replace(table, 1)
     replace(table, 2)
     oldest = Path(place(table.metadata.snapshots[0].manifest_list))
-    load, said = SqlCatalog.load_table, []
+    load, said = SqlCatalog.load_table, list[Any]()
 
     def load_and_expire(self: SqlCatalog, identifier: Any) -> Table:
         found = load(self, identifier)
@@ -288,9 +304,7 @@ def test_everything_of_a_view_is_reached(warehouse: Warehouse, monkeypatch: pyte
             raise NoSuchViewError("gone")
         return SimpleNamespace(metadata=SimpleNamespace(location=location, properties={}))
 
-    monkeypatch.setattr(
-        SqlCatalog, "list_views", lambda self, namespace: [tuple(name.split(".")) for name, at in places.items() if at]
-    )
+    monkeypatch.setattr(SqlCatalog, "list_views", lambda *_: [tuple(name.split(".")) for name, at in places.items() if at])
     monkeypatch.setattr(SqlCatalog, "load_view", load_view)
     given = of_catalog(warehouse)
     [end] = ends_of(given, given.shares(1))
@@ -299,7 +313,7 @@ def test_everything_of_a_view_is_reached(warehouse: Warehouse, monkeypatch: pyte
     assert len(given.finish([end])) == 1
     places["db.v"] = None
     assert given.finish([end]) == []
-    monkeypatch.setattr(SqlCatalog, "list_views", lambda self, namespace: [("db", "broken")])
+    monkeypatch.setattr(SqlCatalog, "list_views", lambda *_: [("db", "broken")])
     with pytest.raises(SourceNotWhole, match=r"view db\.broken can't be read: .*KeyError"):
         rows_of(given)
 

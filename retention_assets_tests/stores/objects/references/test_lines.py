@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, lines
+from retention_assets.stores.objects.references import SourceNotWhole, globs, lines
+from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import (
     edge_source,
@@ -159,6 +160,19 @@ def test_a_file_that_is_gone_in_the_end_fails(tmp_path: Path) -> None:
         given.finish(ends)
 
 
+def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_lines(tmp_path / "refs", {"object": "1"})
+    given = source(tmp_path, {"lines": "refs"})
+    [share] = given.shares(1)
+    file.write_text(f"{ONE}\n")
+    ends = ends_of(given, [share])
+    # What is known of it comes back: only what was read to its end counts.
+    monkeypatch.setattr(globs, "files_matching", lambda _: (share,))
+    write_lines(file, {"object": "1"})
+    assert given.finish(ends) == [share]
+    assert given.finish([*ends, *ends_of(given, [share])]) == []
+
+
 def test_shares_that_were_never_read_are_missed(tmp_path: Path) -> None:
     for name in "123":
         write_lines(tmp_path / "refs" / name, {"object": name})
@@ -186,4 +200,4 @@ def test_rows_have_the_schema_to_the_letter(tmp_path: Path) -> None:
     [share] = given.shares(1)
     batch = next(given.read(share))
     assert isinstance(batch, pa.RecordBatch)
-    assert batch.schema == lines.REFERENCES
+    assert batch.schema == REFERENCES

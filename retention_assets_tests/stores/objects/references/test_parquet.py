@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole
+from retention_assets.stores.objects.references import SourceNotWhole, globs, parquet
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
 
-def write(file: Path, group: int = 1_000, **columns: Any) -> Path:
+def write(file: Path, rows_of_group: int = 1_000, **columns: Any) -> Path:
     file.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table(columns), file, row_group_size=group)
+    pq.write_table(pa.table(columns), file, row_group_size=rows_of_group)
     return file
 
 
@@ -28,7 +28,8 @@ def test_columns_of_any_name_are_keys_realms_and_who_refers(tmp_path: Path) -> N
 
 
 def test_edges_have_two_columns(tmp_path: Path) -> None:
-    write(tmp_path / "edges", **{"from": ["a", None, "x"], "to": ["b", "c", None], "r": ["r", "s", "t"]})
+    columns: dict[str, Any] = {"from": ["a", None, "x"], "to": ["b", "c", None], "r": ["r", "s", "t"]}
+    write(tmp_path / "edges", **columns)
     assert rows_of(edge_source(tmp_path, {"parquet": "edges", "realm": "r"})) == [{"from": "a", "to": "b", "realm": "r"}]
 
 
@@ -69,7 +70,7 @@ def test_every_row_is_in_one_share(tmp_path: Path, wanted: int, group: int) -> N
 FAULTS = {
     "cut short": (lambda text: text[:-10], "can't be read"),
     "no Parquet": (lambda text: b"PAR2" + text, "can't be read"),
-    "empty": (lambda text: b"", "can't be read"),
+    "empty": (lambda _: b"", "can't be read"),
     "a page spoiled": (lambda text: text.replace(b"needle", b"nEEdle"), "can't be read"),
 }
 
@@ -121,16 +122,45 @@ def test_a_file_of_other_groups_that_takes_the_place_of_one_is_read_again(tmp_pa
     write(file, 4, object=[str(one) for one in range(8)])
     ends = ends_of(given, shares)
     assert sum(end.rows for end in ends) == 0
-    assert [share.file.path for share in given.finish(ends)] == [str(file)]
+    again = given.finish(ends)
+    assert [end.rows for end in ends_of(given, again)] == [8]
+    assert given.finish([*ends, *ends_of(given, again)]) == []
+
+
+def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "refs", object=["a"])
+    given = source(tmp_path, {"parquet": "refs"})
+    shares, content = given.shares(1), file.read_bytes()
+    file.write_bytes(content[:-10])
+    ends = ends_of(given, shares)
+    # What is known of it comes back: only what was read to its end counts.
+    monkeypatch.setattr(globs, "files_matching", lambda _: (shares[0].file,))
+    file.write_bytes(content)
+    assert [share.file for share in given.finish(ends)] == [shares[0].file]
+    assert [end.rows for end in ends_of(given, given.finish(ends))] == [1]
 
 
 def test_a_file_that_vanishes_before_it_is_read_fails(tmp_path: Path) -> None:
-    file = write(tmp_path / "refs", object=["a"])
-    given = source(tmp_path, {"parquet": "refs"})
+    file = write(tmp_path / "refs" / "1", object=["a"])
+    write(tmp_path / "refs" / "2", object=["b"])
+    given = source(tmp_path, {"parquet": "refs/*"})
     shares = given.shares(1)
     file.rename(tmp_path / "gone")
-    with pytest.raises(SourceNotWhole, match="refs can't be read: FileNotFoundError"):
-        ends_of(given, shares)
+    with pytest.raises(SourceNotWhole, match="refs/1 was there and is gone"):
+        given.finish(ends_of(given, shares))
+
+
+def test_rows_that_are_fewer_than_the_footer_says_are_not_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "refs", 2, object=["a", "b", "c"])
+    read = pq.ParquetFile.iter_batches
+
+    def ends_early(self: pq.ParquetFile, *given: Any, **named: Any) -> Any:
+        return list(read(self, *given, **named))[:1]
+
+    monkeypatch.setattr(parquet, "_BATCH", 2)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", ends_early)
+    with pytest.raises(SourceNotWhole, match="refs can't be read: it says that it has 3 rows, and has 2"):
+        rows_of(source(tmp_path, {"parquet": "refs"}))
 
 
 def test_parquet_in_a_bucket(tmp_path: Path, s3: S3) -> None:

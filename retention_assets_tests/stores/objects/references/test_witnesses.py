@@ -132,12 +132,10 @@ def test_any_random_sets_have_the_witnesses_that_sets_of_python_find(monkeypatch
     for seed in range(rounds(400)):
         random_ = random.Random(seed)
         monkeypatch.setattr(witnesses, "_AT_ONCE", random_.choice([1, 3, 1000]))
-        keys = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
-        realms = random_.choice([[None], ["r"], ["r", "s"], [None, "r", "s", ""]])
+        keys: list[str | None] = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
+        realms: list[str | None] = random_.choice([[None], ["r"], ["r", "s"], [None, "r", "s", ""]])
 
-        def some(
-            most: int, *columns: list[str] | list[str | None], random_: random.Random = random_
-        ) -> list[tuple[str | None, ...]]:
+        def some(most: int, *columns: list[str | None], random_: random.Random = random_) -> list[tuple[str | None, ...]]:
             return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
 
         said = [

@@ -1,0 +1,95 @@
+"""Realms on their way out: a PURGING one is PURGED once a run over everything finds nothing of it that is not swept.
+
+Belongs here: when that is so, and what a run says of what is left, or has appeared in a realm that was PURGED.
+Does not belong here: counting (frames), and how a realm goes from one status to the next (ledger/realms.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+
+from retention_assets.dagster.step import Step
+from retention_assets.errors import Refused
+from retention_assets.evaluation.changes import list_datasets
+from retention_assets.ledger import Ledger
+from retention_assets.pipeline.realm_counts import LeftOfRealm
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.purge import realm_of
+
+
+def counted_realms(ledger: Ledger) -> tuple[str, ...]:
+    """The realms of which a run counts what is left."""
+    return tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
+
+
+def close_purged_realms(
+    ledger: Ledger,
+    run: Step,
+    policies: Sequence[Policy],
+    datasets: pa.Table,
+    left: Mapping[str, Sequence[LeftOfRealm]],
+    begun: datetime | None,
+) -> None:
+    """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
+    status = {name: realm.status for name, realm in ledger.realms.all().items()}
+    for name, some in left.items():
+        # Whatever appears in it stays, and whoever purged it should know.
+        if status.get(name) == "PURGED" and some:
+            run.log.warning(
+                f"Realm {name} is PURGED, and {_in_words(some)} appeared in it since: kept until it is ACTIVE again."
+            )
+    # One that became PURGING while this evaluation was at work was not looked for. The partitions of a run may be all that
+    # there are; globs were chosen.
+    purged = {realm_of(policy.name) for policy in policies}
+    realms = [name for name, now in status.items() if now == "PURGING" and name in purged]
+    if realms and "*" in run.datasets.globs and _is_everything(run, datasets):
+        for name in realms:
+            _close(ledger, run, name, left.get(name, ()), begun)
+
+
+def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
+    """What becomes PURGED where there is no dataset at all any more: there is nothing to evaluate, so no evaluation would."""
+    present = list_datasets(run.retention)
+    if run.datasets.selects_all and not present.away and not present.names:
+        for name, realm in ledger.realms.all().items():
+            if realm.status == "PURGING":
+                _close(ledger, run, name, (), run.retention.present())
+
+
+def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime | None) -> None:
+    if left:
+        for words in held_words(left):
+            run.log.warning(f"Realm {name} stays PURGING: {words}.")
+        return
+    last = ledger.realms.last_deletion(name)
+    if last is not None and (begun is None or begun <= last):
+        since = f"before {text_of(last)}, when something of it was deleted last"
+        run.log.info(f"Nothing of realm {name} was found, in logs that were read {since}: a later run makes it PURGED.")
+        return
+    try:
+        ledger.realms.purged(name, 0, run.actor)
+    except Refused as fault:
+        # Somebody has just said something else of it.
+        run.log.warning(str(fault))
+    else:
+        run.log.info(f"Realm {name} is PURGED: nothing of it is left.")
+
+
+def held_words(left: Sequence[LeftOfRealm]) -> list[str]:
+    """What keeps a realm, in words, without what is about to go."""
+    return [f"{one.why}: {_in_words([one])}" for one in left if one.why]
+
+
+def _in_words(left: Sequence[LeftOfRealm]) -> str:
+    count = sum(one.transactions for one in left)
+    return f"{count:,} transaction{'' if count == 1 else 's'}"
+
+
+def _is_everything(run: Step, datasets: pa.Table) -> bool:
+    """Whether these are all datasets that there are, each of them sound: what was not read may be of any realm."""
+    if datasets["fault"].null_count < len(datasets):
+        return False
+    present = list_datasets(run.retention)
+    return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())

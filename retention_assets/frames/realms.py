@@ -1,0 +1,96 @@
+"""Rows by their realm: where transactions have realms of their own, a scope that asks for a realm means some rows of a dataset.
+
+Belongs here: which datasets mix realms, and which of their rows are of a realm. A transaction is of the realm that it says, and
+of the one that its dataset says. A dataset that mixes nothing is judged as a whole, and costs nothing here.
+Does not belong here: what realm names mean (policy/realms.py), and what follows from a realm (policies and holds).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, Counts, flags, integers, join_chunks
+from retention_assets.frames.views.history import History
+from retention_assets.policy.model import Datasets
+from retention_assets.policy.realms import OWN_REALMS, REALM, is_reserved, is_within
+
+
+@dataclass(frozen=True)
+class RealmRows:
+    """What the datasets of a log say of realms."""
+
+    # The datasets whose transactions have realms of their own, and what each says of all of them.
+    mixed: Mapping[str, str | None]
+    # Something may be of a realm that is reserved.
+    may_be_reserved: bool
+
+    def members(self, log: pa.Table, datasets: pa.Table, realm: str) -> Bools | None:
+        """The rows of a realm in a log of these datasets; None where there is none."""
+        said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first").to_pylist()
+        whole = [name for name, own in zip(datasets["dataset"].to_pylist(), said, strict=True) if is_within(own or "", realm)]
+        if not whole and not self.mixed:
+            return None
+        found = flags(pc.is_in(log["dataset"].cast(pa.string()), pa.array(whole, pa.string())))
+        if self.mixed:
+            some = flags(pc.is_in(log["dataset"].cast(pa.string()), pa.array(list(self.mixed), pa.string())))
+            found |= some & self.of(log).within(realm)
+        return found
+
+    def of(self, log: pa.Table) -> "LogRealms":
+        """The rows of some of these datasets."""
+        names = join_chunks(log["dataset"]).dictionary.to_pylist() if self.mixed else []
+        return LogRealms(log, {name: self.mixed[name] for name in names if name in self.mixed})
+
+
+@dataclass(frozen=True)
+class LogRealms:
+    """The realms of rows."""
+
+    log: pa.Table
+    mixed: Mapping[str, str | None]
+    _known: dict[str, Bools] = field(default_factory=dict)
+
+    def asked_by(self, datasets: Datasets, history: History) -> Bools | None:
+        """The rows that a scope means, in the order of a history of the same log; None where it means whole datasets."""
+        realm = datasets.with_.get(REALM)
+        return None if realm is None or not self.mixed else history.column(self.within(realm))
+
+    def within(self, realm: str) -> Bools:
+        """The rows of a realm, in the order of the log. Of a dataset that mixes nothing, all: it was chosen as a whole."""
+        if realm not in self._known:
+            index = join_chunks(self.log["dataset"])
+            whole = [
+                name not in self.mixed or is_within(self.mixed[name] or "", realm) for name in index.dictionary.to_pylist()
+            ]
+            own = [is_within(name, realm) for name in self._own[0]]
+            found = np.array([*own, False], dtype=bool)[self._own[1]]
+            self._known[realm] = found | np.array(whole, dtype=bool)[integers(index.indices, -1)]
+        return self._known[realm]
+
+    @cached_property
+    def _own(self) -> tuple[list[str], Counts]:
+        """What realms rows say, and for each row the place of its own; the last place is of those that say none."""
+        said = join_chunks(own_realms(self.log["attributes"]).dictionary_encode())
+        names: list[str] = said.dictionary.to_pylist()
+        places: Counts = integers(said.indices, len(names))
+        return names, places
+
+
+def realm_rows(datasets: pa.Table) -> RealmRows:
+    """By what datasets say."""
+    attributes = join_chunks(datasets["attributes"])
+    realms = pc.map_lookup(attributes, pa.scalar(REALM), "first")
+    mixed = pc.is_valid(pc.map_lookup(attributes, pa.scalar(OWN_REALMS), "first"))
+    if not pc.any(mixed).as_py():
+        return RealmRows({}, any(map(is_reserved, pc.unique(realms.drop_null()).to_pylist())))
+    names = datasets["dataset"].filter(mixed).to_pylist()
+    return RealmRows(dict(zip(names, realms.filter(mixed).to_pylist(), strict=True)), True)
+
+
+def own_realms(attributes: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The realm that each transaction says itself."""
+    return join_chunks(pc.map_lookup(join_chunks(attributes), pa.scalar(REALM), "first"))

@@ -1,0 +1,63 @@
+"""What is left of realms that are being purged or are PURGED: rows that are not swept, by what keeps them.
+
+Belongs here: counting them in one part of a log. A DELETE owns no bytes and is nothing that is left.
+Does not belong here: what follows for the realm (dagster/purged_realms.py).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
+from retention_assets.frames.lives import is_in_log
+from retention_assets.frames.log import SUMMED
+from retention_assets.frames.realms import realm_rows
+from retention_assets.policy.purge import PURGED_TYPES
+
+# One row per realm, dataset, verdict and first reason with its witness.
+REALM_COUNTS = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("realm", "dataset", "verdict", "code", "witness")),
+        pa.field("transactions", pa.int64()),
+        pa.field("bytes", SUMMED),
+    ]
+)
+_GROUPS = ["realm", "dataset", "verdict", "code", "witness"]
+
+
+def count_realms(
+    transactions: pa.Table, datasets: pa.Table, verdicts: pa.Table, realms: Sequence[str], swept: pa.Table | None
+) -> pa.Table:
+    """How much of some realms is left in a part, and its verdicts. `swept`: what the ledger knows as SWEPT, with times."""
+    found, rows = [REALM_COUNTS.empty_table()], realm_rows(datasets)
+    left: Bools | None = None
+    for realm in realms if len(transactions) else ():
+        mine = rows.members(transactions, datasets, realm)
+        if mine is None or not mine.any():
+            continue
+        left = _left(transactions, swept) if left is None else left
+        at = pa.array(np.flatnonzero(mine & left))
+        found.append(_counted(verdicts.take(at), transactions["bytes"].take(at), realm))
+    return pa.concat_tables(found)
+
+
+def _left(transactions: pa.Table, swept: pa.Table | None) -> Bools:
+    counts = flags(pc.is_in(transactions["type"].cast(pa.string()), pa.array(PURGED_TYPES)))
+    if swept is None or not len(swept):
+        return counts
+    # What came again under the id of one that was swept is another one.
+    gone = swept.filter(pa.array(is_in_log(swept, transactions)))
+    return counts & ~flags(pc.is_in(keys_of(transactions), value_set=keys_of(gone)))
+
+
+def _counted(verdicts: pa.Table, sizes: pa.ChunkedArray, realm: str) -> pa.Table:
+    first = join_chunks(pc.list_element(join_chunks(verdicts["reasons"]), 0)) if len(verdicts) else None
+    if first is None:
+        return REALM_COUNTS.empty_table()
+    words = {name: verdicts[name].cast(pa.string()) for name in ("dataset", "verdict")}
+    words |= {name: first.field(name).cast(pa.string()) for name in ("code", "witness")}
+    rows = pa.table({"realm": pa.repeat(realm, len(verdicts)), **words, "bytes": sizes.cast(SUMMED)})
+    sums = rows.group_by(_GROUPS).aggregate([([], "count_all"), ("bytes", "sum")])
+    return sums.select([*_GROUPS, "count_all", "bytes_sum"]).rename_columns(REALM_COUNTS.names).cast(REALM_COUNTS)

@@ -1,0 +1,75 @@
+"""Realms that settings give to the datasets of a store, whatever its kind.
+
+Belongs here: reading the lines of a store so that each dataset says its realm, wherever a log is read. A log that says its own
+realm wins, if that is the one of the settings or below it; any other is a fault of that dataset alone.
+Does not belong here: the realms of rows by a column (each kind that has columns), and what a realm means (policy/realms.py).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.datasets import store_of
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import LINES
+from retention_assets.policy.realms import NAME_RULE, OWN_REALMS, REALM, SYSTEM, is_realm_name, is_within
+from retention_assets.stores.protocol import Store
+from retention_assets.stores.settings import RealmPattern, StoreSettings
+
+
+def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
+    """The log and the refs of some datasets as they are now, with the realm that the settings give to each."""
+    lines = store.read(datasets)
+    settings = getattr(store, "settings", None)
+    if not isinstance(settings, StoreSettings) or not gives_realms(settings) or not len(lines):
+        return lines
+    names = [name for name in pc.unique(join_chunks(lines["dataset"])).to_pylist() if name is not None]
+    given = {name: realm for name in names if (realm := realm_of(settings, name)) is not None}
+    own = _own_realms(lines) if given else {}
+    more = [line for name, realm in given.items() if (line := _line(name, realm, own.get(name))) is not None]
+    return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
+
+
+def gives_realms(settings: StoreSettings) -> bool:
+    """Whether settings give realms to whole datasets, by name."""
+    return isinstance(settings.realm, RealmPattern) or (isinstance(settings.realm, str) and not settings.names_own_realms)
+
+
+def realm_of(settings: StoreSettings, dataset: str) -> str | None:
+    """The realm of a dataset by the settings of its store, if they give it one."""
+    if isinstance(settings.realm, RealmPattern):
+        found = re.search(settings.realm.pattern, dataset.removeprefix(f"{store_of(dataset)}/"))
+        return found.group(1) if found else None
+    return settings.realm if gives_realms(settings) and isinstance(settings.realm, str) else None
+
+
+def realm_attributes(store: Store, dataset: str) -> Mapping[str, str]:
+    """What is known of the realm of a dataset before its log is read."""
+    settings = getattr(store, "settings", None)
+    if not isinstance(settings, StoreSettings) or settings.realm is None:
+        return {}
+    if not gives_realms(settings):
+        return {OWN_REALMS: "true"}
+    realm = realm_of(settings, dataset)
+    return {} if realm is None else {REALM: realm}
+
+
+def _line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
+    if not (is_realm_name(realm) or realm == SYSTEM):
+        return {"dataset": dataset, "fault": f"its name gives it the realm {realm!r}, which is no name of a realm: {NAME_RULE}"}
+    if own is None:
+        return {"dataset": dataset, "realm": realm}
+    if is_within(own, realm):
+        return None
+    return {"dataset": dataset, "fault": f"its log says that its realm is {own}, and the settings say {realm}"}
+
+
+def _own_realms(lines: pa.Table) -> dict[str, str]:
+    """By dataset the realm that its own log says. Two that differ are found when the log is checked."""
+    about = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
+    rows = lines.filter(about).select(["dataset", "realm", "attributes"])
+    realms = pc.coalesce(join_chunks(rows["realm"]), pc.map_lookup(join_chunks(rows["attributes"]), pa.scalar(REALM), "first"))
+    pairs = zip(rows["dataset"].to_pylist(), realms.to_pylist(), strict=True)
+    return {dataset: realm for dataset, realm in pairs if realm is not None}

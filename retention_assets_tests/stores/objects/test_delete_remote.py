@@ -1,0 +1,78 @@
+"""Deleting objects from other file systems that fsspec knows, here from one in memory."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.objects.environments import OLD, Objects
+from retention_assets_tests.stores.objects.sweeps import planned, swept
+
+
+class InMemory(Objects):
+    """A folder in memory."""
+
+    @property
+    def listing(self) -> dict[str, Any]:
+        return {"path": "memory://blobs"}
+
+    def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
+        MemoryFileSystem().pipe_file(f"/blobs/{key}", content)
+        MemoryFileSystem.store[f"/blobs/{key}"].created = created_at
+
+    def take(self, key: str) -> None:
+        MemoryFileSystem().rm_file(f"/blobs/{key}")
+
+    def data(self) -> dict[str, bytes]:
+        return {key.removeprefix("/blobs/"): found.getvalue() for key, found in MemoryFileSystem.store.items()}
+
+    def broken(self, dataset: str, transaction: str) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[InMemory]:
+    MemoryFileSystem.store.clear()
+    objects = InMemory(tmp_path)
+    for key in ("a/one", "a/two", "a/*"):
+        objects.put(key, key.encode())
+    yield objects
+    MemoryFileSystem.store.clear()
+
+
+def test_what_is_as_it_was_planned_goes_and_a_star_is_no_pattern(memory: InMemory) -> None:
+    store = memory.store()
+    targets = planned(store, "a/*", "a/one", "a/gone")
+    memory.put("a/one", b"anew", OLD + timedelta(days=1))
+    assert swept(store, targets) == {
+        "a/*": SweptTarget("a/*", Outcome.DELETED, len("a/*")),
+        "a/one": SweptTarget("a/one", Outcome.SPARED, error="another object now"),
+        "a/gone": SweptTarget("a/gone", Outcome.ALREADY_GONE),
+    }
+    assert memory.data().keys() == {"a/one", "a/two"}
+
+
+def test_what_a_driver_raises_is_said_of_that_object_alone(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = MemoryFileSystem.rm_file
+
+    def stubborn(self: Any, place: str) -> None:
+        if place.endswith("one"):
+            raise PermissionError("not this one")
+        real(self, place)
+
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", stubborn)
+    store = memory.store()
+    found = swept(store, planned(store, "a/one", "a/two"))
+    assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
+    assert "not this one" in (found["a/one"].error or "")
+
+
+def test_a_driver_that_only_says_that_it_deleted_is_not_believed(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", lambda *_: None)
+    store = memory.store()
+    assert swept(store, planned(store, "a/one"))["a/one"].outcome is Outcome.FAILED

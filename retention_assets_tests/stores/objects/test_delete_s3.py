@@ -1,0 +1,229 @@
+"""Deleting objects from S3: many in one request, each under its condition and with an outcome of its own."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+
+from retention_assets.errors import Withheld
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.files.file_systems import open_file_system
+from retention_assets.stores.objects import delete_s3
+from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.files.environments import S3, Fault, error
+from retention_assets_tests.stores.objects.environments import OLD, S3Objects
+from retention_assets_tests.stores.objects.sweeps import planned, swept
+
+NUMBERS = itertools.count()
+ALL = ("a/one", "a/two", "a/three")
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_s3, "PATIENCE", replace(delete_s3.PATIENCE, pause=0))
+
+
+def deletions(bucket: S3Objects, answer: Callable[[bytes], tuple[str, str] | None]) -> list[bytes]:
+    """What is answered to bulk deletions, and their bodies."""
+    bodies: list[bytes] = []
+
+    def fault(method: str, place: str, body: bytes) -> tuple[str, str] | None:
+        if method != "POST" or "delete" not in place:
+            return None
+        bodies.append(body)
+        return answer(body)
+
+    bucket.s3.faults.append(fault)
+    return bodies
+
+
+def test_a_request_names_the_etag_and_the_store_spares_what_changes_at_the_last_moment(bucket: S3Objects) -> None:
+    """After the look, and before the request comes to the server."""
+    store = bucket.store()
+    targets = planned(store, *ALL)
+
+    def changed(body: bytes) -> tuple[str, str]:
+        bucket.put("a/one", b"written anew")
+        bucket.take("a/two")
+        return bucket.s3.deletes(body, {})
+
+    bodies = deletions(bucket, changed)
+    assert swept(store, targets) == {
+        "a/one": SweptTarget("a/one", Outcome.SPARED, error="another object now"),
+        "a/two": SweptTarget("a/two", Outcome.ALREADY_GONE),
+        "a/three": SweptTarget("a/three", Outcome.DELETED, len("a/three")),
+    }
+    assert bucket.data() == {"a/one": b"written anew"}
+    assert len(bodies) == 1
+
+
+def test_one_key_that_fails_keeps_no_other_from_going(bucket: S3Objects) -> None:
+    store = bucket.store()
+    targets = planned(store, *ALL)
+    with bucket.broken("blobs/a", "a/two"):
+        found = swept(store, targets)
+    assert found["a/two"].outcome is Outcome.FAILED
+    assert "AccessDenied: told to" in (found["a/two"].error or "")
+    assert {found[key].outcome for key in ("a/one", "a/three")} == {Outcome.DELETED}
+    assert bucket.data().keys() == {"a/two"}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the request", "one key"])
+def test_who_is_told_to_slow_down_goes_on_at_half_the_rate(bucket: S3Objects, whole: bool) -> None:
+    store = bucket.store(rates={"delete": 100_000})
+    targets, answers = planned(store, *ALL), itertools.count()
+
+    def busy(body: bytes) -> tuple[str, str]:
+        if next(answers) >= 2:
+            return bucket.s3.deletes(body, {})
+        return error("503 Slow Down", "SlowDown") if whole else bucket.s3.deletes(body, {"blobs/a/one": "SlowDown"})
+
+    bodies = deletions(bucket, busy)
+    assert {one.outcome for one in swept(store, targets).values()} == {Outcome.DELETED}
+    assert (len(bodies), store._pace.rate) == (3, 25_000)
+    # Only what is left is asked for again.
+    assert [body.count(b"<Key>") for body in bodies] == ([3, 3, 3] if whole else [3, 1, 1])
+
+
+def test_what_is_refused_again_and_again_fails_and_says_why(bucket: S3Objects) -> None:
+    store = bucket.store()
+    targets = planned(store, *ALL)
+    bodies = deletions(bucket, lambda body: bucket.s3.deletes(body, {"blobs/a/one": "InternalError"}))
+    found = swept(store, targets)
+    assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
+    assert "InternalError" in (found["a/one"].error or "")
+    assert len(bodies) == delete_s3.PATIENCE.attempts
+
+
+def test_many_are_deleted_request_by_request_and_withheld_from_the_one_that_is_not_permitted(
+    bucket: S3Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete_s3, "KEYS_PER_REQUEST", 2)
+    for number in range(3):
+        bucket.put(f"a/{number}", b"x")
+    asked = itertools.count()
+
+    def permit() -> None:
+        if next(asked) >= 3:
+            raise Withheld("no more")
+
+    store = bucket.store()
+    found = swept(store, planned(store, *ALL, "a/0", "a/1", "a/2"), parallelism=1, permit=permit)
+    assert [found[key].outcome for key in (*ALL, "a/0", "a/1", "a/2")] == [Outcome.DELETED] * 4 + [Outcome.WITHHELD] * 2
+    assert bucket.data().keys() == {"a/1", "a/2"}
+
+
+@pytest.mark.parametrize("key", ["a/\x01", "a/b\x1f", "a/\ufffe"])
+def test_a_key_that_no_list_can_name_is_deleted_by_a_request_of_its_own(bucket: S3Objects, key: str) -> None:
+    bucket.put(key, b"odd")
+    store = bucket.store()
+    assert {one.outcome for one in swept(store, planned(store, key, "a/one")).values()} == {Outcome.DELETED}
+    assert bucket.data().keys() == {"a/two", "a/three"}
+
+
+@pytest.mark.parametrize("key", ["a/\x01/../one", "./\x01"])
+def test_a_key_that_could_become_that_of_another_on_its_way_stays(bucket: S3Objects, key: str) -> None:
+    bucket.put(key, b"odd")
+    planned_object = PlannedObject(key, 3, None, None)
+    found = delete_s3.delete_keys(*opened(bucket), [planned_object], 1, lambda: None, DeletionPace(0))
+    assert [one.outcome for one in found] == [Outcome.FAILED]
+    assert len(bucket.data()) == 4
+
+
+def opened(bucket: S3Objects) -> tuple[Any, str]:
+    return open_file_system(bucket.listing["path"])
+
+
+class Versioned(S3Objects):
+    """A bucket that keeps versions, with an object that was written twice."""
+
+    def __init__(self, folder: Path, s3: S3) -> None:
+        super().__init__(folder, s3)
+        self.client: Any = boto3.client("s3", endpoint_url=s3.environment["AWS_ENDPOINT_URL"])
+        # One of its own for each test: this server forgets none that kept versions.
+        self.name = f"objects{next(NUMBERS)}"
+        self.client.create_bucket(Bucket=self.name)
+        self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+        self.client.put_object(Bucket=self.name, Key="blobs/a/one", Body=b"older")
+        self.client.put_object(Bucket=self.name, Key="blobs/a/one", Body=b"a/one")
+
+    @property
+    def listing(self) -> dict[str, Any]:
+        return {"path": f"s3://{self.name}/blobs/"}
+
+    def versions(self) -> tuple[list[bytes], int]:
+        """What can still be read, and how many markers hide it."""
+        found = self.client.list_object_versions(Bucket=self.name)
+        bodies = [
+            self.client.get_object(Bucket=self.name, Key=one["Key"], VersionId=one["VersionId"])["Body"].read()
+            for one in found.get("Versions", ())
+        ]
+        return sorted(bodies), len(found.get("DeleteMarkers", ()))
+
+
+@pytest.fixture
+def versioned(tmp_path: Path, s3: S3) -> Versioned:
+    return Versioned(tmp_path, s3)
+
+
+def test_of_a_bucket_with_versions_the_very_version_is_gone_for_good(versioned: Versioned) -> None:
+    store = versioned.store()
+    assert swept(store, planned(store, "a/one")) == {"a/one": SweptTarget("a/one", Outcome.DELETED, len("a/one"))}
+    assert versioned.versions() == ([b"older"], 0)
+
+
+def test_a_newer_version_is_another_object_and_both_stay(versioned: Versioned) -> None:
+    store = versioned.store()
+    targets = planned(store, "a/one")
+    versioned.client.put_object(Bucket=versioned.name, Key="blobs/a/one", Body=b"a/one")
+    assert swept(store, targets)["a/one"].outcome is Outcome.SPARED
+    assert versioned.versions() == ([b"a/one", b"a/one", b"older"], 0)
+
+
+def test_what_somebody_has_hidden_is_gone_already(versioned: Versioned) -> None:
+    store = versioned.store()
+    targets = planned(store, "a/one")
+    versioned.client.delete_object(Bucket=versioned.name, Key="blobs/a/one")
+    assert swept(store, targets)["a/one"].outcome is Outcome.ALREADY_GONE
+    assert versioned.versions() == ([b"a/one", b"older"], 1)
+
+
+def test_what_is_deleted_without_its_version_is_only_hidden(versioned: Versioned) -> None:
+    store = versioned.store(delete={"condition": "none"})
+    found = swept(store, planned(store, "a/one"))
+    assert found == {"a/one": SweptTarget("a/one", Outcome.HIDDEN, bytes_hidden=len("a/one"))}
+    assert versioned.versions() == ([b"a/one", b"older"], 1)
+
+
+def test_where_nobody_may_delete_versions_it_fails_and_stays(versioned: Versioned) -> None:
+    store = versioned.store()
+    targets = planned(store, "a/one")
+
+    def denied(method: str, place: str, _: bytes) -> tuple[str, str] | None:
+        return error("403 Forbidden", "AccessDenied") if method == "POST" and "delete" in place else None
+
+    fault: Fault = denied
+    versioned.s3.faults.append(fault)
+    assert swept(store, targets)["a/one"].outcome is Outcome.FAILED
+    assert versioned.versions() == ([b"a/one", b"older"], 0)
+
+
+def test_the_rate_is_divided_among_those_who_sweep_side_by_side(bucket: S3Objects) -> None:
+    store = bucket.store(rates={"delete": 3000})
+    part = store.among(4)
+    assert isinstance(part, ObjectsStore)
+    assert (store._pace.rate, part._pace.rate, store.among(1)) == (3000, 750, store)
+
+
+def test_age_is_when_an_object_was_written(bucket: S3Objects) -> None:
+    bucket.put("a/late", b"x", OLD + timedelta(days=400))
+    lines = bucket.store().read_some({"blobs/a": ["a/late"]}).to_pylist()
+    assert [line["closed_at"] for line in lines if line["transaction"]] == [OLD + timedelta(days=400)]

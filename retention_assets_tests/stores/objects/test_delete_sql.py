@@ -1,0 +1,135 @@
+"""Deleting objects that are rows: in one transaction with the look, in each kind of database."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.objects import delete_sql
+from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.objects.conftest import KEYS
+from retention_assets_tests.stores.objects.environments import OLD, SqlObjects
+from retention_assets_tests.stores.objects.sweeps import planned, swept
+
+
+@pytest.fixture(autouse=True)
+def _closed(table: SqlObjects) -> Iterator[None]:
+    yield
+    table.store().close()
+
+
+def test_rows_that_are_as_they_were_planned_go_and_others_stay(table: SqlObjects) -> None:
+    store = table.store()
+    targets = planned(store, *KEYS)
+    table.put("a/one", b"a/one", OLD + timedelta(microseconds=1))
+    table.put("a/two", b"longer than it was")
+    assert swept(store, targets) == {
+        "a/one": SweptTarget("a/one", Outcome.SPARED, error="another object now"),
+        "a/two": SweptTarget("a/two", Outcome.SPARED, error="another object now"),
+        "a/three": SweptTarget("a/three", Outcome.DELETED, len("a/three")),
+    }
+    assert table.data().keys() == {"a/one", "a/two"}
+
+
+def test_a_row_that_can_not_go_is_found_by_halves(table: SqlObjects) -> None:
+    store = table.store()
+    keys = [f"a/{number}" for number in range(7)]
+    for key in keys:
+        table.put(key, b"x")
+    targets = planned(store, *keys)
+    with table.broken("blobs/a", "a/4"):
+        found = swept(store, targets)
+    assert [found[key].outcome for key in keys] == [*[Outcome.DELETED] * 4, Outcome.FAILED, *[Outcome.DELETED] * 2]
+    assert "told to fail" in (found["a/4"].error or "")
+
+
+@pytest.fixture
+def lite(tmp_path: Path) -> SqlObjects:
+    (tmp_path / "lite").mkdir()
+    (tmp_path / "lite.db").touch()
+    return SqlObjects(tmp_path / "lite", f"sqlite:///{tmp_path}/lite.db")
+
+
+def in_realms(lite: SqlObjects) -> dict[str, Any]:
+    """The same key in two realms, as a table may have it whose key is not unique by itself."""
+    with lite.engine.begin() as connection:
+        connection.execute(text("DROP TABLE objs"))
+        connection.execute(
+            text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, PRIMARY KEY (tenant, id))")
+        )
+        row = {"id": "one", "made": OLD.replace(tzinfo=None).isoformat(sep=" "), "weight": 5}
+        connection.execute(insert(lite.table), [{**row, "tenant": name} for name in ("r1", "r2")])
+    return {"listing": {"sql": {**lite.listing["sql"], "realm": "tenant"}}, "dataset": "{realm}"}
+
+
+def test_a_key_that_two_realms_have_goes_from_one_alone(lite: SqlObjects) -> None:
+    store = lite.store(**in_realms(lite))
+    found = swept(store, planned(store, "one", dataset="blobs/r1"), dataset="blobs/r1")
+    assert found == {"one": SweptTarget("one", Outcome.DELETED, 5)}
+    with lite.engine.connect() as connection:
+        assert connection.execute(select(lite.table.c.tenant)).scalars().all() == ["r2"]
+
+
+def test_a_row_that_came_into_another_realm_is_not_the_one_that_was_planned(lite: SqlObjects) -> None:
+    store = lite.store(**in_realms(lite))
+    targets = planned(store, "one", dataset="blobs/r1")
+    with lite.engine.begin() as connection:
+        connection.execute(update(lite.table).where(lite.table.c.tenant == "r1").values(tenant="r3"))
+    assert swept(store, targets, dataset="blobs/r1")["one"].outcome is Outcome.ALREADY_GONE
+    with lite.engine.connect() as connection:
+        assert sorted(connection.execute(select(lite.table.c.tenant)).scalars()) == ["r2", "r3"]
+
+
+def test_several_rows_of_one_key_stay(lite: SqlObjects) -> None:
+    with lite.engine.begin() as connection:
+        connection.execute(text("DROP TABLE objs"))
+        connection.execute(text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT)"))
+    lite.put("a/one", b"x")
+    store = lite.store()
+    targets = planned(store, "a/one")
+    with lite.engine.begin() as connection:
+        row = {"id": "a/one", "made": OLD.replace(tzinfo=None).isoformat(sep=" "), "weight": 1}
+        connection.execute(insert(lite.table), [row])
+    found = swept(store, targets)["a/one"]
+    assert found.outcome is Outcome.SPARED
+    assert "Several rows" in (found.error or "")
+
+
+@pytest.mark.parametrize("cascades", ["refused", "accepted"])
+def test_rows_that_would_go_as_well_are_accepted_first(lite: SqlObjects, cascades: str) -> None:
+    lite.put("a/one", b"x")
+    with lite.engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE tags (n INTEGER PRIMARY KEY, obj VARCHAR(60) REFERENCES objs (id) ON DELETE CASCADE)")
+        )
+    listing = {"sql": {**lite.listing["sql"], "cascades": cascades}}
+    store = lite.store(listing=listing)
+    found = swept(store, planned(store, "a/one"))["a/one"]
+    assert found.outcome is (Outcome.FAILED if cascades == "refused" else Outcome.DELETED)
+    assert ("tags" in (found.error or "")) is (cascades == "refused")
+    assert any("tags" in said for said in store.warnings())
+
+
+def test_many_rows_are_many_transactions(lite: SqlObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_sql, "ROWS_AT_ONCE", 2)
+    keys = [f"a/{number}" for number in range(5)]
+    for key in keys:
+        lite.put(key, b"x")
+    store = lite.store()
+    assert {one.outcome for one in swept(store, planned(store, *keys)).values()} == {Outcome.DELETED}
+    assert lite.data() == {}
+
+
+def test_a_column_that_is_not_there_is_named(lite: SqlObjects) -> None:
+    lite.put("a/one", b"x")
+    store = lite.store()
+    targets = planned(store, "a/one")
+    wrong = lite.store(listing={"sql": {**lite.listing["sql"], "size": "bytes"}})
+    found = swept(wrong, targets)["a/one"]
+    assert found.outcome is Outcome.FAILED
+    assert "no column bytes" in (found.error or "")
+    assert lite.data().keys() == {"a/one"}

@@ -1,0 +1,154 @@
+"""Realms that settings give to datasets: the same wherever a log is read, whatever the kind of store."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.datasets import DatasetFilter
+from retention_assets.errors import Refused
+from retention_assets.evaluation.dataset_log import read_from
+from retention_assets.frames.log import Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.pipeline.store_logs import choose_datasets, read_share
+from retention_assets.policy.realms import OWN_REALMS
+from retention_assets.stores.dry_run import RecordingStore, RememberingStore
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.protocol import Store
+from retention_assets.stores.realms import read_lines, realm_attributes
+from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.registry import StoreKind, open_store
+from retention_assets.sweep.read import read_fresh
+from retention_assets_tests.stores.records.environments import Units
+from retention_assets_tests.stores.toy import ToySettings, ToyStore
+from retention_assets_tests.sweep.lakes import Lake
+
+ONE = "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d"
+
+
+def given(tmp_path: Path, realm: Any, own: dict[str, str] | None = None) -> Store:
+    """A store of some datasets, of which some say their own realm."""
+    lake = Lake(tmp_path / "lake")
+    for name in ("acme.raw", "acme-eu.raw", "other"):
+        lake.has(ONE, f"lake/{name}")
+        if own and name in own:
+            lake._log(f"lake/{name}", [json.dumps({"dataset": f"lake/{name}", "realm": own[name]})])
+    settings = json.loads(lake.settings_file.read_text())
+    settings["stores"][0] |= {"realm": realm} if realm else {}
+    lake.settings_file.write_text(json.dumps(settings))
+    return lake.stores["lake"]
+
+
+def realms_of(log: Log) -> dict[str, str | None]:
+    """By dataset what its realm is, or the fault."""
+    return {
+        row["dataset"]: row["fault"] or dict(row["attributes"] or ()).get("realm") for row in log.datasets.to_pylist()
+    }  # fmt: skip
+
+
+def read_everywhere(store: Store) -> list[dict[str, str | None]]:
+    """The realms by each way on which a log is read."""
+    names = store.datasets()
+    alone: dict[str, str | None] = {}
+    for name in names:
+        try:
+            log = read_from(store, name)
+        except Refused as fault:
+            alone[name] = str(fault)
+        else:
+            alone |= realms_of(log) if log else {}
+    (chosen,) = choose_datasets([store], DatasetFilter())
+    return [
+        realms_of(sound_log(read_lines(store, names))), realms_of(read_share(store, chosen.datasets)),
+        realms_of(read_fresh(store, names).log), realms_of(sound_log(read_lines(RecordingStore(store), names))),
+        realms_of(sound_log(read_lines(RememberingStore(RecordingStore(store)), names))), alone,
+    ]  # fmt: skip
+
+
+CASES: dict[str, tuple[Any, dict[str, str], list[str | None]]] = {
+    "none": (None, {}, [None, None, None]),
+    "the whole store": ("acme", {}, ["acme", "acme", "acme"]),
+    "a catalog": ("acme/sales", {}, ["acme/sales", "acme/sales", "acme/sales"]),
+    "a pattern": ({"pattern": r"^([\w-]+)\."}, {}, ["acme", "acme-eu", None]),
+    "a group that takes no part": ({"pattern": r"^other|^(acme)\."}, {}, ["acme", None, None]),
+    "what a log says itself wins": ("acme", {"other": "acme/own"}, ["acme", "acme", "acme/own"]),
+    "the settings say nothing of it": ({"pattern": r"^(acme)\."}, {"other": "mine"}, ["acme", None, "mine"]),
+    "the system's": ("::system::", {}, ["::system::", "::system::", "::system::"]),
+}
+
+
+@pytest.mark.parametrize(("realm", "own", "expected"), CASES.values(), ids=CASES)
+def test_a_dataset_has_one_realm_wherever_it_is_read(
+    tmp_path: Path, realm: Any, own: dict[str, str], expected: list[str | None]
+) -> None:
+    names = ("lake/acme.raw", "lake/acme-eu.raw", "lake/other")
+    for found in read_everywhere(given(tmp_path, realm, own)):
+        assert [found[name] for name in names] == expected
+
+
+def test_two_realms_of_one_dataset_are_a_fault_of_it_alone(tmp_path: Path) -> None:
+    for found in read_everywhere(given(tmp_path, "acme", {"other": "acme-eu"})):
+        assert "its log says that its realm is acme-eu, and the settings say acme" in (found.pop("lake/other") or "")
+        assert set(found.values()) == {"acme"}
+
+
+def test_a_name_that_gives_no_name_of_a_realm_is_a_fault(tmp_path: Path) -> None:
+    found = read_everywhere(given(tmp_path, {"pattern": r"^(other|\W*)"}))[0]
+    assert found["lake/other"] == "other"
+    assert "which is no name of a realm: letters, digits" in (found["lake/acme.raw"] or "")
+
+
+def test_a_record_says_its_own_realm(units: Units) -> None:
+    units.has("a", kind="acme").has("b", kind="acme/sales", closed=None).has("c")
+    url = units.store().settings.url
+    settings = RecordsSettings.model_validate({**units.settings, "url": url, "realm": {"column": "kind"}})
+    store = open_store(settings)
+    log = sound_log(read_lines(store, store.datasets()))
+    rows = {row["transaction"]: dict(row["attributes"] or ()) for row in log.transactions.to_pylist()}
+    assert {name: said.get("realm") for name, said in rows.items()} == {"a": "acme", "b": "acme/sales", "c": None}
+    assert dict(log.datasets["attributes"][0].as_py()) == {OWN_REALMS: "true"}
+    assert realm_attributes(store, units.dataset) == {OWN_REALMS: "true"}
+    before = store.tokens(store.datasets())
+    units.has("d", kind="acme")
+    assert store.tokens(store.datasets()) != before
+
+
+BAD: dict[str, tuple[type[Any], dict[str, Any], Any, str]] = {
+    "a column of files": (
+        FilesSettings, {"log": "/l", "data": "/d/{dataset}/{transaction}"}, {"column": "c"}, "a store of kind files has none",
+    ),
+    "a column of tables": (IcebergSettings, {"catalog": {"uri": "x"}}, {"column": "c"}, "a store of kind iceberg has none"),
+    "a reserved name": (IcebergSettings, {"catalog": {"uri": "x"}}, "::audit", "is a reserved name"),
+    "no name": (IcebergSettings, {"catalog": {"uri": "x"}}, "acme eu", "is not the name of a realm"),
+    "an empty part": (IcebergSettings, {"catalog": {"uri": "x"}}, "acme//eu", "is not the name of a realm"),
+    "two groups": (IcebergSettings, {"catalog": {"uri": "x"}}, {"pattern": "(a)(b)"}, "has 2 groups"),
+    "no pattern": (IcebergSettings, {"catalog": {"uri": "x"}}, {"pattern": "("}, "is not a regular expression"),
+    "a word": (IcebergSettings, {"catalog": {"uri": "x"}}, {"regex": "a"}, "says neither pattern nor column"),
+    "a number": (IcebergSettings, {"catalog": {"uri": "x"}}, 7, "has the wrong type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "keys", "realm", "words"), BAD.values(), ids=BAD)
+def test_a_realm_that_cannot_be_is_refused(kind: type[Any], keys: dict[str, Any], realm: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kind.model_validate({"name": "s", **keys, "realm": realm}, context={"folder": Path("/")})
+
+
+def test_a_kind_that_keeps_no_settings_takes_no_realm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(ToyStore):
+        """Its settings are elsewhere."""
+
+        def __init__(self, settings: ToySettings) -> None:
+            super().__init__(settings.model_copy())
+
+    for store, realm, refused in ((Forgetful, None, False), (Forgetful, "acme", True), (ToyStore, "acme", False)):
+        kind = StoreKind("toy", ToySettings, store)
+        monkeypatch.setattr("retention_assets.stores.registry.kind_named", lambda _, kind=kind: kind)
+        settings = ToySettings(name="t", root=tmp_path, realm=realm)
+        if refused:
+            with pytest.raises(Refused, match="The settings give the store t a realm"):
+                open_store(settings)
+        else:
+            assert open_store(settings) is not None
