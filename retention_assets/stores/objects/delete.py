@@ -4,8 +4,8 @@ Belongs here: the order for all kinds of places, the look right before a deletio
 choice between the ways to delete.
 Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py, delete_sql.py), and notes (notes.py).
 
-A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at first, all
-of a batch at once, and only those go on that are what was planned: an ETag says nothing of the same bytes written once more.
+A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at
+right before each request, and only those go on that are what was planned: an ETag says nothing of the same bytes written anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,9 +102,8 @@ class ObjectDeletion:
         fs, root = open_file_system(self.root)
         if is_local(fs):
             return delete_files(root, objects, parallelism, permit, self.pace)
-        same, swept = self._look(objects)
         delete = delete_keys if is_s3(fs) else delete_places
-        return swept + (delete(fs, root, same, parallelism, permit, self.pace) if same else [])
+        return delete(fs, root, objects, self._look, parallelism, permit, self.pace)
 
     def _look(self, objects: Sequence[PlannedObject]) -> tuple[list[PlannedObject], list[SweptTarget]]:
         """The objects that are what was planned, and what is said of the others."""

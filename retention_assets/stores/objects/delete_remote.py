@@ -13,26 +13,36 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete_remote import with_patience
 from retention_assets.stores.files.file_systems import FileSystem
-from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.notes import Look, PlannedObject
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 
 def delete_places(
-    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+    fs: FileSystem,
+    root: str,
+    objects: Sequence[PlannedObject],
+    look: Look,
+    parallelism: int,
+    permit: Permit,
+    pace: DeletionPace,
 ) -> list[SweptTarget]:
-    """Delete objects below a root (as its file system writes it), one outcome for each."""
+    """Delete objects below a root (as its file system writes it), one outcome for each. Each attempt is preceded by a look."""
 
     def delete(one: PlannedObject) -> SweptTarget:
         place = f"{root.rstrip('/')}/{one.key}"
 
-        def attempt() -> None:
-            permit()
-            fs.rm_file(place)
+        def attempt() -> list[SweptTarget]:
+            same, others = look([one])
+            if same:
+                permit()
+                fs.rm_file(place)
+            return others
 
         try:
             pace.wait(1)
-            with_patience(attempt)
+            for other in with_patience(attempt):
+                return other
             fs.invalidate_cache(fs._parent(place))
             if fs.exists(place):
                 raise OSError("the file system says that it is deleted, and still has it")

@@ -19,7 +19,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.conditions import ANOTHER
-from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.notes import Look, PlannedObject
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
@@ -42,16 +42,22 @@ PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=
 
 
 def delete_keys(
-    fs: FileSystem, root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+    fs: FileSystem,
+    root: str,
+    objects: Sequence[PlannedObject],
+    look: Look,
+    parallelism: int,
+    permit: Permit,
+    pace: DeletionPace,
 ) -> list[SweptTarget]:
-    """Delete objects below a root (as its file system writes it), one outcome for each."""
+    """Delete objects below a root (as its file system writes it), one outcome for each. Each request is preceded by a look."""
     fs = _without_retries(fs, os.getpid())
     bucket, prefix, _ = fs.split_path(root)
     prefix = f"{prefix.rstrip('/')}/" if prefix else ""
     alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
     together = [one for one in objects if not _NOT_IN_XML.search(one.key)]
     parts = [together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)]
-    requests = [_Request(fs, bucket, prefix, part, permit, pace) for part in [*parts, *([one] for one in alone)]]
+    requests = [_Request(fs, bucket, prefix, part, look, permit, pace) for part in [*parts, *([one] for one in alone)]]
     with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
         return [one for some in threads.map(_Request.send, requests) for one in some]
 
@@ -60,9 +66,16 @@ class _Request:
     """One request, made again for those of its keys that were refused for a reason that may pass."""
 
     def __init__(
-        self, fs: FileSystem, bucket: str, prefix: str, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
+        self,
+        fs: FileSystem,
+        bucket: str,
+        prefix: str,
+        objects: Sequence[PlannedObject],
+        look: Look,
+        permit: Permit,
+        pace: DeletionPace,
     ) -> None:
-        self.fs, self.bucket, self.prefix, self.permit, self.pace = fs, bucket, prefix, permit, pace
+        self.fs, self.bucket, self.prefix, self.look, self.permit, self.pace = fs, bucket, prefix, look, permit, pace
         self.left = {prefix + one.key: one for one in objects}
         self.found: list[SweptTarget] = []
 
@@ -81,6 +94,11 @@ class _Request:
 
     def _attempt(self) -> None:
         self.pace.wait(len(self.left))
+        same, others = self.look(list(self.left.values()))
+        self.found += others
+        self.left = {self.prefix + one.key: one for one in same}
+        if not same:
+            return
         self.permit()
         names = [_name_of(key, one) for key, one in self.left.items()]
         try:

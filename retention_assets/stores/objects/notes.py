@@ -6,7 +6,7 @@ Does not belong here: comparing (conditions.py), and deleting (delete.py).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.conditions import ObjectCondition, changed
-from retention_assets.stores.protocol import Target
+from retention_assets.stores.protocol import SweptTarget, Target
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class PlannedObject:
     def change(self, present: ObjectCondition) -> str | None:
         """Why what is there now is not certainly what was planned, or none if it is."""
         return None if self.condition is None else changed(self.condition, present)
+
+
+# Of some objects those that still are what was planned, and what is said of the others.
+Look = Callable[[Sequence[PlannedObject]], tuple[list[PlannedObject], list[SweptTarget]]]
 
 
 def notes_of(objects: pa.Table) -> pa.Array:

@@ -93,6 +93,23 @@ def test_who_is_told_to_slow_down_goes_on_at_half_the_rate(bucket: S3Objects, wh
     assert [body.count(b"<Key>") for body in bodies] == ([3, 3, 3] if whole else [3, 1, 1])
 
 
+def test_before_a_request_is_made_again_it_is_looked_again(bucket: S3Objects) -> None:
+    """Meanwhile somebody may have written another object, and this server takes no notice of conditions."""
+    store = bucket.store()
+    targets, answers = planned(store, *ALL), itertools.count()
+
+    def busy(_: bytes) -> tuple[str, str] | None:
+        if next(answers):
+            return None
+        bucket.put("a/one", b"a/one", OLD + timedelta(days=1))
+        return error("503 Slow Down", "SlowDown")
+
+    deletions(bucket, busy)
+    found = swept(store, targets)
+    assert [found[key].outcome for key in ALL] == [Outcome.SPARED, Outcome.DELETED, Outcome.DELETED]
+    assert bucket.data().keys() == {"a/one"}
+
+
 def test_what_is_refused_again_and_again_fails_and_says_why(bucket: S3Objects) -> None:
     store = bucket.store()
     targets = planned(store, *ALL)
@@ -133,7 +150,9 @@ def test_a_key_that_no_list_can_name_is_deleted_by_a_request_of_its_own(bucket: 
 def test_a_key_that_could_become_that_of_another_on_its_way_stays(bucket: S3Objects, key: str) -> None:
     bucket.put(key, b"odd")
     planned_object = PlannedObject(key, 3, None, None)
-    found = delete_s3.delete_keys(*opened(bucket), [planned_object], 1, lambda: None, DeletionPace(0))
+    found = delete_s3.delete_keys(
+        *opened(bucket), [planned_object], lambda some: (list(some), []), 1, lambda: None, DeletionPace(0)
+    )
     assert [one.outcome for one in found] == [Outcome.FAILED]
     assert len(bucket.data()) == 4
 
