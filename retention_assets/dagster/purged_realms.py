@@ -63,9 +63,9 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
         for words in held_words(left):
             run.log.warning(f"Realm {name} stays PURGING: {words}.")
         return
-    last = ledger.realms.last_deletion(name)
-    if last is not None and (begun is None or begun <= last):
-        since = f"before {text_of(last)}, when something of it was deleted last"
+    last = max(ledger.realms.last_changes(name))
+    if begun is None or begun <= last:
+        since = f"before {text_of(last)}, when it was changed last, or something of it deleted"
         run.log.info(f"Nothing of realm {name} was found, in logs that were read {since}: a later run makes it PURGED.")
         return
     try:

@@ -72,14 +72,17 @@ class Realms:
         parents = [known[parent] for parent in with_parents(name)[1:] if parent in known]
         return next((one for status in _BEATING for one in parents if one.status == status), None)
 
-    def last_deletion(self, name: str) -> datetime | None:
-        """When something was last deleted because this realm was being purged, or one below it; by the database's clock."""
+    def last_changes(self, name: str) -> list[datetime]:
+        """When the realm was changed last, and when something was deleted last because it was being purged, or one below it.
+
+        By the database's clock. What was read before says nothing about what is left of it.
+        """
         policy = purge_named(name)
         mine = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
         query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", mine)
         with self.database.reading() as connection:
-            found: datetime | None = connection.execute(query).scalar_one()
-        return found
+            changed = connection.execute(select(REALMS.c.changed_at).where(REALMS.c.name == name)).scalars().all()
+            return [*changed, *connection.execute(query.having(func.count() > 0)).scalars()]
 
     def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
         """Change a realm, as a person wants it. Nobody makes it PURGED: a scan that finds nothing does."""

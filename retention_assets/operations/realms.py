@@ -61,6 +61,11 @@ class RealmState:
             found.append(f"{self.above.name} above it is {self.above.status}")
         return "; ".join(found)
 
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence."""
+        return f"Realm {self.realm.name} is {self.realm.status}; {self.words}."
+
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
         above = {"name": self.above.name, "status": self.above.status} if self.above else None

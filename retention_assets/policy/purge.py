@@ -31,7 +31,9 @@ RESERVED_HOLD = Hold.model_construct(
 def purged_hold(realm: str) -> Hold:
     """What appears in a realm that is PURGED stays until the realm begins anew."""
     return Hold.model_construct(
-        name=f"realm {realm} is PURGED", datasets=of_realm(realm), reason=f"Realm {realm} was purged, and this appeared later."
+        name=f"realm {realm} is PURGED",
+        datasets=of_realm(realm),
+        reason=f"Realm {realm} was purged. What appears in it stays until it is ACTIVE again.",
     )
 
 

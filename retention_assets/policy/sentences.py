@@ -19,6 +19,7 @@ from retention_assets.policy.model import (
     Selection,
     Window,
 )
+from retention_assets.policy.realms import REALM
 
 _CLOCKS = {
     "closed": "they closed",
@@ -76,7 +77,7 @@ def _what(select: Selection) -> str:
 def _datasets(datasets: Datasets) -> str:
     text = f"the datasets {_listed(datasets.include, 'or')}"
     text += f" except {_listed(datasets.exclude)}" if datasets.exclude else ""
-    wanted = [f"{key} is {value!r}" for key, value in datasets.with_.items()]
+    wanted = [f"{key} is {value!r}{' or below it' if key == REALM else ''}" for key, value in datasets.with_.items()]
     return text + (f" where {_joined(wanted)}" if wanted else "")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import dagster as dg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -14,6 +15,7 @@ from retention_assets.dagster.assets.candidate_marks import OUTPUT, Verdicts
 from retention_assets.dagster.purged_realms import close_purged_realms, close_realms_of_nothing, counted_realms
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
+from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger.publications import Publication
 from retention_assets.operations.realms import realm_states
@@ -22,6 +24,7 @@ from retention_assets.pipeline.read_tokens import read_begun, write_begun
 from retention_assets.pipeline.realm_counts import REALMS, add_up, published_counts
 from retention_assets.pipeline.stage import Source, write_part
 from retention_assets.pipeline.store_logs import choose_datasets, read_share
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 
@@ -46,7 +49,8 @@ class Looked:
     def look(self, globs: Sequence[str] = ("*",), begun: datetime | None = None, sweep: bool = False) -> dict[str, str]:
         """Judge, mark, close what is over, and sweep if asked to; the statuses of realms."""
         self.said.clear()
-        begun = begun or self.lake.environment.present()
+        # The next moment: SQLite rounds its own times.
+        begun = begun or self.lake.environment.present() + timedelta(seconds=1)
         self.lake.marks()
         (chosen,) = choose_datasets(self.lake.stores.values(), DatasetFilter(globs))
         log = read_share(chosen.store, chosen.datasets)
@@ -140,11 +144,20 @@ def test_a_look_that_began_before_the_last_deletion_counts_for_nothing(looked: L
     assert looked.look(begun=before) == {"acme": "PURGING"}
     assert looked.said[0].startswith("Nothing of realm acme was found, in logs that were read before ")
     with looked.lake.opened() as ledger:
-        last = ledger.realms.last_deletion("acme")
-        assert last is not None
-        assert (ledger.realms.last_deletion("acme/sales"), ledger.realms.last_deletion("acm")) == (None, None)
+        changed, last = ledger.realms.last_changes("acme")
+        assert (ledger.realms.last_changes("acme/sales"), ledger.realms.last_changes("acm")) == ([], [])
+    assert changed < last
     assert looked.look(begun=last) == {"acme": "PURGING"}
     assert looked.look(begun=last + timedelta(microseconds=1)) == {"acme": "PURGED"}
+
+
+def test_a_look_that_began_before_the_realm_was_to_be_purged_counts_for_nothing(looked: Looked) -> None:
+    """Whoever lists for long may have left out what was not asked for then."""
+    before = looked.lake.environment.present() - timedelta(seconds=1)
+    looked.becomes("acme", "PURGING")
+    of(looked, "lake/d", "beta")
+    assert looked.look(begun=before) == {"acme": "PURGING"}
+    assert looked.look() == {"acme": "PURGED"}
 
 
 def test_a_look_at_less_than_everything_counts_for_nothing(looked: Looked) -> None:
@@ -162,6 +175,10 @@ def test_a_catalog_is_purged_alone_and_all_of_them_with_their_realm(looked: Look
     looked.becomes("acme/sales", "PURGING")
     looked.look(sweep=True)
     assert {name: bool(looked.lake.there(f"lake/{name}")) for name in "asex"} == {"a": True, "s": False, "e": False, "x": True}
+    with looked.lake.opened() as ledger:
+        # What was deleted of a catalog was of its realm.
+        assert ledger.realms.last_changes("acme") == [max(ledger.realms.last_changes("acme/sales"))]
+        assert ledger.realms.last_changes("acme/sale") == []
     assert looked.look() == {"acme/sales": "PURGED"}
     # What is above it beats what a catalog says: here, that what appears in it is kept.
     looked.lake.comes_again("T1", "lake/s", opened_at="2020-01-01T00:00:00Z")
@@ -223,6 +240,7 @@ def _empties(lake: Lake) -> None:
     place = {"type": "sql", "uri": f"sqlite:///{lake.folder}/catalog.db", "warehouse": f"file://{lake.folder}/tables"}
     SqlCatalog("ice", **place)
     settings = json.loads(lake.settings_file.read_text())
+    lake.says(NONE.replace("lake/none", "ice/none"))
     settings["stores"] = [{"name": "ice", "kind": "iceberg", "catalog": place}]
     lake.settings_file.write_text(json.dumps(settings))
 
@@ -240,6 +258,17 @@ def test_a_realm_is_purged_where_no_dataset_is_left_at_all(looked: Looked) -> No
         close_realms_of_nothing(ledger, looked.step())
     assert looked.statuses == {"acme": "PURGED"}
     assert looked.said == ["Realm acme is PURGED: nothing of it is left."]
+
+
+def test_a_run_that_finds_no_dataset_says_so_and_the_realm_is_over(looked: Looked) -> None:
+    looked.becomes("acme", "PURGING")
+    _empties(looked.lake)
+    job = build_defs(looked.lake.settings).resolve_job_def("evaluate")
+    with dg.DagsterInstance.ephemeral() as instance:
+        config = {"as_of": text_of(MARKED), "datasets": ["*"], "log_level": "CRITICAL"}
+        ran = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+    assert not ran.success
+    assert looked.statuses == {"acme": "PURGED"}
 
 
 def test_the_oldest_reading_counts_and_one_that_nobody_noted_is_none(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import dagster as dg
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.operations.realms import realm_states
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import DATA, plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
+from retention_assets.render.markdown import plain
 from retention_assets.render.plots import plots_of
 from retention_assets.render.summaries import report_summary
 from retention_assets.report import day_report
@@ -33,6 +35,7 @@ def purge_report(run: Step) -> Metadata:
         ledger.reports.note_look(run.as_of, run.actor)
         report = day_report(ledger, day, prices=run.retention.settings.prices)
         plots = plots_of(ledger.pending, day, run.as_of)
+        realms = [one for one in realm_states(ledger) if one.left]
     total = report.total
     page = inside(run.folder, f"{day.isoformat()}.html")
     write_text(page_of(report, (plots.freed, plots.ages)), page)
@@ -43,7 +46,7 @@ def purge_report(run: Step) -> Metadata:
     ]
     # All of it is about one day, so there are no groups: whoever builds on the report finds its numbers under their own names.
     return {
-        "summary": dg.MetadataValue.md(report_summary(report)),
+        "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in realms)])),
         "freed": strip_metadata(plots.days),
         "freed_by_day_and_policy": plot_metadata(plots.freed),
         "marks_by_age": plot_metadata(plots.ages),
