@@ -46,9 +46,10 @@ def scans(
 ) -> None:
     """List the scans of stores of objects, accept a braked one, or export what one has found.
 
-    Without an action the newest scans of STORE are listed, or those of all stores. A scan is braked when its numbers look odd.
-    Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer scan takes its place otherwise. `export`
-    writes object, realm, kind, size and witness of what is retained. It is about the
+    Without an action the newest scans of STORE are listed, or those of all stores.
+
+    A scan is braked when its numbers look odd. Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer
+    scan takes its place otherwise. `export` writes object, realm, kind, size and witness of what is retained. It is about the
     last whole scan, or about SCAN as long as its listing is kept.
     """
     if action != "export" and (realm is not None or everything or to is not None):

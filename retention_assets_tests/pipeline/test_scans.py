@@ -21,7 +21,7 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import T0, write_past_ledger
-from retention_assets_tests.stores.objects.scanner import Found, FoundScanner, NamedStore
+from retention_assets_tests.stores.objects.scanner import LISTED, Found, FoundScanner, NamedStore
 
 USED, UNUSED = ObjectClass.REFERENCED, ObjectClass.UNREFERENCED
 ODD = Found({USED: ["a/1"], UNUSED: ["b/1"]}, 10, unresolved=9)
@@ -104,6 +104,13 @@ def test_a_whole_scan_is_kept_with_its_counts_and_published_with_its_log(place: 
     assert place.logged("blobs/a", "blobs/b") == ["a/1", "a/2", "b/1"]
     assert scans.tokens == {"blobs/a": "today", "blobs/b": "today"}
     assert place.ledger.verify().faults == ()
+
+
+def test_what_a_scan_found_is_known_since_it_began_or_since_an_older_listing(place: Place) -> None:
+    """What was deleted after that, it has not seen gone."""
+    scans = place.run(USUAL)
+    assert scans.begun == {"blobs": LISTED}
+    assert place.newest().started_at > LISTED
 
 
 def test_a_scan_is_told_of_the_last_whole_one_and_of_realms_that_are_purged(place: Place) -> None:

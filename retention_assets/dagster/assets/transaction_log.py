@@ -86,7 +86,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans) -> Me
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
         raise dg.Failure(f"No store has a dataset of {about}. {faults}".rstrip())
     write_tokens(plain, run.folder, scans.tokens)
-    write_begun({**dict.fromkeys([one.name for one in stores], begun), **scans.begun}, run.folder)
+    write_begun({**{one.name: begun for one in stores}, **scans.begun}, run.folder)
     parts = read_stores(run.spark, plain, run.folder)
     parts += scans.write_logs(run.folder, parts)
     datasets = read_datasets([Source(run.folder)])
