@@ -131,7 +131,10 @@ class _Request:
         if not {".", ".."}.isdisjoint(name["Key"].split("/")):
             # On its way such an address may become that of another object.
             raise PermissionError(f"the object {quote(name['Key'], 200)} cannot be named in a request: remove it by hand")
-        given = {{"ETag": "IfMatch"}.get(fact, fact): value for fact, value in name.items()}
+        given = {fact: value for fact, value in name.items() if fact != "ETag"}
+        if "ETag" in name:
+            # A header has it in quotes, a list without.
+            given["IfMatch"] = f'"{name["ETag"]}"'
         try:
             answer = self.fs.call_s3("delete_object", Bucket=self.bucket, **given)
         except OSError as fault:
@@ -170,7 +173,7 @@ def _name_of(key: str, one: PlannedObject) -> dict[str, str]:
     if version := _version_of(one):
         return {"Key": key, "VersionId": version}
     etag = one.condition.etag if one.condition else None
-    return {"Key": key, **({"ETag": f'"{etag}"'} if etag else {})}
+    return {"Key": key, **({"ETag": etag} if etag else {})}
 
 
 def _version_of(one: PlannedObject) -> str | None:
