@@ -36,7 +36,7 @@ from retention_assets_tests.policies import (
 )
 from retention_assets_tests.rounds import rounds
 
-SEEDS = range(rounds(8))
+SEEDS = range(rounds(5))
 BOOKS, DATASETS_OF_ONE = 8, 125
 SPARING_CODES = {reason.name for reason in SPARING}
 Rows = dict[tuple[str, str], dict[str, object]]
@@ -98,7 +98,7 @@ def disagreement(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kernel_and_oracle_agree_on_many_random_histories(seed: int, log_of) -> None:  # type: ignore[no-untyped-def]
-    """8,000 datasets over all seeds, judged in batches, each batch under policies of its own."""
+    """5,000 datasets over all seeds, judged in batches, each batch under policies of its own."""
     rng = random.Random(seed)
     for _ in range(BOOKS):
         drawn = random_histories(rng, DATASETS_OF_ONE)
