@@ -93,7 +93,7 @@ BAD = [
     (LAKE.replace("kind: files, ", ""), "stores[0].kind", None, "one of files, iceberg, aspects, records"),
     (LAKE.replace("kind: files", "kind: 5"), "stores[0].kind", "5", "one of files, iceberg, aspects, records"),
     (LAKE.replace("kind: files", "kind: file"), "stores[0].kind", "'file'", "one of files, iceberg, aspects, records"),
-    ("stores: [{name: o, kind: objects}]", "stores[0].kind", "'objects'", "one of files, iceberg, aspects, records"),
+    ("stores: [{name: o, kind: blobs}]", "stores[0].kind", "'blobs'", "one of files, iceberg, aspects, records, objects"),
     # files: a template that let two transactions share a folder would let a sweep take a neighbour's data
     (FILE_STORE % "data/{dataset}", "stores[0].data", "'data/{dataset}'", "data/lake/{dataset}/{transaction}"),
     (FILE_STORE % "data/{transaction}", "stores[0].data", "'data/{transaction}'", "data/lake/{dataset}/{transaction}"),

@@ -5,13 +5,14 @@ Does not belong here: listing (listings/), and the form of templates (settings.p
 
 A template that can't be filled, because a key has too few parts or an object no realm or kind, gives nothing: no realm, or the
 dataset that is named as the store. Where a template says the realm, it alone does. Characters that globs of policies take for
-themselves are written as in a URL (%2A %3F %5B, and %25) in the names of datasets.
+themselves, and those that can't be printed, are written as in a URL (%2A %3F %5B, and %25) in the names of datasets.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote as percent
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +25,9 @@ SEPARATOR = "/"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 # Names that begin so are the system's, and pass as they are.
 _REALM = r"^(::.*|[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)$"
-_ESCAPES = {"%": "%25", "*": "%2A", "?": "%3F", "[": "%5B"}
+_SIGNS = "%*?["
+# These, and what can't be printed.
+_HOSTILE = r"[%*?\[\p{C}\p{Zl}\p{Zp}]|[^ \PZ]"
 # What is written with a backslash or in brackets is no group; the second half is the beginning of one without a name.
 _GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\((?!\?))", re.DOTALL)
 
@@ -136,17 +139,13 @@ def _check_realms(realms: pa.Array, keys: pa.Array, store: str) -> None:
 
 
 def _escape(values: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(values, r"[%*?\[]")).as_py():
+    if not pc.any(pc.match_substring_regex(values, _HOSTILE)).as_py():
         return values
-    for sign, written in _ESCAPES.items():
-        values = pc.replace_substring(values, sign, written)
-    return values
+    return pa.array([None if text is None else _escaped(text) for text in values.to_pylist()], pa.string())
 
 
 def _escaped(text: str) -> str:
-    for sign, written in _ESCAPES.items():
-        text = text.replace(sign, written)
-    return text
+    return "".join(percent(sign, safe="") if sign in _SIGNS or not sign.isprintable() else sign for sign in text)
 
 
 @lru_cache(maxsize=64)

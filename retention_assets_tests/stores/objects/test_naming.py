@@ -1,5 +1,6 @@
 """What keys say: parts, realms, kinds and datasets, and the names that are refused."""
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from retention_assets.errors import BadInput, Refused
 from retention_assets.stores.objects.naming import dataset_parts, first_level_datasets, key_part, with_names
 from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import settings_of
 
 PATH = {"path": "/blobs"}
@@ -42,6 +44,16 @@ def test_a_part_is_what_stands_between_separators(number: str, expected: list[st
     assert key_part(keys, number).to_pylist() == expected
 
 
+def test_parts_of_any_keys_are_those_of_a_split() -> None:
+    choose = random.Random(3)
+    keys = ["".join(choose.choices("a/é\n\U0001f600", k=choose.randint(0, 9))) for _ in range(rounds(500))]
+    for number in range(6):
+        parts = [key.split("/") for key in keys]
+        assert key_part(pa.array(keys), str(number)).to_pylist() == [
+            part[number] if number < len(part) else None for part in parts
+        ]
+
+
 # What is set, the key, the realm and kind that a column says, and what comes out.
 NAMES: tuple[tuple[str, dict[str, Any], tuple[str, str | None, str | None], tuple[str | None, str | None, str]], ...] = (
     ("one dataset for all", {}, ("r/a", None, None), (None, None, "blobs/blobs")),
@@ -63,6 +75,8 @@ NAMES: tuple[tuple[str, dict[str, Any], tuple[str, str | None, str | None], tupl
     ("… but not without a kind", {"dataset": "{realm}-{kind}"}, ("k", "acme", None), ("acme", None, "blobs/blobs")),
     ("a template before a column", {"realm": "{0}"}, ("r/a", "acme", None), ("r", None, "blobs/blobs")),
     ("signs of globs", {"dataset": "{0}"}, ("a*?[b]%/x", None, None), (None, None, "blobs/a%2A%3F%5Bb]%25")),
+    ("what can't be printed", {"dataset": "{0}"}, ("a b\n\u2028\xa0é/x", None, None), (None, None, "blobs/a b%0A%E2%80%A8%C2%A0é")),
+    ("a part of many that is hostile", {"dataset": "{0}.{1}"}, ("a*/x/y", None, None), (None, None, "blobs/a%2A.x")),
     ("a kind by a pattern", {"kind_of": {"pattern": "^[^/]+/([a-z]+)-"}}, ("r/doc-1", None, "x"), (None, "doc", "blobs/blobs")),
     ("a pattern that finds nothing", {"kind_of": {"pattern": "^([a-z]+)-"}}, ("1", None, "x"), (None, None, "blobs/blobs")),
     ("a group that finds nothing", {"kind_of": {"pattern": "(a)?b"}}, ("b", None, None), (None, None, "blobs/blobs")),
