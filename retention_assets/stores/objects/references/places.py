@@ -110,8 +110,9 @@ class ListingRoot:
             setting, said, means = "equal_schemes", scheme.lower() or _LOCAL, mine[0]
         else:
             setting, said, means = "equal_authorities", authority, mine[1]
+        location = doubtful[0].as_py().removesuffix(f"/{_ANYTHING}")
         raise SourceNotWhole(
-            f"{whose} names {mask_secrets(doubtful[0].as_py())}, whose path lies below that of {mask_secrets(self.place)}, in"
+            f"{whose} names {mask_secrets(location)}, whose path lies below that of {mask_secrets(self.place)}, in"
             f" another place. If the two are one, declare it in the source: {setting}: {{{said}: {means}}}; if they are not,"
             f" {setting}: {{{said}: {said}}}."
         )

@@ -53,7 +53,10 @@ def test_numbers_are_the_keys_that_they_are_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [1, 3, 100])
 @pytest.mark.parametrize("group", [2, 7, 1_000])
-def test_every_row_is_in_one_share(tmp_path: Path, wanted: int, group: int) -> None:
+@pytest.mark.parametrize("unread", [0, -1])
+def test_every_row_is_in_one_share_and_one_that_nobody_read_is_missed(
+    tmp_path: Path, wanted: int, group: int, unread: int
+) -> None:
     for number in range(2):
         write(tmp_path / "refs" / str(number), group, object=[f"{number}-{one}" for one in range(20)])
     write(tmp_path / "refs" / "empty", object=pa.array([], pa.string()))
@@ -61,10 +64,10 @@ def test_every_row_is_in_one_share(tmp_path: Path, wanted: int, group: int) -> N
     assert objects_of(given, wanted) == sorted(f"{number}-{one}" for number in range(2) for one in range(20))
     shares = given.shares(wanted)
     assert len(shares) >= min(wanted, 3)
-    # One that nobody read is missed.
-    missed = given.finish(ends_of(given, shares[:-1]))
-    assert {share.file for share in missed} == {shares[-1].file}
-    assert given.finish([*ends_of(given, shares[:-1]), *ends_of(given, missed)]) == []
+    rest = [share for share in shares if share != shares[unread]]
+    missed = given.finish(ends_of(given, rest))
+    assert [share.file for share in missed] == [shares[unread].file]
+    assert given.finish([*ends_of(given, rest), *ends_of(given, missed)]) == []
 
 
 FAULTS = {

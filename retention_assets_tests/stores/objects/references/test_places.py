@@ -120,3 +120,8 @@ def test_no_locations_are_no_keys() -> None:
     nothing = pa.array([], pa.string())
     for root in ("/no/wh", "s3://b/wh"):
         assert ListingRoot(root).keys(nothing, "t").to_pylist() == ListingRoot(root).folders(nothing, "t").to_pylist() == []
+
+
+def test_a_folder_in_another_place_is_refused_by_its_own_name() -> None:
+    with pytest.raises(SourceNotWhole, match=r"t names s3://c/wh/t, whose path lies below that of s3://b/wh"):
+        ListingRoot("s3://b/wh").folders(pa.array(["s3://c/wh/t/"]), "t")
