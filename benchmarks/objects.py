@@ -121,6 +121,22 @@ def duck(folder: Path, expected: int, cores: int) -> None:
     assert found == [(expected,)], found
 
 
+def duck_classes(folder: Path, expected: int, cores: int) -> None:
+    """What the scan leaves besides its counts, in DuckDB: every object with its class, in files."""
+    work = folder / "duckdb"
+    rmtree(work, ignore_errors=True)
+    work.mkdir()
+    with duckdb.connect(config={"threads": cores}) as database:
+        database.execute(
+            f"COPY (SELECT o.*, CASE WHEN o.created_at > TIMESTAMPTZ '{_CUT_OFF}' THEN 'young' WHEN r.object IS NULL THEN"
+            f" 'unreferenced' ELSE 'referenced' END AS class FROM read_parquet('{folder}/objects/*.parquet') o LEFT JOIN (SELECT"
+            f" DISTINCT object FROM read_parquet('{folder}/references/*.parquet')) r ON o.key = r.object)"
+            f" TO '{work}' (FORMAT parquet, COMPRESSION uncompressed, PER_THREAD_OUTPUT)"
+        )
+        found = database.execute(f"SELECT count(*) FROM '{work}/*.parquet' WHERE class = 'unreferenced'").fetchall()
+    assert found == [(expected,)], found
+
+
 @dataclass(frozen=True)
 class Joined:
     """An anti-join of keys in Spark."""
@@ -147,6 +163,7 @@ def objects(bench: "Bench") -> None:
         contenders: dict[str, Contender] = {"scan": Scanned(bench.spark, folder, expected)}
         if count <= _JOINED:
             contenders["duckdb: anti-join"] = partial(duck, folder, expected, bench.sizes.cores)
+            contenders["duckdb: classes in files"] = partial(duck_classes, folder, expected, bench.sizes.cores)
             contenders["spark: anti-join"] = Joined(bench.spark, folder, expected)
         bench.meet("objects", f"{count:,} objects", contenders, count)
         bench.clear(name)

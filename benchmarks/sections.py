@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from benchmarks import aspects, duck, iceberg, ledger, loop, ours, partitions, records, simulation, sweeping, ticks
+from benchmarks import aspects, duck, iceberg, ledger, loop, objects, ours, partitions, records, simulation, sweeping, ticks
 from benchmarks.environments import Environment, comb, star, write
 from benchmarks.floor import Floor
 from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
@@ -133,7 +133,7 @@ def _watched(name: str, run: Contender, seen: dict[str, Peaks]) -> float:
     forget_peaks()
     seconds = timed(run)
     now = peaks()
-    if not isinstance(run, Stage):
+    if not isinstance(run, Stage | objects.Scanned | objects.Joined):
         # The JVM and its workers were idle; what they still hold is not this contender's.
         now = Peaks(now.driver, None, None, None)
     seen[name] = now.joined(seen.get(name, now))
@@ -336,6 +336,7 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "aspects": aspects.aspects,
     "loop": loop.turning,
     "ticks": ticks.ticks,
+    "objects": objects.objects,
     "records": records.records,
     "simulation": simulation.simulation,
 }

@@ -308,6 +308,10 @@ SIZES: tuple[Sequence[int | None], ...] = (
 )
 # What a scan may have said of an OBJECT. Only the first, to the letter, says that nothing refers to it.
 _REFERENCED = ("false", "false", "true", None, "unknown", "", "False", "0")
+_CLASSES = {
+    "true": {"class": "referenced"}, "unknown": {"class": "young"}, "0": {"class": "referenced", "witness": "refs/1"},
+    "false": {"class": "unreferenced"}, "": {"class": ""},
+}  # fmt: skip
 _NUDGES = (
     *(timedelta(0),) * 10, timedelta(hours=12), timedelta(hours=12), timedelta(microseconds=1), -timedelta(microseconds=1)
 )  # fmt: skip
@@ -440,6 +444,8 @@ def _random_row(
         # Now and then of a RECORD, too, where it says nothing.
         if (type_ == "OBJECT" or _chance(rng, 0.2)) and (said := rng.choice(_REFERENCED)) is not None:
             attributes["referenced"] = said
+            # Which class a scan has found, and now and then the wrong one for the word.
+            attributes |= _CLASSES.get(said, {})
         if _chance(rng, 0.5):
             archived = _ago(rng, as_of, rng.randint(0, days_ago))
     return {

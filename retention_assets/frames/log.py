@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
+# What a scan found of an OBJECT; and what a dataset says whose OBJECTs say so.
+CLASS = "class"
+OWN_CLASSES = "::classes"
 # What bytes are cast to before they are summed: a sum of many large ones does not fit where each of them does.
 SUMMED = pa.decimal128(38, 0)
 

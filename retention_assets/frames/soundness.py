@@ -5,6 +5,7 @@ first kind in the order below; the others go on. Nothing downstream checks a log
 delete data. All of it is array work: no loop over lines.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
-from retention_assets.frames.log import ATTRIBUTES, DATASETS, LINES, LOG, NAME, Log
+from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log
 from retention_assets.frames.realms import own_realms
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
@@ -56,8 +57,11 @@ def sound_log(lines: pa.Table) -> Log:
     faults.note(codes[refs], lost & is_tag, targets, "tag on an unknown transaction", heads)
     for kind, what in ((~is_tag, "two branches of one name"), (is_tag, "two tags of one name")):
         faults.note(codes[refs], _repeated_names(codes[refs], heads, kind), targets, what, heads)
-    mixed = _saying_realms(lines, codes, kinds.transaction)
-    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), mixed, len(names), faults)
+    own = {
+        OWN_REALMS: _saying_realms(lines, codes, kinds.transaction),
+        OWN_CLASSES: _saying_classes(lines, codes, kinds.transaction),
+    }
+    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), own, len(names), faults)
 
     kept = order[~faults.refused[code[order]]]
     place = np.full(len(code) + 1, -1, dtype=np.int64)
@@ -241,14 +245,31 @@ def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
 def _saying_realms(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
     """The datasets whose transactions have realms of their own."""
     attributes = lines["attributes"]
-    if not any(pc.index(chunk.keys, REALM).as_py() >= 0 for chunk in attributes.chunks if chunk.null_count < len(chunk)):
+    if not _is_a_key(REALM, attributes):
         return np.empty(0, dtype=np.int64)
     found: Ints = np.unique(codes[flags(pc.is_valid(own_realms(attributes))) & transactions])
     return found
 
 
-def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, mixed: Ints, count: int, faults: _Faults) -> pa.Array:
-    """Attributes of each dataset, its realm among them, and whether its transactions have their own.
+def _saying_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
+    """The datasets with OBJECTs of which a scan says what they are."""
+    attributes = lines["attributes"]
+    if not _is_a_key(CLASS, attributes):
+        return np.empty(0, dtype=np.int64)
+    said = pc.is_valid(pc.map_lookup(join_chunks(attributes), pa.scalar(CLASS), "first"))
+    objects = flags(pc.equal(lines["type"], "OBJECT"))
+    found: Ints = np.unique(codes[flags(said) & objects & transactions])
+    return found
+
+
+def _is_a_key(key: str, attributes: pa.ChunkedArray) -> bool:
+    return any(pc.index(chunk.keys, key).as_py() >= 0 for chunk in attributes.chunks if chunk.null_count < len(chunk))
+
+
+def _dataset_attributes(
+    lines: pa.Table, codes: Ints, rows: Ints, own: Mapping[str, Ints], count: int, faults: _Faults
+) -> pa.Array:
+    """Attributes of each dataset, its realm among them, and whether its transactions have realms or classes of their own.
 
     Two lines that contradict each other are a fault.
     """
@@ -263,8 +284,9 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, rows: Ints, mixed: Ints, c
         contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
         known.update(new)
     faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
-    for code in mixed.tolist():
-        said[code][OWN_REALMS] = "true"
+    for word, codes_of in own.items():
+        for code in codes_of.tolist():
+            said[code][word] = "true"
     return pa.array([list(attributes.items()) for attributes in said], ATTRIBUTES)
 
 

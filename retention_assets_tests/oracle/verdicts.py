@@ -284,6 +284,11 @@ def _forbids(history: History) -> bool:
     return history.attributes.get("gc.enabled", "true").strip().lower() != "true"
 
 
+def _is_referenced(one: Transaction) -> bool:
+    """A scan has found a reference to it, and says so in this very word."""
+    return one.type == "OBJECT" and one.attributes.get("class") == "referenced"
+
+
 def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime, known: Collection[str]) -> bool:
     """Whether what the policy alone would newly mark is strictly over one of its limits."""
     if policy.limits is None:
@@ -293,7 +298,7 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
         if one.name in known or not _selects(policy, facts, one, as_of):
             continue
         latest, tags = _protection(policy, facts, one, as_of)
-        if _holds_on(holds, facts.history, one, as_of) or tags or _forbids(facts.history):
+        if _holds_on(holds, facts.history, one, as_of) or tags or _forbids(facts.history) or _is_referenced(one):
             continue
         if latest and policy.latest_view != "allow":
             continue
@@ -339,6 +344,8 @@ def _verdict(
     spared_by: set[Witness] = {("HOLD", name) for name in held_by}
     if _forbids(facts.history):
         spared_by.add(("GC_DISABLED", "gc.enabled=false"))
+    if not purging and _is_referenced(one):
+        spared_by.add(("REFERRED_TO", one.attributes.get("witness", "the last scan")))
     if not purging and not free:
         # "A purge goes over tags": only a hold, and a table that forbids it, keeps anything of the realm.
         spared_by |= {("TAG", tag) for _, tags in protection.values() for tag in tags}

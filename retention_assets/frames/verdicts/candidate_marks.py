@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.lives import TIMES, is_in_log
-from retention_assets.frames.log import LOG
+from retention_assets.frames.log import LOG, OWN_CLASSES
 from retention_assets.frames.realms import LogRealms, RealmRows, realm_rows
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
@@ -28,7 +28,7 @@ from retention_assets.frames.verdicts.selectors import unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, windows_of
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
 from retention_assets.frames.views.history import OPEN, History
-from retention_assets.frames.views.protection import Protection, protection
+from retention_assets.frames.views.protection import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
@@ -57,10 +57,11 @@ _ALWAYS = (
 def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
     """The columns of a log that the verdicts of some policies depend on: no others need to be read.
 
-    Of datasets whose transactions have realms of their own, those are read as well.
+    Of datasets whose transactions have realms of their own, or classes that a scan has found, those are read as well.
     """
     wanted = set(_ALWAYS)
-    wanted |= {"attributes"} if datasets is not None and realm_rows(datasets).mixed else set()
+    if datasets is not None and (realm_rows(datasets).mixed or _have_classes(datasets)):
+        wanted.add("attributes")
     for policy in policies:
         select = policy.select
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
@@ -79,6 +80,11 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
         if select.where:
             wanted |= columns_of(select.where)
     return [name for name in LOG.names if name in wanted]
+
+
+def _have_classes(datasets: pa.Table) -> bool:
+    said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(OWN_CLASSES), "first")
+    return bool(said.null_count < len(said))
 
 
 def candidate_marks(
@@ -201,7 +207,8 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     hold = _first_hold_of(history, holds, group.held, realms)
     forbidden = history.per_dataset(np.array([name in evaluation.forbidding for name in history.names], dtype=bool))
     pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
-    free = [~pins & (hold < 0) & ~forbidden for pins in pinned]
+    referenced = references(history)
+    free = [~pins & (hold < 0) & ~forbidden & ~referenced.found for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
@@ -211,14 +218,14 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
             over[:, number] = limits.over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
-        then.branch < FAR, then.tag < FAR, forbidden,
+        then.branch < FAR, then.tag < FAR, forbidden, referenced.found,
     )  # fmt: skip
-    flags = np.zeros(len(history), dtype=np.int8)
+    flags = np.zeros(len(history), dtype=np.uint8)
     for bit, fact in enumerate(facts_of_rows):
-        flags |= fact.view(np.int8) << np.int8(bit)
+        flags |= fact.view(np.uint8) << np.uint8(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
-    table = VerdictTable(decisions, policies, holds, history)
+    table = VerdictTable(decisions, policies, holds, history, referenced.names)
     next_looks = NEXT_LOOKS.empty_table()
     if turns:
         turns.add_ends(holds, group.held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
@@ -227,7 +234,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
         # What is newly marked counts towards the limits no more that were passed.
         next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
-    witnesses = [history.in_log_order(column) for column in _witnesses(history, found, then, hold)]
+    witnesses = [history.in_log_order(column) for column in _witnesses(history, found, then, hold, referenced)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -235,12 +242,16 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     return pa.concat_tables(parts), next_looks
 
 
-def _witnesses(history: History, found: Protection, then: Protection, hold: Ranks) -> tuple[Ranks, ...]:
+def _witnesses(
+    history: History, found: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
+) -> tuple[Ranks, ...]:
     """Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone."""
     branch = np.where(then.branch < FAR, then.branch, found.branch)
     tag = np.where(then.tag < FAR, then.tag, found.tag)
     over = np.where((found.branch < FAR) & (then.branch == FAR), found.branch, tag + np.int32(len(history.branches.names)))
-    return branch, tag, hold, over.astype(np.int32), np.zeros(len(history), dtype=np.int32)
+    forbids = np.zeros(len(history), dtype=np.int32)
+    says = forbids if referenced.witness is None else referenced.witness
+    return branch, tag, hold, over.astype(np.int32), forbids, says
 
 
 def forbidding_datasets(datasets: pa.Table) -> frozenset[str]:

@@ -39,6 +39,8 @@ class Facts:
     pinned_then: bool
     # Its dataset lets nobody delete its files.
     forbidden: bool
+    # It is an OBJECT, and a scan has found a reference to it.
+    referenced: bool
 
     def in_latest(self, policy: Policy) -> bool:
         """Whether it is in a latest view, as a policy sees it."""
@@ -59,12 +61,13 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
     allowed = [number for number in selecting if policies[number].latest_view or not facts.in_latest(policies[number])]
     within = [number for number in allowed if not facts.over[number]]
-    # A realm that is purged goes whole: only a hold, and a table that forbids it, keeps anything of it.
+    # A realm that is purged goes whole, whoever refers to it: only a hold, and a table that forbids it, keeps anything of it.
     purging = [number for number in within if realm_of(policies[number].name) is not None]
     free = purging or [number for number in within if not facts.is_pinned(policies[number])]
     credit = (free or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
-    if free and not facts.held and not facts.forbidden:
+    needed = facts.referenced and not purging
+    if free and not (facts.held or facts.forbidden or needed):
         return Decision("mark", credit, also, tuple(_why(facts, policies[credit], credit, bool(purging))))
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
@@ -75,6 +78,8 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         sparing.append((Reason.HOLD, -1))
     if facts.forbidden:
         sparing.append((Reason.GC_DISABLED, -1))
+    if needed:
+        sparing.append((Reason.REFERRED_TO, -1))
     if not within:
         sparing += [(Reason.LIMIT, number) for number in allowed]
     return Decision("spare", credit, also, tuple(sparing))

@@ -19,6 +19,7 @@ class Reason(Enum):
     TAG = "Tag {witness} pins the view that it belongs to."
     HOLD = "Hold {witness} keeps it."
     GC_DISABLED = "Its table lets nobody delete its files: property {witness}."
+    REFERRED_TO = "Something retained refers to it, says {witness}."
     LIMIT = "Policy {witness} would take more of this dataset than its limits allow, so it takes nothing here."
 
     OPEN = "It is still open."
@@ -60,4 +61,4 @@ class Reason(Enum):
 
 _NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
 REASONS = (None, *Reason)
-SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.LIMIT})
+SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.REFERRED_TO, Reason.LIMIT})

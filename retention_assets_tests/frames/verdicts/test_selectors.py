@@ -329,6 +329,11 @@ CASES = [
     Case("unreferenced", "only what a scan found no reference to; silence is a reference",
          "-: O1:OBJECT@9d{referenced=false} | -: O2:OBJECT@9d{referenced=true} | -: O3:OBJECT@9d", {"unreferenced": True}, "O1",
          code={"O2": "REFERENCED", "O3": "REFERENCED"}),
+    Case("referenced_objects_are_protected", "from a policy that does not ask, too; and only objects are",
+         "-: O1:OBJECT@9d{class=referenced} | -: O2:OBJECT@9d{class=referenced,witness=w} | -: O3:OBJECT@9d{class=unreferenced} | "
+         "-: R4:RECORD@9d{class=referenced}", {"older_than": "1d"}, "O3 R4", "O1 O2", code={"O1": "REFERRED_TO", "O2": "REFERRED_TO"}),
+    Case("referenced_objects_count_for_no_limit", "one would go, one may", "-: O1:OBJECT@9d{class=referenced} | -: O2:OBJECT@9d",
+         {"older_than": "1d"}, "O2", "O1", policy={"limits": {"transactions": 1}}),
     Case("dataset_attributes", "this dataset is in the trash", SNAPSHOTS, "all", "S1 S2 S3", "S4", policy={"with": {"trashed": "true"}},
          attributes={"trashed": "true"}),
     Case("dataset_attributes_must_match", "this one is not", SNAPSHOTS, "all", "", policy={"with": {"trashed": "true"}},
@@ -385,7 +390,7 @@ def test_the_columns_that_a_policy_needs_are_enough(
     """Alone, with no policy beside it that needs more: a log is read without the others."""
     policy = _policy(case)
     mine = log.transactions.filter(pc.equal(log.transactions["dataset"].cast(pa.string()), f"case/{case.name}"))
-    alone = candidate_marks(mine.select(columns_for([policy])), log.datasets, [policy], [], AS_OF)
+    alone = candidate_marks(mine.select(columns_for([policy], log.datasets)), log.datasets, [policy], [], AS_OF)
     assert {row["transaction"]: row for row in alone.to_pylist()} == verdicts[f"case/{case.name}"]
 
 

@@ -26,11 +26,13 @@ class TasksHere:
 
 
 @contextmanager
-def scan_here(scan: Scan, last: ScanResult | None = None) -> Iterator[tuple[ScanResult, ScanFolder]]:
+def scan_here(
+    scan: Scan, last: ScanResult | None = None, refused: int | None = None
+) -> Iterator[tuple[ScanResult, ScanFolder]]:
     """Scan a store: the numbers, and the folder with what was found, as long as it is looked at."""
     with TemporaryDirectory(prefix="retention-scan-") as place:
         folder = ScanFolder(place)
-        yield scan_in(TasksHere(), scan, folder, last), folder
+        yield scan_in(TasksHere(), scan, folder, last, refused), folder
 
 
 def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import join_chunks
@@ -38,16 +39,17 @@ class ListObjects:
 
     def __call__(self, number: int) -> ListedShare:
         """List one share."""
-        from retention_assets.stores.objects.naming import with_names
+        from retention_assets.stores.objects.naming import constant_dataset, with_names
 
         fingerprints = Fingerprints(self.salt)
         part = f"part-{number:05d}.parquet"
         rows = counted = 0
         named = (with_names(batch, self.settings) for batch in self.listing.read(self.shares[number]) if batch.num_rows)
+        only = constant_dataset(self.settings)
         with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
             for table in in_row_groups(named):
                 keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-                columns = [_column(table, field) for field in LISTED if field.name != "fingerprint"]
+                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
                 found = pa.array(fingerprints.of(keys, realms))
                 writer.write_table(pa.table([*columns, found], schema=LISTED))
                 rows += len(table)
@@ -55,7 +57,10 @@ class ListObjects:
         return ListedShare(part, rows, counted)
 
 
-def _column(table: pa.Table, field: pa.Field) -> pa.Array:
+def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
+    if field.name == "dataset" and only_dataset is not None:
+        places = pa.array(np.zeros(len(table), dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
     column = join_chunks(table[field.name])
     if not pa.types.is_dictionary(field.type):
         return column.cast(field.type)

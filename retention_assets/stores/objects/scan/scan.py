@@ -113,7 +113,7 @@ class _Course:
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
-            self._handled(read),
+            self._spoken_for(read),
         )  # fmt: skip
         parts = _dealt(listed, self._tasks.slots)
         judge = JudgeObjects(
@@ -256,7 +256,7 @@ class _Course:
             )
         return rate, size
 
-    def _handled(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
+    def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
         """The realms that sources speak for; none if one of them speaks for all (see ClassRules)."""
         found: set[str] = set()
         for number, source in enumerate(self._scan.references):
