@@ -218,6 +218,11 @@ class ObjectsSettings(StoreSettings):
         return "listing.path" if self.data_root is not None else None
 
     @property
+    def has_realms(self) -> bool:
+        """Whether objects have realms at all. Where none has, the realm of a reference says nothing."""
+        return self.realm is not None or (_columns_of(self.listing) or {}).get("realm") is not None
+
+    @property
     def refers_to(self) -> tuple[str, ...]:
         """The stores whose references it reads: what they need is spared."""
         return tuple(one.store for one in self.references if isinstance(one, StoreReferences))

@@ -54,6 +54,43 @@ class RowSource(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class WithoutRealms:
+    """A source in a store whose objects have no realms: whatever realm a row is of, it means the key."""
+
+    source: RowSource
+
+    @property
+    def label(self) -> str:
+        """As the source says it."""
+        return self.source.label
+
+    @property
+    def names_folders(self) -> bool:
+        """As the source has it."""
+        return self.source.names_folders
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """As the source has them."""
+        return self.source.shares(wanted)
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows, none of which has a realm."""
+        rows = self.source.read(share)
+        while True:
+            try:
+                batch = next(rows)
+            except StopIteration as stop:
+                end: ShareEnd = stop.value
+                return end
+            at = batch.schema.get_field_index("realm")
+            yield batch.set_column(at, "realm", pa.nulls(batch.num_rows, pa.string()))
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """As the source does."""
+        return self.source.finish(ends)
+
+
 def read_whole(source: RowSource, wanted: int = 1) -> Generator[pa.RecordBatch, None, list[ShareEnd]]:
     """All rows of a source, share by share, and its ends once it has proved that they are of everything.
 

@@ -35,7 +35,8 @@ class ClassRules:
 
     `handled`: the realms that some source speaks for; none where one speaks for all of them. A source speaks for each realm
     that one of its references names. It speaks for all realms if one of its references has none, or if it had no reference at
-    all and is of those that give no realms. An object without a realm is spoken for by any source.
+    all and is of those that give no realms. An object without a realm, where others have one, is spoken for by a source that
+    speaks for all. Where no object has one, every source speaks for all of them.
     """
 
     cut_off: int
@@ -55,7 +56,7 @@ def classes_of(
     names, realm = words_of(realms)
     reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
     purging = np.array([is_within(name, rules.purging) for name in names] + [False])[realm]
-    handled = np.array([rules.handled is None or name in rules.handled for name in names] + [True])[realm]
+    handled = np.array([rules.handled is None or name in rules.handled for name in names] + [rules.handled is None])[realm]
     created = as_micros(created_at)
     young = (created > rules.cut_off) | (created == NEVER)
     found = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])

@@ -260,6 +260,8 @@ class _Course:
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
         """The realms that sources speak for; none if one of them speaks for all (see ClassRules)."""
+        if not self._scan.settings.has_realms:
+            return None
         found: set[str] = set()
         for number, source in enumerate(self._scan.references):
             mine = [share for share in read if share.source == number]

@@ -22,10 +22,11 @@ _SETTINGS = TypeAdapter(ObjectsSettings)
 
 
 def settings(folder: Path, *references: Any, edges: Sequence[Any] = (), path: str | None = None) -> ObjectsSettings:
-    """A store whose objects lie below a folder."""
+    """A store whose objects lie below a folder, and have realms."""
     given = {
         "name": "blobs",
         "listing": {"path": path or str(folder / "root")},
+        "realm": "{0}",
         "references": list(references) or [{"lines": "refs/*"}],
         "edges": list(edges),
     }

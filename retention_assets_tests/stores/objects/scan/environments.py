@@ -123,8 +123,14 @@ def edges(*pairs: Mapping[str, Any], size: int = 3) -> Source:
 
 
 def settings(**keys: Any) -> ObjectsSettings:
-    """The settings of a store that lists a folder."""
-    given = {"name": "blobs", "listing": {"path": "/lake/blobs"}, "references": [{"lines": "refs/*.jsonl"}], **keys}
+    """The settings of a store whose list says realms."""
+    listing = {"files": "/lake/list.parquet", "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "realm"}}
+    given = {
+        "name": "blobs",
+        "listing": {"path": "/lake/blobs", "parquet": listing},
+        "references": [{"lines": "refs/*.jsonl"}],
+        **keys,
+    }
     return ObjectsSettings.model_validate(given)
 
 

@@ -96,7 +96,7 @@ def _class(row: dict[str, Any], one: Environment, retained: bool, every: bool, s
         return "unknown_kind"
     if retained:
         return "referenced"
-    return "unreferenced" if every or realm is None or realm in said else "unhandled"
+    return "unreferenced" if every or realm in said else "unhandled"
 
 
 def environment(chance: random.Random) -> Environment:

@@ -87,7 +87,9 @@ def test_a_listing_of_the_future_makes_nothing_older() -> None:
 def test_a_realm_that_no_source_speaks_for_is_unhandled() -> None:
     objects = listed(stored("a", "r1"), stored("a", "r2"), stored("b"))
     found = judge(scan_of(objects, source(named("x", "r1"))))
-    assert (found["r1:a"], found["r2:a"], found["b"]) == ("unreferenced", "unhandled", "unreferenced")
+    assert (found["r1:a"], found["r2:a"], found["b"]) == ("unreferenced", "unhandled", "unhandled")
+    # Where no object has a realm, there is none to speak for.
+    assert judge(scan_of(objects, source(named("x", "r1")), listing={"path": "/lake/blobs"}))["b"] == "unreferenced"
     # One that was empty and gives no realms speaks for all; one whose settings say where its realms are, for none.
     assert judge(scan_of(objects, source()))["r2:a"] == "unreferenced"
     with_realms = [{"parquet": "refs/*.parquet", "realm": "tenant"}]
