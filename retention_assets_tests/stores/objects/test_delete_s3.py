@@ -168,7 +168,7 @@ class Versioned(S3Objects):
         super().__init__(folder, s3)
         self.client: Any = boto3.client("s3", endpoint_url=s3.environment["AWS_ENDPOINT_URL"])
         # One of its own for each test: this server forgets none that kept versions.
-        self.name = f"objects{next(NUMBERS)}"
+        self.name = f"deleted{next(NUMBERS)}"
         self.client.create_bucket(Bucket=self.name)
         self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
         self.client.put_object(Bucket=self.name, Key="blobs/a/one", Body=b"older")
