@@ -88,6 +88,8 @@ class _HeardSource:
 
 def _spoken_for(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
     """The realms that sources speak for, as a scan tells it (`ClassRules`); none if one of them speaks for all."""
+    if not settings.has_realms:
+        return None
     found: set[str] = set()
     for source, said in zip(sources, settings.references, strict=True):
         if None in source.realms or (not source.realms and getattr(said, "realm", None) is None):
