@@ -14,6 +14,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from retention_assets.ledger import migrations
+from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import migrate_again
 from retention_assets_tests.warm import keep_warm, share_jobs
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from retention_assets_tests.stores.files.environments import S3
 
 
-__all__ = ["mariadb", "server", "store_url", "url"]
+__all__ = ["ceph", "mariadb", "server", "store_url", "url"]
 
 # Tests leave nothing in the cache of who runs them, and no program behind; a folder may be given to start Spark from its archive.
 os.environ.setdefault("RETENTION_CLASS_DATA", "off")

@@ -199,7 +199,7 @@ class _Bucket:
                 [
                     one
                     for one in page.objects
-                    if (up_to is None or one.key <= up_to) and one.key != self.prefix and not self._is_ours(one.key)
+                    if _is_between(after, one.key, up_to) and one.key != self.prefix and not self._is_ours(one.key)
                 ],
                 None if is_last else page.last,
             )
@@ -319,6 +319,11 @@ def _common(one: str, other: str) -> str:
     """What two keys begin with."""
     length = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return one[:length]
+
+
+def _is_between(after: str | None, key: str, up_to: str | None) -> bool:
+    """Whether a key is in a range. Some servers begin with the very key that they are to begin after."""
+    return (after is None or key > after) and (up_to is None or key <= up_to)
 
 
 def _just_before(key: str) -> str:
