@@ -15,7 +15,7 @@ from retention_assets.errors import BadInput, Problem, nearest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
 from retention_assets.policy.errors import empty_values, mapping_expected, problems_of
 from retention_assets.policy.fields import Several
-from retention_assets.policy.globs import is_literal
+from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.model import Datasets, Hold, Policy, Value
 from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
 from retention_assets.settings.yaml import Document, read_document, yaml_files
@@ -71,8 +71,13 @@ class _Part:
         return self.document.line((self.list_, self.index, "name"))
 
 
-def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) -> Policies:
-    """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults."""
+def load_policies(
+    paths: Iterable[Path], stores: Collection[str] | None = None, needing_grace: Collection[str] = ()
+) -> Policies:
+    """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults.
+
+    So is a policy without a grace that may be about a store of `needing_grace`.
+    """
     documents = list(_documents(paths))
     problems: list[Problem] = []
     policies: list[tuple[_Part, Policy]] = []
@@ -94,6 +99,7 @@ def load_policies(paths: Iterable[Path], stores: Collection[str] | None = None) 
     problems += _reserved([part for part, _ in policies])
     problems += _twice([part for part, _ in holds], "hold")
     problems += _same_datasets(readable)
+    problems += _without_grace(policies, needing_grace)
     chosen = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
     chosen += [(part, rule.datasets) for part, rule in readable]
     for part, datasets in chosen:
@@ -202,6 +208,18 @@ def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator
                 line=part.document.line(("visibility", part.index)), policy=part.label, key="datasets",
                 expected="one retention for the same datasets", remedy=f"The other one is at {other.document.file}:{line}.",
             )  # fmt: skip
+
+
+def _without_grace(policies: Sequence[tuple[_Part, Policy]], stores: Collection[str]) -> Iterator[Problem]:
+    for part, policy in policies:
+        for store in () if policy.grace else sorted(stores):
+            chosen = any(matches(store, [glob.partition("/")[0]]) for glob in policy.datasets.include)
+            if chosen and f"{store}/*" not in policy.datasets.exclude:
+                yield Problem(
+                    f"has no grace, and may be about store {store}, whose writers use existing objects again (`rewrites`)",
+                    file=part.document.file, line=part.line, policy=part.label, key="grace", expected="a grace longer than 0s",
+                    remedy=f"Give it a grace in which a writer can refer to what he found, or exclude {store}/*.",
+                )  # fmt: skip
 
 
 def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | None) -> Iterator[Problem]:

@@ -247,6 +247,11 @@ class Settings(SettingsPart):
         """The stores that delete every version: what sweeps of before only hid there is marked again."""
         return [store.name for store in self.stores if store.deletes_versions]
 
+    @property
+    def needing_grace(self) -> list[str]:
+        """The stores of which nothing may go without a grace."""
+        return [store.name for store in self.stores if store.needs_grace]
+
     def store(self, name: str) -> StoreSettings | None:
         """The settings of a store, if there is one of that name."""
         return next((store for store in self.stores if store.name == name), None)

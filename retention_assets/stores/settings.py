@@ -164,6 +164,11 @@ class StoreSettings(SettingsPart):
         return self
 
     @property
+    def needs_grace(self) -> bool:
+        """Whether a mark without a grace could take what somebody is about to use."""
+        return False
+
+    @property
     def deletes_versions(self) -> bool:
         """Whether every version goes of what a place keeps versions of: what sweeps only hid before is marked again."""
         return False

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.cli import main
+from retention_assets.errors import BadInput
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.settings.yaml import LARGEST_BYTES
 from retention_assets_tests.policy.broken_files import BROKEN, WIDE, datahub, datasets, hold, problems_of, select
@@ -191,3 +192,30 @@ def test_the_json_of_validate_carries_every_part_of_a_problem(
         "value": "0", "expected": "at least 1",
     }  # fmt: skip
     assert found == {"valid": False, "problems": [expected]}
+
+
+GRACELESS = "policies: [{name: p, datasets: {include: [%s]%s}, select: {unreferenced: true}, grace: %s}]"
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "grace", "refused"),
+    [
+        ("'blobs/*'", "", "0s, confirm: no-grace", True),
+        ("'*'", "", "0s, confirm: no-grace", True),
+        ("'b*/x'", "", "0s, confirm: no-grace", True),
+        ("'*'", ", exclude: ['blobs/*']", "0s, confirm: no-grace", False),
+        ("'lake/*'", "", "0s, confirm: no-grace", False),
+        ("'blobs/*'", "", "1d", False),
+    ],
+)
+def test_where_writers_use_what_they_find_a_policy_needs_a_grace(
+    include: str, exclude: str, grace: str, refused: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(GRACELESS % (include, exclude, grace))
+    assert load_policies([file], {"lake", "blobs"}).policies
+    if not refused:
+        assert load_policies([file], {"lake", "blobs"}, {"blobs"}).policies
+        return
+    with pytest.raises(BadInput, match="policy 'p': grace: has no grace, and may be about store blobs"):
+        load_policies([file], {"lake", "blobs"}, {"blobs"})

@@ -59,7 +59,7 @@ def policies_of(paths: tuple[Path, ...], settings: "Settings") -> "Policies":
 
     if paths:
         return load_policies(paths)
-    return load_policies(settings.policies, {store.name for store in settings.stores})
+    return load_policies(settings.policies, {store.name for store in settings.stores}, settings.needing_grace)
 
 
 def policies_if_any(settings: "Settings") -> "Policies | None":

@@ -227,6 +227,11 @@ class ObjectsSettings(StoreSettings):
         """The stores whose references it reads: what they need is spared."""
         return tuple(one.store for one in self.references if isinstance(one, StoreReferences))
 
+    @property
+    def needs_grace(self) -> bool:
+        """Where writers use what they find, they find it before they refer to it."""
+        return self.rewrites
+
     def with_others(self, others: Mapping[str, StoreSettings]) -> Self:
         """The same, with the settings of the stores that it refers to."""
         if not self.refers_to:
