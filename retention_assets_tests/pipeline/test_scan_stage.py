@@ -45,7 +45,8 @@ def _scan(**keys: Any) -> Scan:
     objects = [stored(f"{folder}/o{number}", None, "m", size=number) for folder in "abc" for number in range(20)]
     references = [named(f"{folder}/o{number}") for folder in "ab" for number in range(0, 20, 2)]
     over = [edges(edge("a/o0", "a/o1"), edge("a/o1", "c/o1"))]
-    return scan_of(listed(*objects, size=7), source(*references, size=4), over=over, realm="{0}", dataset="{realm}", **keys)
+    about: dict[str, Any] = {"listing": {"path": "/lake/blobs"}, "realm": "{0}", "dataset": "{realm}"}
+    return scan_of(listed(*objects, size=7), source(*references, size=4), over=over, **about, **keys)
 
 
 def _without_times(result: ScanResult) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_parts_of_any_size_give_the_verdicts_of_one_piece(
 
     parts = write_log(log, str(tmp_path / "log"), rows_per_part)
     outputs = ("candidate_marks", "branch_views")
-    columns = columns_for(policies)
+    columns = columns_for(policies, log.datasets)
     sinks = {"branch_views": lambda table: str(len(table))}
     written = run_stage(spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), outputs, frame, columns, sinks)
     # What a sink says of a part comes in the order of the parts, whoever was done first; the output is there as well.

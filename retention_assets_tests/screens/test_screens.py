@@ -222,7 +222,7 @@ def test_a_dataset_says_what_waits_of_it_and_a_refused_one_is_failed(page: Page,
         ),
         ("branch_views", ("run/in_latest_views", "protected by a branch or tag", "run/branches")),
         ("swept_transactions", ("This sweep: 16 deleted", "run/bytes_freed", "data/spared_at_the_door", "state/due_by_day")),
-        ("retention_policies", ("state/in_force", "10 policies in force", "run/policies")),
+        ("retention_policies", ("state/in_force", "11 policies in force", "run/policies")),
     ],
 )
 def test_each_asset_shows_what_matters_of_it(asset: str, texts: tuple[str, ...], page: Page, site: Site) -> None:

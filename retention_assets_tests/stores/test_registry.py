@@ -81,6 +81,7 @@ def test_a_package_brings_a_kind(tmp_path: Path, site: Site) -> None:
     assert settings.kind_of("l") == "lance"
     assert settings.stores[0].model_dump() == {
         "name": "l", "kind": "lance", "root": f"{tmp_path}/data", "index": f"sqlite:///{tmp_path}/index.db", "depth": 3,
+        "realm": None,
     }  # fmt: skip
 
 

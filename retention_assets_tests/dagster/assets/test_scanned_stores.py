@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.clock import now
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
@@ -30,7 +29,7 @@ def lake(tmp_path: Path, spark: object) -> Lake:
     made.says(f"{OLD}, {GARBAGE}")
     said = json.loads(made.settings_file.read_text())
     made.settings_file.write_text(json.dumps({**said, "stores": [*said["stores"], BLOBS]}))
-    before = (now() - timedelta(days=9)).timestamp()
+    before = (MARKED - timedelta(days=9)).timestamp()
     for name, size in OBJECTS.items():
         file = made.folder / "objects" / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ def test_the_jobs_that_people_and_sensors_launch() -> None:
     assert set(build_defs().get_repository_def().job_names) == {
         "__ASSET_JOB", "advance_visibility", "audit_accept", "audit_verify", "change_realm", "clock_accept", "clock_reset", "cycle",
         "evaluate", "evaluate_partitions", "explain", "forecast", "history", "hold", "housekeeping", "keep", "policy_overwrite",
-        "policy_revoke", "preview", "release", "report", "sweep", "sweep_partitions", "unmark", "upcoming",
+        "policy_revoke", "preview", "release", "report", "scan_accept", "sweep", "sweep_partitions", "unmark", "upcoming",
     }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from retention_assets_tests.stores.objects.blobs import DUE, MARKED, Blobs
 
+pytestmark = pytest.mark.usefixtures("shared_jobs")
+
 FIVE = ("a", "b", "deep/c", "deep/d", "é 'q\" e")
 
 
