@@ -37,7 +37,6 @@ from retention_assets.sweep.lease import hold_leases
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PURGING = "PURGING"
 # In the sums of a scan that failed for them: by so many the next one is sized.
 _TOO_MANY = "too_many_references"
 
@@ -253,7 +252,7 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
     found: ScanResult | None = None
     try:
         known = _tokens(store, _names(last)) if last else {}
-        purging = frozenset(one.name for one in ledger.realms.all().values() if one.status == _PURGING)
+        purging = ledger.realms.purging()
         folder = run.warehouse.scan_folder(store.name, scan.id)
         found = run.scanner.scan(settings, purging, folder, last, refused or None, run.as_of)
         if faults := find_source_faults(settings.brakes, found, last):

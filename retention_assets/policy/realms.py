@@ -5,7 +5,7 @@ Does not belong here: the life of a realm (ledger), and who gives realms to data
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 REALM = "realm"
 # What a dataset says whose transactions have realms of their own, each as its attribute `realm`.
@@ -34,6 +34,11 @@ def is_within(name: str, realm: str) -> bool:
 def is_reserved(name: str) -> bool:
     """Whether nothing of a realm is ever marked, for its name is reserved."""
     return name.startswith(RESERVED) and not is_within(name, SYSTEM)
+
+
+def is_within_any(name: str, realms: Collection[str]) -> bool:
+    """Whether a realm is one of those, or below one."""
+    return any(one in realms for one in with_parents(name))
 
 
 def with_parents(name: str) -> list[str]:

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.policy.durations import micros
+from retention_assets.policy.realms import is_within_any
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
 from retention_assets.stores.objects.references.witnesses import find_witnesses
-from retention_assets.stores.objects.scan.classes import CLASSES, ClassRules, classes_of, is_within
+from retention_assets.stores.objects.scan.classes import CLASSES, ClassRules, classes_of, spoken_for
 from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
@@ -38,11 +39,12 @@ def second_look(
     purged = _is_in_realms(objects["realm"], purging)
     # Of what goes with its realm nobody asks who needs it.
     witnesses = _witnesses(sources, open_edges(settings), objects.select(["realm", "key"]), ~purged)
+    heard = ((source.realms, said) for source, said in zip(sources, settings.references, strict=True))
     rules = ClassRules(
         cut_off=micros(settings.min_age.before(min(listing.begin(), now()))) if len(objects) else 0,
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=_spoken_for(settings, sources) if not purged.all() else None,
+        handled=spoken_for(settings, heard) if not purged.all() else None,
     )
     retained = flags(pc.is_valid(witnesses))
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
@@ -53,7 +55,7 @@ def second_look(
 
 def _is_in_realms(realms: pa.ChunkedArray, purging: Collection[str]) -> Bools:
     coded = join_chunks(realms).dictionary_encode()
-    within = pa.array([is_within(name, purging) for name in coded.dictionary.to_pylist()], pa.bool_())
+    within = pa.array([is_within_any(name, purging) for name in coded.dictionary.to_pylist()], pa.bool_())
     return flags(within.take(coded.indices))
 
 
@@ -84,18 +86,6 @@ class _HeardSource:
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
         """The proof of the source."""
         return self._source.finish(ends)
-
-
-def _spoken_for(settings: ObjectsSettings, sources: Sequence[_HeardSource]) -> frozenset[str] | None:
-    """The realms that sources speak for, as a scan tells it (`ClassRules`); none if one of them speaks for all."""
-    if not settings.has_realms:
-        return None
-    found: set[str] = set()
-    for source, said in zip(sources, settings.references, strict=True):
-        if None in source.realms or (not source.realms and getattr(said, "realm", None) is None):
-            return None
-        found.update(realm for realm in source.realms if realm is not None)
-    return frozenset(found)
 
 
 def _witnesses(sources: Sequence[RowSource], edges: Sequence[RowSource], objects: pa.Table, asked: Bools) -> pa.Array:

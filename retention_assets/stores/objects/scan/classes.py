@@ -3,30 +3,20 @@
 Belongs here: the rules, on columns. What names an object is known already when they are asked.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
+from retention_assets.policy.realms import is_reserved, is_within_any
 from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.settings import ObjectsSettings
 
-SYSTEM = "::system::"
 # The number by which a class is written down.
 CLASSES = tuple(ObjectClass)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
-
-
-def is_reserved(realm: str) -> bool:
-    """Whether a realm is the system's own and none that is maintained."""
-    return realm.startswith("::") and realm.partition("/")[0] != SYSTEM
-
-
-def is_within(realm: str, realms: Collection[str]) -> bool:
-    """Whether a realm is one of those, or a catalog below one."""
-    parts = realm.split("/")
-    return any("/".join(parts[:end]) in realms for end in range(1, len(parts) + 1))
 
 
 @dataclass(frozen=True)
@@ -45,6 +35,18 @@ class ClassRules:
     handled: frozenset[str] | None = None
 
 
+def spoken_for(settings: ObjectsSettings, heard: Iterable[tuple[Collection[str | None], object]]) -> frozenset[str] | None:
+    """What is `handled` by some sources: of each the realms of its references, and what says where its realms are."""
+    if not settings.has_realms:
+        return None
+    found: set[str] = set()
+    for realms, said in heard:
+        if None in realms or (not realms and getattr(said, "realm", None) is None):
+            return None
+        found.update(name for name in realms if name is not None)
+    return frozenset(found)
+
+
 def classes_of(
     realms: pa.Array | pa.ChunkedArray,
     kinds: pa.Array | pa.ChunkedArray,
@@ -55,7 +57,7 @@ def classes_of(
     """The number of the class of each object. One whose age is not known is young: it is not guessed."""
     names, realm = words_of(realms)
     reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
-    purging = np.array([is_within(name, rules.purging) for name in names] + [False])[realm]
+    purging = np.array([is_within_any(name, rules.purging) for name in names] + [False])[realm]
     handled = np.array([rules.handled is None or name in rules.handled for name in names] + [rules.handled is None])[realm]
     created = as_micros(created_at)
     young = (created > rules.cut_off) | (created == NEVER)

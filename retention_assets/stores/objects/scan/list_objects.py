@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import join_chunks
+from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.objects.listings import ObjectListing
-from retention_assets.stores.objects.scan.classes import is_reserved, words_of
+from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
 from retention_assets.stores.objects.settings import ObjectsSettings

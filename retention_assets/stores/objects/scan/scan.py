@@ -18,7 +18,7 @@ from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource, ShareEnd
 from retention_assets.stores.objects.scan.bloom import BloomSize
-from retention_assets.stores.objects.scan.classes import ClassRules
+from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
 from retention_assets.stores.objects.scan.folder import CLASSES, OBJECTS, RANGES, ScanFolder
 from retention_assets.stores.objects.scan.judge import CountMatched, FillBloom, Group, JudgeObjects
@@ -260,24 +260,13 @@ class _Course:
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
         """The realms that sources speak for; none if one of them speaks for all (see ClassRules)."""
-        if not self._scan.settings.has_realms:
-            return None
-        found: set[str] = set()
-        for number, source in enumerate(self._scan.references):
-            mine = [share for share in read if share.source == number]
-            if any(share.named_by.in_all for share in mine):
-                return None
-            realms = frozenset[str]().union(*(share.realms for share in mine))
-            if not realms and not self._gives_realms(number, source):
-                return None
-            found |= realms
-        return frozenset(found)
-
-    def _gives_realms(self, number: int, source: RowSource) -> bool:
-        """Whether the settings of a source say where its realms are, so that an empty one speaks for none."""
-        settings = self._scan.settings.references
-        said = settings[number] if len(settings) == len(self._scan.references) else source
-        return getattr(said, "realm", None) is not None
+        settings = self._scan.settings
+        # What says where the realms of a source are, so that an empty one speaks for none.
+        known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
+        heard: list[tuple[set[str | None], object]] = [(set(), said) for said in known]
+        for share in read:
+            heard[share.source][0].update(share.realms, [None] if share.named_by.in_all else [])
+        return spoken_for(settings, heard)
 
     def _source_counts(self, read: Sequence[ReadShare], merged: Sequence[MergedRange]) -> list[SourceCount]:
         found = []
