@@ -152,7 +152,12 @@ def present_by(connection: Connection) -> datetime:
 
 def has_come(instant: ColumnElement[datetime], connection: Connection) -> ColumnElement[bool]:
     """Whether the time in a column has come by the ledger's own clock, whatever a caller believes. A simulated one says yes."""
-    present = literal(clock.now(), InstantColumn()) if connection.dialect.name == "sqlite" else DatabaseTime()
+    is_file = connection.dialect.name == "sqlite"
+    return has_come_by(instant, literal(clock.now(), InstantColumn()) if is_file else DatabaseTime())
+
+
+def has_come_by(instant: ColumnElement[datetime], present: ColumnElement[datetime]) -> ColumnElement[bool]:
+    """The same by a clock of the ledger that is asked elsewhere."""
     return or_(instant <= present, exists().where(CLOCK.c.simulated.is_(True)))
 
 

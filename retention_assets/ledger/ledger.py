@@ -39,6 +39,7 @@ from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.paces import Paces
+from retention_assets.ledger.sweeps.parts import Parts
 from retention_assets.ledger.sweeps.postponements import Postponements
 from retention_assets.ledger.sweeps.reports import Reports
 from retention_assets.ledger.sweeps.sweeps import Sweeps
@@ -66,6 +67,7 @@ class Ledger:
         self.unmark = Unmarking(database)
         self.sweeps = Sweeps(database)
         self.leases = Leases(database)
+        self.parts = Parts(database)
         self.sweep_runs = SweepRuns(database)
         self.paces = Paces(database)
         self.reports = Reports(database)

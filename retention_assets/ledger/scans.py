@@ -25,6 +25,7 @@ from retention_assets.ledger.schema import AUDIT_HEAD, EVALUATIONS, SCANS
 from retention_assets.ledger.sweeps.leases import SCAN, Lease, fence
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.transactions import portions
 
 _NEVER_ENDED = "It never ended, and whoever ran it has lost its lease."
 
@@ -82,6 +83,8 @@ class ScanClosing:
     lease: Lease
     scan: ScanRecord
     end: ScanEnd | None
+    # Of how many of the newest scans of its store all that they counted is kept; of none dropped where nobody says.
+    kept: int | None = None
 
 
 def scan_lease(store: str) -> str:
@@ -128,6 +131,7 @@ class Scans:
                     _use(tx, store, one.scan, actor)
                 else:
                     _end(tx, one.scan, one.end, actor)
+                    _drop_results(tx, store, one.kept, actor)
             publish(tx, publications, actor)
             return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
 
@@ -167,8 +171,13 @@ class Scans:
 
     def last_whole(self, store: str) -> ScanRecord | None:
         """The newest whole scan of a store: one that was kept, or that was braked and a person has accepted."""
-        is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)
-        return self._first(SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted)
+        with self.database.reading() as connection:
+            return _last_whole(connection, store)
+
+    def last_whole_result(self, store: str) -> str | None:
+        """What the last whole scan of a store came to; none before the first."""
+        scan = self.last_whole(store)
+        return self.results([scan.id]).get(scan.id) if scan else None
 
     def newest_ended(self, store: str) -> ScanRecord | None:
         """The newest scan of a store that came to an end, whatever end that was."""
@@ -214,6 +223,22 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
     _change(tx, Act(ActType.SCAN, actor, end.reason, detail=detail), scan.id, {**values, "ended_at": DatabaseTime()})
 
 
+def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str) -> None:
+    """Forget what older scans counted by realm and kind, and keep their sums. By the last whole one the next is judged."""
+    if kept is None:
+        return
+    mine = select(SCANS.c.id).where(SCANS.c.store == store)
+    newest = mine.order_by(SCANS.c.id.desc()).limit(kept)
+    needed = {*tx.connection.execute(newest).scalars(), *(one.id for one in (_last_whole(tx.connection, store),) if one)}
+    old = sorted(set(tx.connection.execute(mine.where(SCANS.c.result.is_not(None))).scalars()) - needed)
+    for some in portions(old):
+        act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(some)})
+        where = SCANS.c.id.in_(some)
+        tx.seal(act, SCANS, where)
+        tx.connection.execute(update(SCANS).where(where).values(result=None, act=act.id))
+        tx.record(act)
+
+
 def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
     found = _usable(tx.connection, store)
     if found is None or found.id != scan.id:
@@ -251,6 +276,11 @@ def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str
     values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
     _change(tx, Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail), scan, values)
     return _one(tx.connection, store, scan)
+
+
+def _last_whole(connection: Connection, store: str) -> ScanRecord | None:
+    is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)
+    return _first(connection, SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted)
 
 
 def _newest_ended(connection: Connection, store: str) -> ScanRecord | None:

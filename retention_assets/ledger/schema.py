@@ -12,7 +12,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
-    ForeignKey,
     Index,
     Integer,
     MetaData,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0014"
+REVISION = "0016"
 
 METADATA = MetaData(
     naming_convention={
@@ -126,11 +125,13 @@ Index(
 OVER = "status IN ('UNMARKED', 'SPARED')"
 Index("ix_marks_over", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(OVER), postgresql_where=text(OVER))
 
+# What is planned, and the steps below, have no foreign keys: a server would look up and lock the mark of each row of a batch,
+# and the audit says of every member to which act it belongs.
 PLANNED = Table(
     "planned",
     METADATA,
-    Column("plan", BigInteger, ForeignKey(PLANS.c.id), primary_key=True, autoincrement=False),
-    Column("mark", BigInteger, ForeignKey(MARKS.c.id), primary_key=True, autoincrement=False),
+    Column("plan", BigInteger, primary_key=True, autoincrement=False),
+    Column("mark", BigInteger, primary_key=True, autoincrement=False),
     Column("bytes", BigInteger),
     # By what the store finds the rest of a transaction again whose deletion was cut short.
     Column("note", Text),
@@ -143,7 +144,7 @@ STEPS = Table(
     "steps",
     METADATA,
     Column("act", ACT, primary_key=True, autoincrement=False),
-    Column("mark", BigInteger, ForeignKey(MARKS.c.id), primary_key=True, autoincrement=False, index=True),
+    Column("mark", BigInteger, primary_key=True, autoincrement=False, index=True),
     Column("status", Text, nullable=False),
     Column("outcome", Text),
     Column("bytes", BigInteger),
@@ -164,6 +165,21 @@ LEASES = Table(
     Column("beat_at", InstantColumn, nullable=False),
     Column("expires_at", InstantColumn, nullable=False),
     Column("given_up", Boolean, nullable=False),
+)
+
+# The marks of a dataset that are dealt out to tasks in parts, under one lease: who may write for a part is its newest attempt.
+LEASE_PARTS = Table(
+    "lease_parts",
+    METADATA,
+    Column("dataset", Name, primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    # Of the lease under which it was begun last.
+    Column("token", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    # The newest attempt that has come to its end: nobody acts by it, or by one before it, any more.
+    Column("ended", BigInteger, nullable=False),
+    # Until when the newest attempt may act, as far as it knows.
+    Column("expires_at", InstantColumn, nullable=False),
 )
 
 # By the name under which a run holds its leases: the word to stop, and how far each of its tasks is. They decide nothing.

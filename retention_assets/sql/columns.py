@@ -4,6 +4,7 @@ Belongs here: types, and the one expression whose text differs between the two d
 Does not belong here: tables (schema.py), and any question to a database.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -34,14 +35,15 @@ class InstantColumn(TypeDecorator[datetime]):
             return value
         return micros(value)
 
-    def process_result_value(self, value: Any, _: Dialect) -> datetime | None:
-        return _instant(value) if isinstance(value, int) else value
+    def result_processor(self, dialect: Dialect, _: Any) -> Callable[[Any], Any] | None:
+        """Asked once of a statement, and its answer of each of a million rows."""
+        return None if dialect.name == "postgresql" else _instant
 
 
 @lru_cache(maxsize=4096)
-def _instant(value: int) -> datetime:
-    """The instant of a number. Many rows have few."""
-    return from_micros(value)
+def _instant(value: Any) -> Any:
+    """The instant of a number, and anything else as it is. Many rows have few."""
+    return from_micros(value) if isinstance(value, int) else value
 
 
 class MicrosColumn(TypeDecorator[datetime]):

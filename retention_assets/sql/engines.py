@@ -38,9 +38,12 @@ LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
 READS = "reads"
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+# KiB of a SQLite ledger that a connection keeps in memory, and one that marks a million transactions: there, what does not fit
+# is written twice.
+CACHE, BULK_CACHE = 32_768, 262_144
 # A server may be told not to, for everybody.
 _KEYS_ARE_CHECKED = "SET foreign_key_checks = 1"
-_LEDGER_PRAGMAS = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL", "PRAGMA cache_size = -262144")
+_LEDGER_PRAGMAS = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL", f"PRAGMA cache_size = -{CACHE}")
 
 _opening = threading.Lock()
 _engines: dict[tuple[int, str], Engine] = {}

@@ -137,17 +137,18 @@ class ForeignDatabase:
         except DBAPIError as error:
             raise WriteFailed(driver_message(error), is_lost(error), is_transient(error)) from error
 
-    def batches(self, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: Select[Any], schema: pa.Schema, bytes_too: bool = True) -> Iterator[pa.RecordBatch]:
         """What a query finds in one state of the database, in memory that does not grow with it.
 
         The columns come in the order and the types of the schema; `frames.log.INSTANT` is made of any timestamp, and of text.
+        `bytes_too`: see `stream`; a query that makes text of everything that is none has no bytes, and is read faster.
         """
         if self.dialect == "postgresql":
             with self._refusing():
                 yield from copy_rows(self.engine, query, schema)
         else:
             with self.reading() as connection:
-                yield from stream(connection, query, schema)
+                yield from stream(connection, query, schema, bytes_too)
 
     def close(self) -> None:
         """Give back the connections of this process. Asking again opens them again."""

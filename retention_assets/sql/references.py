@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from retention_assets.sql.errors import driver_message, is_transient
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, folds_case, inspecting, place_on
+from retention_assets.sql.reflection import Place, folds_case, inspecting, places_on
 
 # What a foreign key may do to the rows that refer to one that goes. Everything else keeps that one from going.
 _ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
@@ -89,7 +89,7 @@ class _Catalog(Protocol):
 def references_of(database: ForeignDatabase, tables: Sequence[Table]) -> References:
     """What refers to some tables now. Raises Refused where the database can't be reached."""
     with inspecting(database) as connection:
-        asked = tuple(place_on(connection, table.schema, table.name) for table in tables)
+        asked = tuple(places_on(connection, tables))
         try:
             return _read(_CATALOGS[database.dialect](connection), asked, database.dialect == "postgresql")
         except DBAPIError as fault:

@@ -1,15 +1,16 @@
 """Reflection: which tables somebody else's database has, with their columns, keys and indexes.
 
-Belongs here: questions about one table, and what each kind of database needs to be asked so that the answers are alike.
+Belongs here: questions about single tables, and what each kind of database needs to be asked so that the answers are alike.
 Does not belong here: which tables refer to it (references.py), what is expected of it (the stores), and its rows.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, Table, inspect, literal, select
+from sqlalchemy import Column, Connection, Inspector, MetaData, Table, inspect, literal, select
+from sqlalchemy.engine.reflection import ObjectKind, ObjectScope
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import NullType
 
@@ -22,19 +23,60 @@ Place = tuple[str, str]
 
 
 def table_of(database: ForeignDatabase, name: str) -> Table:
-    """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it.
+    """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it."""
+    (table,) = tables_of(database, [name])
+    return table
+
+
+def tables_of(database: ForeignDatabase, names: Sequence[str]) -> list[Table]:
+    """Tables as they are in one state of the database, in the order of their names. Raises Refused without one of them.
 
     A column is nullable if the database lets it be empty.
     What SQLite keeps in a column is what was written there, so that its columns of time have no type here and give their values
     as they are.
     """
-    schema, plain = _split(name)
     with inspecting(database) as connection:
         inspector = inspect(connection)
-        if not (inspector.has_table(plain, schema=schema) or plain in inspector.get_view_names(schema)):
+        look = _look_at_once if database.dialect == "postgresql" else _look_one_by_one
+        found = look(inspector, list(dict.fromkeys(names)))
+    for name in names:
+        if name not in found:
             raise Refused(f"The database of the store {database.store} has no table {name}. Check `table` in the settings.")
-        found = inspector.get_columns(plain, schema=schema)
+    return [_table(database, name, *found[name]) for name in names]
+
+
+# What SQLAlchemy says of the columns of a table, and which of them are its primary key.
+_Look = tuple[Sequence[Any], Sequence[str]]
+
+
+def _look_one_by_one(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
+    found: dict[str, _Look] = {}
+    for name in names:
+        schema, plain = _split(name)
+        if not (inspector.has_table(plain, schema=schema) or plain in inspector.get_view_names(schema)):
+            continue
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
+        found[name] = inspector.get_columns(plain, schema=schema), key
+    return found
+
+
+def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
+    """The tables of a schema together: PostgreSQL is asked five times for one of them, and for many of them as often."""
+    places = {name: _split(name) for name in names}
+    found: dict[str, _Look] = {}
+    for schema in dict.fromkeys(schema for schema, _ in places.values()):
+        plain = [one for of, one in places.values() if of == schema]
+        wanted: Any = {"schema": schema, "filter_names": plain, "kind": ObjectKind.ANY, "scope": ObjectScope.ANY}
+        columns, keys = inspector.get_multi_columns(**wanted), inspector.get_multi_pk_constraint(**wanted)
+        for name, place in places.items():
+            if place in columns:
+                key = keys.get(place)
+                found[name] = columns[place], key["constrained_columns"] if key else ()
+    return found
+
+
+def _table(database: ForeignDatabase, name: str, found: Sequence[Any], key: Sequence[str]) -> Table:
+    schema, plain = _split(name)
     columns: list[Column[Any]] = [
         Column(
             one["name"],
@@ -59,16 +101,16 @@ def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
     return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
 
 
-def place_of(database: ForeignDatabase, table: Table) -> Place:
-    """Which table is meant: one that is written in two ways, as with its schema and without it, has one place."""
+def places_of(database: ForeignDatabase, tables: Sequence[Table]) -> list[Place]:
+    """Which tables are meant: one that is written in two ways, as with its schema and without it, has one place."""
     with database.reading() as connection:
-        return place_on(connection, table.schema, table.name)
+        return places_on(connection, tables)
 
 
 def location_of(database: ForeignDatabase, table: Table) -> str:
     """Where a table is, in words that are other ones for every other table of any database."""
     with database.reading() as connection:
-        schema, name = place_on(connection, table.schema, table.name)
+        schema, name = place_on(connection, table)
         number = ""
         if database.dialect == "postgresql":
             # A table that was made anew has another one.
@@ -103,21 +145,33 @@ def inspecting(database: ForeignDatabase) -> Iterator[Connection]:
         yield connection
 
 
-def place_on(connection: Connection, schema: str | None, name: str) -> Place:
-    """Which table is meant by a name, on a connection."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
+def place_on(connection: Connection, table: Table) -> Place:
+    """Which table is meant, on a connection."""
+    (place,) = places_on(connection, [table])
+    return place
+
+
+def places_on(connection: Connection, tables: Sequence[Table]) -> list[Place]:
+    """Which table is meant by each, on a connection."""
+    known: list[Place | None] = [None] * len(tables)
+    if connection.dialect.name == "postgresql":
         # A name without a schema is looked for in the schemas of the search path, the first of which may not have it.
-        # A value, so that it is quoted here: what quotes statements also doubles the percent signs in a name.
-        written = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
-        row = connection.exec_driver_sql(
-            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.oid = to_regclass(%s)",
+        # Values, so that they are quoted here: what quotes statements also doubles the percent signs in a name.
+        written = [
+            ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.name) if part) for table in tables
+        ]
+        rows = connection.exec_driver_sql(
+            "SELECT n.nspname::text, c.relname::text FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, number)"
+            " LEFT JOIN pg_class c ON c.oid = to_regclass(wanted.name) LEFT JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " ORDER BY wanted.number",
             (written,),
-        ).first()
-        if row is not None:
-            return str(row[0]), str(row[1])
-    found = schema or inspect(connection).default_schema_name or "", name
+        )
+        known = [(schema, name) if name is not None else None for schema, name in rows]
+    return [place or _named(connection, table) for place, table in zip(known, tables, strict=True)]
+
+
+def _named(connection: Connection, table: Table) -> Place:
+    found = table.schema or inspect(connection).default_schema_name or "", table.name
     return (found[0].lower(), found[1].lower()) if folds_case(connection) else found
 
 

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -167,15 +167,27 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
         at = 0
         for together in _TOGETHER:
             while len(rows) - at >= together:
-                values = tuple(chain.from_iterable(rows[at : at + together]))
-                connection.exec_driver_sql(_insert(table, tuple(columns), together), values)
+                statement, values = _insert_of(table, tuple(columns), rows[at : at + together])
+                connection.exec_driver_sql(statement, values)
                 at += together
 
 
+def _insert_of(table: Table, columns: tuple[Column[Any], ...], rows: Sequence[Sequence[Any]]) -> tuple[str, tuple[Any, ...]]:
+    """A statement over some rows, and its values: what all of them have in common is given once."""
+    by_column = [*zip(*rows, strict=True)]
+    alike = tuple(values.count(values[0]) == len(rows) for values in by_column)
+    common = (values[0] for values, is_alike in zip(by_column, alike, strict=True) if is_alike)
+    own = (values for values, is_alike in zip(by_column, alike, strict=True) if not is_alike)
+    return _insert(table, columns, alike, len(rows)), (*common, *chain.from_iterable(zip(*own, strict=True)))
+
+
 @cache
-def _insert(table: Table, columns: tuple[Column[Any], ...], rows: int) -> str:
-    names, values = ", ".join(f'"{column.name}"' for column in columns), f"({', '.join('?' * len(columns))})"
-    return f"INSERT INTO {table.name} ({names}) VALUES {', '.join([values] * rows)}"
+def _insert(table: Table, columns: tuple[Column[Any], ...], alike: tuple[bool, ...], rows: int) -> str:
+    number = count(1)
+    common = [f"?{next(number)}" if is_alike else "" for is_alike in alike]
+    values = ("(" + ", ".join(one or f"?{next(number)}" for one in common) + ")" for _ in range(rows))
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    return f"INSERT INTO {table.name} ({names}) VALUES {', '.join(values)}"
 
 
 def _driver(connection: Connection) -> Any:

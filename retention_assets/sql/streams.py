@@ -9,36 +9,98 @@ other's file locks (on closing a file, POSIX drops the locks of the whole progra
 """
 
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from psycopg import ClientCursor
+from psycopg.abc import Buffer
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL, Connection, Engine, Select
+from psycopg.errors import error_from_result
+from psycopg.generators import fetch_many
+from psycopg.pq import ExecStatus
+from sqlalchemy import URL, Connection, Engine, Select, event, func
 
 from retention_assets.frames.log import INSTANT
-from retention_assets.sql.columns import MicrosColumn
+from retention_assets.sql.columns import InstantColumn, MicrosColumn
 
 BATCH = 50_000
 BYTES = 8 * 2**20
+_DAY = len("2026-01-01")
 _ZONED = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 
 
-def stream(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a query finds, batch by batch, in the state that the connection's transaction sees."""
-    return (_copied if connection.dialect.name == "postgresql" else _fetched)(connection, query, schema)
+def stream(connection: Connection, query: Select[Any], schema: pa.Schema, bytes_too: bool = False) -> Iterator[pa.RecordBatch]:
+    """What a query finds, batch by batch, in the state that the connection's transaction sees.
+
+    `bytes_too`: a column may hold bytes, as any column of somebody else's SQLite file may.
+    """
+    if connection.dialect.name == "postgresql":
+        return _copied(connection, query, schema)
+    if connection.dialect.name == "sqlite" and not bytes_too:
+        return _fetched_as_texts(connection, query, schema)
+    return _fetched(connection, query, schema)
+
+
+def numbers_of(connection: Connection, query: Select[Any]) -> npt.NDArray[np.int64]:
+    """A column of whole numbers, none of them null, as one array: read as one text."""
+    if connection.dialect.name == "postgresql":
+        text = b"".join(_rows_of_copy(connection, f"COPY ({_text(connection, query)}) TO STDOUT")).decode()
+        return np.fromstring(text, np.int64, sep="\n")
+    (column,) = query.selected_columns
+    found = connection.execute(query.with_only_columns(func.group_concat(column), maintain_column_froms=True)).scalar_one()
+    return np.fromstring(found or "", np.int64, sep=",")
 
 
 def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with _cursor(connection, query) as cursor:
         # Past SQLAlchemy, which would make a row of each row and a value of each value; Arrow makes columns of them all.
         while rows := cursor.fetchmany(BATCH):
-            columns = [_array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
-            yield pa.record_batch(columns, schema=schema)
+            yield _batch_of(rows, schema)
+
+
+def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same from SQLite, a third of the work: each row as one text, of which Arrow makes columns."""
+    types = _types_of(query, schema, (InstantColumn, MicrosColumn))
+    types |= {name: pa.string() for name, kind in types.items() if kind == INSTANT}
+    # Between two numbers, so that the brackets stand in columns that nobody reads.
+    lines = query.with_only_columns(func.json_array(0, *query.selected_columns, 0), maintain_column_froms=True)
+    with _cursor(connection, lines) as cursor:
+        while rows := cursor.fetchmany(BATCH):
+            batch = _parsed_lines("\n".join(chain.from_iterable(rows)), schema, types)
+            yield _batch_of([json.loads(line)[1:-1] for (line,) in rows], schema) if batch is None else batch
+
+
+def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
+    """Arrays of JSON, one to a line: without a backslash they are CSV but for the brackets. None if they are not."""
+    if "\\" in text:
+        return None
+    null = {"null_values": ["null"], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+    options = pa_csv.ConvertOptions(column_types=types, include_columns=schema.names, **null)
+    data = text.encode()
+    read = pa_csv.ReadOptions(column_names=["[", *schema.names, "]"], block_size=len(data) + 1)
+    try:
+        table = pa_csv.read_csv(io.BytesIO(data), read, convert_options=options)
+        # One block, and so each column is one array.
+        [batch] = table.to_batches()
+        return _cast(batch, schema)
+    except pa.ArrowInvalid:
+        # A value that is not of its type: taken one by one it is found again, and is said to be no such value.
+        return None
+
+
+def _batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.record_batch(columns, schema=schema)
 
 
 @contextmanager
@@ -66,18 +128,38 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
 
 
 def _copied(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    types = _types_of(query, schema, (MicrosColumn,))
+    lines = bytearray()
+    for line in _rows_of_copy(connection, f"COPY ({_text(connection, query)}) TO STDOUT (FORMAT csv)"):
+        lines += line
+        if len(lines) > BYTES:
+            yield from _parsed(lines, schema, types)
+            lines.clear()
+    yield from _parsed(lines, schema, types)
+
+
+def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
+    """What COPY sends, row by row. psycopg by itself asks for each row whether there is one, which takes longer than a row:
+    those that have come already are taken at once, and it is asked where none has.
+    """
     driver: Any = connection.connection.driver_connection
-    # What is a number in the database is read as one.
-    numbers = [pa.int64() if isinstance(one.type, MicrosColumn) else None for one in query.selected_columns]
-    types = {field.name: number or field.type for field, number in zip(schema, numbers, strict=True)}
-    with driver.cursor().copy(f"COPY ({_text(connection, query)}) TO STDOUT (FORMAT csv)") as copy:
-        lines = bytearray()
-        for line in copy:
-            lines += line
-            if len(lines) > BYTES:
-                yield from _parsed(lines, schema, types)
-                lines.clear()
-        yield from _parsed(lines, schema, types)
+    with driver.cursor().copy(statement) as copy:
+        while True:
+            size, row = driver.pgconn.get_copy_data(1)
+            if size < 0:
+                break
+            if not size and not (row := copy.read()):
+                return
+            yield row
+        (result,) = driver.wait(fetch_many(driver.pgconn))
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
+
+
+def _types_of(query: Select[Any], schema: pa.Schema, numbers: tuple[type[Any], ...]) -> dict[str, pa.DataType]:
+    """As what each column is read: what is a number in the database as one."""
+    columns = zip(schema, query.selected_columns, strict=True)
+    return {field.name: pa.int64() if isinstance(one.type, numbers) else field.type for field, one in columns}
 
 
 def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -94,20 +176,70 @@ def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType
 
 def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A query on PostgreSQL, in the one state that a statement sees: ADBC reads COPY's binary stream. Locks nobody."""
-    # It imports every library of tables that is installed, half a second of what definitions take to load.
-    import adbc_driver_postgresql.dbapi as adbc_postgresql
-
     with engine.connect() as asking:
         text = _text(asking, query)
+    with _copying(engine, text) as reader:
+        if not any(_came_later(field.type) for field in reader.schema):
+            yield from (_cast(batch, schema) for batch in reader)
+            return
+    with _copying(engine, text, anew=True) as reader:
+        yield from (_cast(batch, schema) for batch in reader)
+
+
+@contextmanager
+def _copying(engine: Engine, text: str, anew: bool = False) -> Iterator[pa.RecordBatchReader]:
     options = {"adbc.postgresql.batch_size_hint_bytes": str(BYTES)}
-    with (
-        adbc_postgresql.connect(_conninfo(engine.url), autocommit=True) as connection,
-        connection.cursor(adbc_stmt_kwargs=options) as cursor,
-    ):
+    with adbc_connection(engine, anew) as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
         cursor.execute("SET TIME ZONE 'UTC'")
         cursor.execute(text)
-        for batch in cursor.fetch_record_batch():
-            yield _cast(batch, schema)
+        yield cursor.fetch_record_batch()
+
+
+def _came_later(kind: pa.DataType) -> bool:
+    """Whether a type was made after the driver has read them: it has no name for it, and gives bytes."""
+    return isinstance(kind, pa.OpaqueType) and kind.type_name.startswith("unnamed")
+
+
+def adbc_connection(engine: Engine, anew: bool = False) -> Any:
+    """A connection of ADBC's beside those of an engine. `anew`: types have come that the driver does not know yet."""
+    first = _firsts.setdefault(engine, _FirstConnection(_conninfo(engine.url)))
+    if not event.contains(engine, "engine_disposed", first.close):
+        event.listen(engine, "engine_disposed", first.close)
+    if anew:
+        first.close()
+    return first.another()
+
+
+class _FirstConnection:
+    """Connections of ADBC's to one database. The first one stays open as long as the engine has connections.
+
+    For it the driver reads all types and all columns of the database, a tenth of a second where there are many; those that are
+    made from it know them.
+    """
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo, self._lock = conninfo, Lock()
+        self._first: Any = None
+
+    def another(self) -> Any:
+        """One more, which its user closes."""
+        # It imports every library of tables that is installed, half a second of what definitions take to load.
+        import adbc_driver_postgresql.dbapi as adbc_postgresql
+
+        with self._lock:
+            if self._first is None:
+                self._first = adbc_postgresql.connect(self._conninfo, autocommit=True)
+            return self._first.adbc_clone()
+
+    def close(self, *_: object) -> None:
+        """Those that were made from it go on."""
+        with self._lock:
+            first, self._first = self._first, None
+        if first is not None:
+            first.close()
+
+
+_firsts: "WeakKeyDictionary[Engine, _FirstConnection]" = WeakKeyDictionary()
 
 
 def _conninfo(url: URL) -> str:
@@ -126,7 +258,7 @@ def _text(connection: Connection, query: Select[Any]) -> str:
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
-        instant_columns(column) if field.type == INSTANT else column.cast(field.type)
+        instant_columns(column) if field.type == INSTANT and column.type != pa.int64() else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.record_batch(columns, schema=schema)
@@ -136,6 +268,10 @@ def instant_columns(values: pa.Array) -> pa.Array:
     """Timestamps, or texts as ISO 8601 has them (SQLite knows no others), as instants. What names no zone is UTC."""
     if not pa.types.is_string(values.type):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(INSTANT)
+    # Of most columns no value names a zone, and Arrow refuses one that does. A day alone is no instant.
+    if (pc.min(pc.binary_length(values)).as_py() or 0) > _DAY:
+        with suppress(pa.ArrowInvalid):
+            return values.cast(pa.timestamp("us")).cast(INSTANT)
     zoned = pc.match_substring_regex(values, _ZONED)
     # Arrow wants all of a column with a zone, or none of it.
     return pc.binary_join_element_wise(values, pc.if_else(zoned, "", "Z"), "").cast(INSTANT)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from retention_assets.sql.engines import READS
+from retention_assets.sql.engines import BULK_CACHE, CACHE, READS
 
 T = TypeVar("T")
 
@@ -38,12 +38,14 @@ def writing(engine: Engine, attach: Path | None = None) -> Iterator[Connection]:
         if attach:
             # Not possible once a transaction has begun.
             driver.execute("ATTACH DATABASE ? AS staged", (str(attach),))
+            driver.execute(f"PRAGMA cache_size = -{BULK_CACHE}")
         try:
             with connection.begin():
                 yield connection
         finally:
             if attach:
                 driver.execute("DETACH DATABASE staged")
+                driver.execute(f"PRAGMA cache_size = -{CACHE}")
 
 
 def portions(values: Sequence[T]) -> Iterator[Sequence[T]]:

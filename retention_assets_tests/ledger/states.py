@@ -3,16 +3,19 @@
 Belongs here: the shortest way to each. Not a second implementation of anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Update, text
+from sqlalchemy import Connection, Update, event, text
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.schema import LEASE_PARTS
 from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.sweeps import Plan, Settlement
+from retention_assets.ledger.sweeps.writes import Plan, Settlement
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,7 +88,37 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     return lease
 
 
+@contextmanager
+def table_of_parts(older: Ledger) -> Iterator[None]:
+    """A ledger of an earlier release, for as long as the program of today gives up leases in it."""
+    LEASE_PARTS.create(older.database.engine)
+    yield
+    LEASE_PARTS.drop(older.database.engine)
+
+
 def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:
     """What somebody does to the database past the ledger; the rows that it changed."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
+
+
+# What nothing is other after.
+_READS = ("SELECT", "BEGIN", "PRAGMA", "SET", "SHOW")
+
+
+def count_changes(ledger: Ledger, counts: Callable[[], None]) -> None:
+    """Call this before each statement that changes something, and before the commit of what it changed."""
+    changed: set[Connection] = set()
+
+    def before_statement(connection: Connection, _: Any, statement: str, *__: Any) -> None:
+        if not statement.lstrip().startswith(_READS):
+            changed.add(connection)
+            counts()
+
+    def before_commit(connection: Connection) -> None:
+        if connection in changed:
+            changed.remove(connection)
+            counts()
+
+    event.listen(ledger.database.engine, "before_cursor_execute", before_statement)
+    event.listen(ledger.database.engine, "commit", before_commit)

@@ -17,7 +17,7 @@ from retention_assets.ledger.clock_guard import SYSTEM, LedgerTimes
 from retention_assets.ledger.invariants import mark_times
 from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.schema import AUDIT, CLOCK, REVISION
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock

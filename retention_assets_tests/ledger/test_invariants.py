@@ -14,7 +14,7 @@ from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
 from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, planned, write_past_ledger

@@ -1,7 +1,6 @@
 """Opening a ledger: made, migrated or refused, by one or by many at once, and nobody learns a password by it."""
 
 import json
-import multiprocessing
 import shutil
 from collections.abc import Iterator
 from datetime import date
@@ -11,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import insert, update
+from sqlalchemy import insert, inspect, update
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
@@ -25,9 +24,22 @@ from retention_assets.ledger.schema import CLOCK, MARKS, METADATA, REVISION
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import Url
-from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import FIRST_LIFE, LATER, T0, candidates, ids, swept, write_past_ledger
+from retention_assets.sql.engines import CACHE
+from retention_assets_tests.databases import give_back, new_schema
+from retention_assets_tests.forked import forking
+from retention_assets_tests.ledger.states import (
+    FIRST_LIFE,
+    LATER,
+    T0,
+    candidates,
+    ids,
+    swept,
+    table_of_parts,
+    write_past_ledger,
+)
 from retention_assets_tests.ledger.templates import migrate_again
+
+pytestmark = pytest.mark.usefixtures("migrated")
 
 LATER_RELEASE = """
 import sqlalchemy as sa
@@ -76,12 +88,6 @@ def write_first_marks(older: Ledger) -> None:
         tx.record(act)
 
     older.database.write(work)
-
-
-@pytest.fixture(autouse=True)
-def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Alembic, each time."""
-    monkeypatch.setattr(migrations, "migrate", migrate)
 
 
 @pytest.fixture
@@ -189,14 +195,36 @@ def test_a_new_ledger_begins_with_what_its_first_user_does_and_says_which_it_is(
     assert len(line["detail"]["ledger"]) == 32
 
 
+def migrations_before(folder: Path, first: str) -> Path:
+    """The migrations of a release that did not have one of them yet."""
+    shutil.copytree(FOLDER, folder)
+    for script in (folder / "versions").glob("v*.py"):
+        if script.name >= first:
+            script.unlink()
+    return folder
+
+
 @pytest.fixture
 def before_lives(tmp_path: Path) -> Path:
     """The migrations of a release whose marks did not know their times yet."""
-    shutil.copytree(FOLDER, tmp_path / "before")
-    for script in (tmp_path / "before" / "versions").glob("v*.py"):
-        if script.name >= "v0007":
-            script.unlink()
-    return tmp_path / "before"
+    return migrations_before(tmp_path / "before", "v0007")
+
+
+def test_steps_and_planned_marks_of_an_older_release_are_kept_as_they_were(url: str, tmp_path: Path) -> None:
+    with open_ledger(url, migrations_before(tmp_path / "before", "v0015")) as older, table_of_parts(older):
+        older.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+        swept(older)
+        head = older.verify().head
+    with open_ledger(url) as ledger:
+        assert ledger.verify(head).faults == ()
+        with ledger.database.engine.connect() as connection:
+            assert [inspect(connection).get_foreign_keys(name) for name in ("steps", "planned")] == [[], []]
+        ledger.marks.mark(candidates(["T3"], "lake/e"), T0, "evaluation")
+        swept(ledger, "lake/e")
+        assert ledger.verify(head).faults == ()
+        # What a key would have refused is a fault.
+        write_past_ledger(ledger, "UPDATE steps SET mark = 99 WHERE mark = 1 AND status = 'SWEPT'")
+        assert any("99" in fault for fault in ledger.verify(head).faults)
 
 
 def test_marks_of_an_older_release_are_of_whatever_the_log_has_and_verify_as_they_did(url: str, before_lives: Path) -> None:
@@ -240,7 +268,7 @@ def opened(url: str) -> None:
 
 
 def test_programs_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forking()
     programs = [context.Process(target=opened, args=(url,)) for _ in range(4)]
     for program in programs:
         program.start()
@@ -252,9 +280,12 @@ def test_programs_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
 
 
 def test_a_sqlite_ledger_keeps_its_own_rules(tmp_path: Path) -> None:
-    with open_ledger(f"sqlite:///{tmp_path}/new/folder/ledger.db") as ledger, ledger.database.engine.connect() as connection:
-        found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "foreign_keys")}
-        assert found == {"journal_mode": "wal", "foreign_keys": 1}
+    with open_ledger(f"sqlite:///{tmp_path}/new/folder/ledger.db") as ledger:
+        ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+        with ledger.database.engine.connect() as connection:
+            names = ("journal_mode", "foreign_keys", "cache_size")
+            found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "cache_size": -CACHE}
 
 
 def test_who_reads_the_ledger_cannot_write(ledger: Ledger) -> None:
@@ -295,10 +326,9 @@ def test_what_other_tests_begin_with_is_what_the_migrations_make(
     url: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     found, names = [], set()
-    for number, way in enumerate((migrate, migrate_again, migrate_again)):
-        place = (
-            f"sqlite:///{tmp_path}/{number}.db" if url.startswith("sqlite") else new_schema(request.getfixturevalue("server"))
-        )
+    server = "" if url.startswith("sqlite") else request.getfixturevalue("server")
+    for number, way in enumerate((migrate, migrate_again, migrate_again, migrate_again)):
+        place = new_schema(server) if server else f"sqlite:///{tmp_path}/{number}.db"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(migrations, "migrate", way)
             with open_ledger(place) as ledger, ledger.database.engine.connect() as connection:
@@ -308,6 +338,40 @@ def test_what_other_tests_begin_with_is_what_the_migrations_make(
                 rows = [row for statement in statements for row in connection.exec_driver_sql(statement).all()]
                 # SQLite keeps the text of each table, and Alembic writes the constraints of one it makes anew in any order.
                 found.append([[row[1:], sorted(line.strip("\t ,") for line in str(row[0]).splitlines())] for row in rows])
-    assert found[0] == found[1] == found[2]
+            with open_ledger(place) as ledger:
+                ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+                swept(ledger)
+                ledger.holds.place(Hold.model_validate({"name": "h", "datasets": ["*"], "reason": "r"}), "ann")
+        # On a server what another test has used comes next.
+        assert not server or give_back(server, place) is (way is migrate_again)
+    assert found[0] == found[1] == found[2] == found[3]
     assert len(found[0]) > 40
-    assert len(names) == 3
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE leases ADD COLUMN more int",
+        "ALTER TABLE leases DROP COLUMN token CASCADE",
+        "ALTER TABLE marks ALTER COLUMN bytes SET DEFAULT 1",
+        "ALTER TABLE marks ADD CHECK (id < 100)",
+        "CREATE INDEX more ON marks (bytes)",
+        "CREATE TABLE more (id int)",
+        "CREATE VIEW more AS SELECT 1",
+        "CREATE FUNCTION more() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "DROP TABLE lease_parts",
+        "GRANT SELECT ON marks TO public",
+    ],
+)
+def test_no_other_test_gets_tables_that_are_not_what_they_were(
+    server: str, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    monkeypatch.setattr(migrations, "migrate", migrate_again)
+    # What the very first ledger of a server has recorded may be there already or not.
+    changed, untouched = new_schema(server), new_schema(server)
+    open_ledger(untouched).close()
+    with open_ledger(changed) as ledger:
+        write_past_ledger(ledger, statement)
+    assert not give_back(server, changed)
+    assert give_back(server, untouched)

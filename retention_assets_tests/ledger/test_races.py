@@ -7,12 +7,12 @@ from threading import Barrier
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import T0, many, planned
 
-SIDE = 20
-PER_DATASET = 500
+SIDE = 10
+PER_DATASET = 300
 
 
 def takes_back(ledger: Ledger, number: int, start: Barrier) -> set[str]:

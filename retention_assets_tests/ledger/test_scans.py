@@ -205,6 +205,29 @@ def test_the_last_whole_scan_is_one_that_was_kept_or_accepted(ledger: Ledger) ->
     assert (seen, whole.id) == ([1, 1, 1], 5)
 
 
+@pytest.mark.parametrize("tampered", [False, True])
+def test_of_older_scans_the_sums_alone_are_kept_and_the_record_stays_intact(ledger: Ledger, tampered: bool) -> None:
+    """But for the last whole one, by which the next is judged, and those of another store."""
+    scanned(ledger, KEPT, "ice")
+    scanned(ledger, BRAKED)
+    scanned(ledger, KEPT)
+    for _ in range(2):
+        scanned(ledger, FAILED)
+    if tampered:
+        write_past_ledger(ledger, "UPDATE scans SET totals = '{}' WHERE id = 2")
+    lease = leased(ledger)
+    closing = ScanClosing(lease, ledger.scans.begin(lease), BRAKED, kept=2)
+    ledger.scans.publish([closing], (), "run 2")
+    assert ledger.scans.results(range(1, 7)).keys() == {1, 3, 6}
+    assert ledger.scans.of("blobs", 2).totals == ({} if tampered else {"scanned": 10})
+    assert bool(ledger.verify().faults) is tampered
+    # Once is enough.
+    again = ScanClosing(lease, ledger.scans.begin(lease), BRAKED, kept=2)
+    ledger.scans.publish([again], (), "run 2")
+    dropped = [json.loads(line)["detail"].get("dropped") for line in ledger.audit_lines()]
+    assert [one for one in dropped if one] == [[2]]
+
+
 def test_listings_are_needed_of_the_last_whole_scan_and_of_what_may_be_accepted_or_runs(ledger: Ledger) -> None:
     needed = []
     for end in (KEPT, KEPT, BRAKED, FAILED, BRAKED):

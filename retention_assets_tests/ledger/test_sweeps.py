@@ -16,7 +16,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import PLANS
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Plan, Planned, Settlement
+from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, statuses, swept, write_past_ledger
 

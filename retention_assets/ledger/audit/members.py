@@ -5,14 +5,14 @@ Does not belong here: where a mark is in its life (lives.py), and rows that are 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, Select, select
 
 from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.audit.seals import mark_seals, planned_seal, step_seals
+from retention_assets.ledger.audit.seals import mark_seals, planned_seals, step_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, PLANNED, STEPS
 from retention_assets.sql.streams import stream
@@ -101,15 +101,15 @@ class Members:
         parts = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))] if self._only else [query]
         for part in parts:
             current, digest = None, hashlib.sha256()
-            for act, *values, seal in connection.execute(part, execution_options={"yield_per": 50_000}):
+            for (act, mark, status, *_, seal), own in _beside_own(connection, part, lambda row: row[1:-1], step_seals):
                 if act != current:
                     if current is not None:
                         yield from self._against(current, digest.hexdigest(), "steps")
                     current, digest = act, hashlib.sha256()
                 self.counted[act] = self.counted.get(act, 0) + 1
                 digest.update(seal.encode())
-                if seal != step_seals([values])[0]:
-                    yield f"The step of mark {values[0]} to {values[1]} was changed: it has not the hash of what it says."
+                if seal != own:
+                    yield f"The step of mark {mark} to {status} was changed: it has not the hash of what it says."
             if current is not None:
                 yield from self._against(current, digest.hexdigest(), "steps")
 
@@ -120,14 +120,14 @@ class Members:
         parts = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))] if self._only else [query]
         digests: dict[int, Any] = {}
         for part in parts:
-            for plan, mark, size, note, seal in connection.execute(part, execution_options={"yield_per": 50_000}):
+            for (plan, mark, *_, seal), own in _beside_own(connection, part, lambda row: row[:-1], planned_seals):
                 act = self._plans.get(plan)
                 if act is None:
                     yield f"Mark {mark} of plan {plan} was added past the ledger: no act made that plan."
                     continue
                 self.counted[act] = self.counted.get(act, 0) + 1
                 digests.setdefault(act, hashlib.sha256()).update(seal.encode())
-                if seal != planned_seal(plan, mark, size, note):
+                if seal != own:
                     yield f"Mark {mark} of plan {plan} was changed: it has not the hash of what it says."
         for act, digest in digests.items():
             yield from self._against(act, digest.hexdigest(), "planned marks")
@@ -150,3 +150,14 @@ class Members:
         for number, act in self.acts.items():
             if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
                 yield f"{act.place} is about {act.members} members, and there are none."
+
+
+def _beside_own(
+    connection: Connection,
+    query: Select[Any],
+    said: Callable[[Any], Sequence[Any]],
+    seals: Callable[[Iterable[Sequence[Any]]], list[str]],
+) -> Iterator[tuple[Any, str]]:
+    """Rows, each with the seal of what it says: made for many at a time."""
+    for rows in connection.execute(query, execution_options={"yield_per": 50_000}).partitions():
+        yield from zip(rows, seals(map(said, rows)), strict=True)

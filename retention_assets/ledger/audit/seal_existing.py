@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, inspect, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
 from retention_assets.ledger.audit.rows import SEALED, existing_rows, initial_rows, key_in
-from retention_assets.ledger.audit.seals import planned_seal
+from retention_assets.ledger.audit.seals import planned_seals
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, PLANNED
 from retention_assets.policy.durations import text_of
 
@@ -43,7 +43,7 @@ def planned_digest(connection: Connection) -> str:
     """Over what plans of older releases hold, whose rows have no seals."""
     columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note")]
     query = select(*columns).where(PLANNED.c.seal.is_(None)).order_by(PLANNED.c.plan, PLANNED.c.mark)
-    return _digest(planned_seal(*row) for row in _all(connection, query))
+    return _digest(seal for row in _all(connection, query) for seal in planned_seals([row]))
 
 
 def ended_digest(connection: Connection, until: int) -> str:

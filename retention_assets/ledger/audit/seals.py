@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,21 +102,19 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def planned_seal(plan: int, mark: int, size: int | None, note: str | None) -> str:
-    """The seal of one mark of a plan. Only the note is free text, and it comes last."""
-    text = "" if note is None else f"+{note}"
-    return hashlib.sha256(f"{plan}|{mark}|{size}|{text}".encode(errors="surrogatepass")).hexdigest()[:_SEAL]
+def planned_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
+    """The seal of each mark of plans: the plan, the mark, its bytes and its note."""
+    sha256 = hashlib.sha256
+    # Only the note is free text, and it comes last.
+    lines = (f"{plan}|{mark}|{size}|{'' if note is None else f'+{note}'}" for plan, mark, size, note in rows)
+    return [sha256(line.encode(errors="surrogatepass")).hexdigest()[:_SEAL] for line in lines]
 
 
 def step_seals(steps: Iterable[Sequence[Any]]) -> list[str]:
     """The seal of each step in the lives of marks: the mark, the status, the outcome, the bytes and why."""
     sha256 = hashlib.sha256
-    return [sha256(b"%d%b" % (step[0], _said(*step[1:]))).hexdigest()[:_SEAL] for step in steps]
-
-
-@lru_cache(maxsize=1024)
-def _said(status: str, outcome: str | None, size: int | None, why: str | None) -> bytes:
-    """What a step says besides of which mark: the steps of an act hardly differ in it."""
     # Only `why` is free text, and it comes last, so nothing can be read in two ways.
-    text = "" if why is None else f"+{why}"
-    return f"|{status}|{outcome}|{size}|{text}".encode()
+    return [
+        sha256(f"{mark}|{status}|{outcome}|{size}|{'' if why is None else f'+{why}'}".encode()).hexdigest()[:_SEAL]
+        for mark, status, outcome, size, why in steps
+    ]

@@ -13,7 +13,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import request_evaluations
-from retention_assets.ledger.marks.steps import MarkStep, by_id, move_marks, newest_of, open_marks, record_steps
+from retention_assets.ledger.marks.steps import by_id, move_marks, newest_of, open_marks, record_steps, same_steps
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
 from retention_assets.ledger.sweeps.reports import count_unmarked
 from retention_assets.policy.durations import text_of
@@ -119,8 +119,10 @@ def count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, co
 
 def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
     """Take back the MARKED among some marks, as part of a transaction; how many."""
-    taken = [row for where in conditions for row in move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})]
+    taken: dict[int, str] = {}
+    for where in conditions:
+        taken |= move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})
     if taken:
         count_unmarked(tx, act, taken)
-        request_evaluations(tx, {dataset for _, dataset, *_ in taken})
-    return record_steps(tx, act, [MarkStep(mark, "UNMARKED", why=act.reason) for mark, *_ in taken])
+        request_evaluations(tx, set(taken.values()))
+    return record_steps(tx, act, same_steps(taken, "UNMARKED", act.reason))

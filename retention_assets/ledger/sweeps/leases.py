@@ -2,7 +2,10 @@
 
 Belongs here: taking, extending and giving up a lease, and the fence that every write of a sweep passes in its own transaction.
 A lease that expired is lost, whether or not somebody else took it: its holder can't know what has changed meanwhile.
-Does not belong here: what a sweeper writes (sweeps.py).
+Does not belong here: what a sweeper writes (sweeps.py), and how tasks join a part of a dataset (parts.py).
+
+Tasks that sweep parts of one dataset have its lease in common. Each writes behind the row of its own part, so that they don't
+wait for each other; whoever takes the lease, or gives it up, waits for all of these rows.
 """
 
 import hashlib
@@ -12,12 +15,12 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, select, update
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASES, REALMS
+from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, REALMS
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.identity import identity_of
@@ -29,6 +32,19 @@ SECONDS = 120.0
 # statement in a store's database takes longer (sql/foreign.py).
 PERMITTED = 0.5
 _TIMES = ("taken_at", "beat_at", "expires_at")
+# Of a lease: whether a task has joined a part under it and has not left.
+_PART_AT_WORK = exists().where(
+    LEASE_PARTS.c.dataset == LEASES.c.dataset,
+    LEASE_PARTS.c.token == LEASES.c.token,
+    LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt,
+)
+# Of each transaction of a sweep: made once.
+_LOCKED = (
+    select(LEASES, DatabaseTime().label("present"))
+    .where(LEASES.c.dataset.in_(bindparam("datasets", expanding=True)))
+    .order_by(LEASES.c.dataset)
+    .with_for_update()
+)
 # Begins the name under which whoever scans a store has a lease. No dataset is called so.
 SCAN = "::scan/"
 
@@ -48,6 +64,9 @@ class Lease:
     # When it was taken, or extended last: what then protected anything, as a digest, and in which database that was.
     protections: str = field(default="", compare=False)
     database: str = field(default="", compare=False)
+    # Of who sweeps a part of the dataset: which one, and the how-manyth time it was begun.
+    part: int | None = None
+    attempt: int = 0
 
 
 class TakenLeases(NamedTuple):
@@ -111,20 +130,24 @@ class Leases:
             mine = {one.dataset: one.token for one in leases}
             held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
             for some in portions(held):
-                over = update(LEASES).where(LEASES.c.dataset.in_(some))
+                # By the lease of a part a task that is silent may still act: then it ends by itself.
+                over = update(LEASES).where(LEASES.c.dataset.in_(some), ~_PART_AT_WORK)
                 tx.connection.execute(over.values(expires_at=DatabaseTime(), given_up=True))
 
         self.database.write(work)
 
     def holder_of(self, dataset: str) -> Lease | None:
-        """Who sweeps a dataset at the moment, if anybody."""
-        return next((lease for lease in self.held() if lease.dataset == dataset), None)
+        """Who sweeps a dataset at the moment, or scans a store, if anybody."""
+        return next(iter(self._held(LEASES.c.dataset == dataset)), None)
 
     def held(self) -> list[Lease]:
         """The leases that are held at the moment: the datasets that are being swept, by name, and who sweeps them."""
-        query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime()).order_by(LEASES.c.dataset)
+        return [one for one in self._held() if not one.dataset.startswith(SCAN)]
+
+    def _held(self, *where: ColumnElement[bool]) -> list[Lease]:
+        held = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime(), *where)
         with self.database.reading() as connection:
-            rows = [row for row in connection.execute(query) if not row.dataset.startswith(SCAN)]
+            rows = connection.execute(held.order_by(LEASES.c.dataset)).all()
         return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in rows]
 
     def protections(self) -> str:
@@ -154,8 +177,7 @@ def _protections(connection: Connection) -> str:
 def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any]]:
     """Rows of leases with the present, locked in one order, so that two who want the same don't wait in a circle."""
     for some in portions(datasets):
-        query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset.in_(some)).order_by(LEASES.c.dataset)
-        yield from connection.execute(query.with_for_update())
+        yield from connection.execute(_LOCKED, {"datasets": some})
 
 
 def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: float) -> TakenLeases:
@@ -179,6 +201,7 @@ def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: f
             )
         else:
             free[row.dataset] = row
+    _lock_parts(tx.connection, sorted(free))
     values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
     taken: list[Lease] = []
     for some in portions(sorted(free)):
@@ -202,16 +225,47 @@ def fence(tx: WriteTransaction, lease: Lease) -> None:
 
 def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]:
     """Why some leases do not hold any more, by dataset. The others can't be taken before this transaction ends."""
-    rows = {row.dataset: row for row in _locked(tx.connection, sorted(one.dataset for one in leases))}
+    rows = {row.dataset: row for row in _locked(tx.connection, sorted(one.dataset for one in leases if one.part is None))}
     lost = {}
     for lease in leases:
-        row = rows.get(lease.dataset)
-        if row is not None and row.token == lease.token and not row.given_up and row.expires_at > row.present:
-            continue
-        taken = row is not None and row.token > lease.token
-        whose = f"{row.holder} has taken it since" if row is not None and taken else "nobody has taken it since"
-        lost[lease.dataset] = (
-            f"{lease.holder} has lost the lease of {lease.dataset} (number {lease.token}), which was good until"
-            f" {text_of(lease.expires_at)} at least; {whose}. Nothing was written. Take the lease anew: the sweep resumes."
-        )
+        row, is_newest = (rows.get(lease.dataset), True) if lease.part is None else _behind_part(tx.connection, lease)
+        if row is None or row.token != lease.token or row.given_up or row.expires_at <= row.present:
+            taken = row is not None and row.token > lease.token
+            whose = f"{row.holder} has taken it since" if row is not None and taken else "nobody has taken it since"
+            lost[lease.dataset] = (
+                f"{lease.holder} has lost the lease of {lease.dataset} (number {lease.token}), which was good until"
+                f" {text_of(lease.expires_at)} at least; {whose}. Nothing was written. Take the lease anew: the sweep resumes."
+            )
+        elif not is_newest:
+            lost[lease.dataset] = (
+                f"part {lease.part} of {lease.dataset} was begun once more by another task of {lease.holder} than this one"
+                f" (attempt {lease.attempt}). Nothing was written. The other one finishes it."
+            )
     return lost
+
+
+def with_rest(connection: Connection, lease: Lease) -> tuple[Lease, float]:
+    """A lease as whoever extends it has it by now, with what protects anything, and for how many seconds it is good."""
+    query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
+    row = connection.execute(query).one()
+    known = _seen(connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
+    return known, (row.expires_at - row.present).total_seconds()
+
+
+def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
+    """The row of a lease, which is not locked, and whether its part, which is, was begun by nobody else since.
+
+    In this order: who takes the lease waits for the part, and whoever comes after that sees that it was taken.
+    """
+    this = (LEASE_PARTS.c.dataset == lease.dataset) & (LEASE_PARTS.c.part == lease.part)
+    part = connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
+    query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
+    row = connection.execute(query).one_or_none()
+    return row, part is not None and (part.token, part.attempt) == (lease.token, lease.attempt)
+
+
+def _lock_parts(connection: Connection, datasets: Sequence[str]) -> None:
+    """Wait until whoever writes for a part of these datasets has come to the end of its transaction, and keep others out."""
+    for some in portions(datasets):
+        query = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(some))
+        connection.execute(query.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()

@@ -10,7 +10,7 @@ day. What becomes due later is swept all the same, and counts in the report of t
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Row,
     and_,
     bindparam,
     exists,
@@ -34,6 +33,7 @@ from sqlalchemy import (
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.marks.steps import report_columns
 from retention_assets.ledger.schema import CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, REPORTS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.sums import ByteSum, fit, plus
@@ -307,18 +307,17 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
         day += _DAY
 
 
-def count_unmarked(tx: WriteTransaction, act: Act, marks: Sequence[Row[int, str, int | None, datetime]]) -> None:
+def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> None:
     """Count marks that people took back, each in the newest report of its dataset that is not finished and has it.
 
-    Of each mark: id, dataset, bytes and due_at.
+    Of each mark its dataset.
     """
     unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
     unfinished = unfinished.where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
     newest = {row.dataset: row for row in tx.connection.execute(unfinished)}
     by_dataset: dict[str, list[ReportCounts]] = {}
-    for mark, dataset, size, due_at in marks if newest else ():
-        if dataset in newest:
-            by_dataset.setdefault(dataset, []).append(ReportCounts(mark, due_at, "unmarked", size))
+    for mark, dataset, size, due_at in report_columns(tx, [mark for mark, name in marks.items() if name in newest]):
+        by_dataset.setdefault(dataset, []).append(ReportCounts(mark, due_at, "unmarked", size))
     added: dict[date, dict[str, dict[str, int]]] = {}
     for dataset, counted in by_dataset.items():
         report = newest[dataset]

@@ -2,19 +2,21 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, text
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.rows import row_seal
-from retention_assets.ledger.audit.verify import ChainHead
+from retention_assets.ledger.audit.verify import ChainHead, verify
 from retention_assets.ledger.schema import REALMS
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
@@ -22,6 +24,21 @@ COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail
 
 @pytest.fixture
 def written(ledger: Ledger) -> Ledger:
+    """A ledger of this test alone."""
+    return build(ledger)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """One for many tests; each undoes what it did."""
+    is_file = request.param == "sqlite"
+    file = tmp_path_factory.mktemp("written") / "ledger.db"
+    with open_ledger(f"sqlite:///{file}" if is_file else new_schema(request.getfixturevalue("server"))) as ledger:
+        assert build(ledger).verify().faults == ()
+        yield ledger
+
+
+def build(ledger: Ledger) -> Ledger:
     """Rows 1 MARK, 2 UNMARK, 3 PLAN, 4 BEGIN, 5 SETTLE, 6 FINISH."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
@@ -125,9 +142,12 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize(("statements", "sentence"), TAMPERED.values(), ids=TAMPERED)
-def test_what_was_written_past_the_ledger_is_named(written: Ledger, statements: list[str], sentence: str) -> None:
-    assert all(write_past_ledger(written, statement) for statement in statements)
-    assert [fault for fault in written.verify().faults if sentence in fault]
+def test_what_was_written_past_the_ledger_is_named(shared: Ledger, statements: list[str], sentence: str) -> None:
+    with shared.database.engine.connect() as connection, connection.begin() as transaction:
+        assert all(connection.exec_driver_sql(statement).rowcount for statement in statements)
+        found = verify(connection, None).faults
+        transaction.rollback()
+    assert [fault for fault in found if sentence in fault]
 
 
 ENDS = {"spared": "SPARE", "failed": "SETTLE", "spared by its store": "SETTLE", "deleted": "SETTLE"}

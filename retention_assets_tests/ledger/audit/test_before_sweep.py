@@ -13,7 +13,7 @@ from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.databases import new_schema

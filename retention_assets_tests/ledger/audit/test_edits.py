@@ -16,7 +16,7 @@ from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import METADATA
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Planned, Settlement
+from retention_assets.ledger.sweeps.writes import Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy

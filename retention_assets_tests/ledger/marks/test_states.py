@@ -8,7 +8,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text
 from retention_assets.ledger.marks.states import Waiting
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 

@@ -1,0 +1,350 @@
+"""What a sweep writes into the ledger: marks that are spared, planned, begun and settled, behind the fence of leases.
+
+Belongs here: the values of these writes, and each of them as a part of one transaction.
+Does not belong here: their order and what a sweep reads (sweeps.py), deleting (stores), and deciding what is still justified
+(sweep).
+
+Each write is about a share: some datasets, each with its lease, in one transaction and with one act. A dataset whose lease is
+lost is left out of it, and the answer says so; the others go on.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cache
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, insert, select, update
+
+from retention_assets import clock
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.audit.seals import planned_seals
+from retention_assets.ledger.clock_guard import has_come, has_come_by
+from retention_assets.ledger.database import WriteTransaction
+from retention_assets.ledger.evaluations import request_evaluations
+from retention_assets.ledger.marks.steps import (
+    NO_ERROR,
+    MarkStep,
+    among,
+    by_id,
+    move_ids,
+    move_marks,
+    record_steps,
+    report_columns,
+    same_steps,
+)
+from retention_assets.ledger.schema import MARKS, PLANNED, PLANS, PUBLISHED
+from retention_assets.ledger.sweeps.leases import Lease, fence_all
+from retention_assets.ledger.sweeps.reports import ReportCounts, count, only_one
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import DatabaseTime, InstantColumn
+from retention_assets.sql.staging import append_rows
+from retention_assets.sql.sums import fit
+from retention_assets.sql.transactions import portions
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """The outcome for one mark, the bytes that became free or are only hidden, the error if it failed, how many files stay."""
+
+    mark: int
+    outcome: Outcome
+    bytes: int = 0
+    error: str | None = None
+    bytes_hidden: int = 0
+    left: int = 0
+
+
+class Planned(NamedTuple):
+    """What the store knows of a mark that is to be planned: the bytes that it will free, and its note."""
+
+    bytes: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep is about to delete; nothing that is not in a plan can begin."""
+
+    id: int
+    dataset: str
+    marks: int
+    bytes: int
+
+
+class Moved(NamedTuple):
+    """The marks that a write has moved, each with its dataset; and of datasets whose lease is lost, why."""
+
+    marks: Mapping[int, str]
+    lost: Mapping[str, str]
+
+
+class Plans(NamedTuple):
+    """Plans by dataset, and the marks that are in them; and of datasets whose lease is lost, why."""
+
+    plans: Mapping[str, Plan]
+    marks: frozenset[int]
+    lost: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What of some leases still holds, as one transaction finds it."""
+
+    holder: str
+    tokens: Mapping[str, int]
+    lost: Mapping[str, str]
+    # Of those that are swept in parts.
+    parts: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def fenced(cls, tx: WriteTransaction, leases: Collection[Lease]) -> Self:
+        """Look, and lock: nobody takes any of them before the transaction ends."""
+        lost = fence_all(tx, leases)
+        mine = {one.dataset: one.token for one in leases if one.dataset not in lost}
+        parts = {one.dataset: {"part": one.part, "attempt": one.attempt} for one in leases if one.part is not None}
+        return cls(next((one.holder for one in leases), ""), mine, lost, parts)
+
+    def has(self, column: ColumnElement[str]) -> ColumnElement[bool]:
+        """Whether a row is of a dataset whose lease holds."""
+        return column.in_(sorted(self.tokens))
+
+    def act(self, deed: ActType, datasets: Collection[str], plans: Iterable[Plan] = (), number: int | None = None) -> Act:
+        """One act about some of the datasets. It names leases and plans by which whoever reads it finds the rest."""
+        names, ids = sorted(datasets), sorted(plan.id for plan in plans)
+        act = Act(deed, self.holder, dataset=only_one(names))
+        if len(names) == 1:
+            act.detail = {"lease": self.tokens[names[0]], **self.parts.get(names[0], {}), **({"plan": ids[0]} if ids else {})}
+        else:
+            act.detail = {"leases": {name: self.tokens[name] for name in names}, **({"plans": ids} if ids else {})}
+        if number is not None:
+            act.id = number
+        return act
+
+
+def spare_marks(
+    tx: WriteTransaction, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None
+) -> Moved:
+    """Spare marks, each for its reason."""
+    share = _Share.fenced(tx, leases)
+    act = Act(ActType.SPARE, share.holder)
+    moved: dict[int, str] = {}
+    # Few reasons occur, however many marks are spared.
+    for reason in sorted(set(reasons.values())) if share.tokens else ():
+        for where in by_id(tx.connection, (mark for mark in reasons if reasons[mark] == reason), share.has(MARKS.c.dataset)):
+            moved |= move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
+    if moved:
+        datasets = set(moved.values())
+        request_evaluations(tx, datasets)
+        _say(act, share.act(ActType.SPARE, datasets))
+    if record_steps(tx, act, [(mark, "SPARED", None, None, reasons[mark]) for mark in moved]) and execution_date:
+        counted: dict[str, list[ReportCounts]] = {}
+        for row in report_columns(tx, moved):
+            counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
+        count(tx, act, execution_date, counted)
+    return Moved(moved, share.lost)
+
+
+def _say(act: Act, words: Act) -> None:
+    """Give an act the words that are known only once it is known what was moved."""
+    act.dataset, act.detail = words.dataset, words.detail
+
+
+def write_plans(
+    tx: WriteTransaction,
+    leases: Collection[Lease],
+    marks: Mapping[int, Planned],
+    as_of: datetime,
+    places: Mapping[str, str | None],
+) -> Plans:
+    """A plan for each of `places`, of the marks that are MARKED and due."""
+    share = _Share.fenced(tx, leases)
+    names = sorted(share.tokens.keys() & places.keys())
+    if not names:
+        return Plans({}, frozenset(), share.lost)
+    act, plans = new_id(), {name: new_id() for name in names}
+    common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
+    # Marks and bytes are known before the plans are written: who plans holds the leases, so nobody else begins on them.
+    due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
+    rows: list[tuple[int, int, int | None]] = []
+    for where in by_id(tx.connection, marks, due):
+        found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where))
+        rows += [
+            (plans[dataset], mark, logged if (size := marks[mark].bytes) is None else size) for mark, dataset, logged in found
+        ]
+    rows.sort()
+    amounts, sizes = dict.fromkeys(plans.values(), 0), dict.fromkeys(plans.values(), 0)
+    for plan, _, size in rows:
+        amounts[plan] += 1
+        sizes[plan] += size or 0
+    made = {name: Plan(plan, name, amounts[plan], fit(sizes[plan])) for name, plan in plans.items()}
+    written = [
+        {**common, "id": one.id, "dataset": name, "token": share.tokens[name], "marks": one.marks, "bytes": one.bytes}
+        | {"place": places[name]}
+        for name, one in made.items()
+    ]
+    tx.connection.execute(insert(PLANS), written)
+    columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
+    # Part by part: a plan may have millions, and all that is kept of each is a few numbers.
+    for some in portions(rows):
+        sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
+        append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
+        digest.update("".join(sealed).encode())
+    planning = share.act(ActType.PLAN, names, made.values(), act)
+    total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
+    place = {"place": places[names[0]]} if len(names) == 1 else {}
+    planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
+    planning.members, planning.digest = len(rows), digest.hexdigest()
+    for these in portions(sorted(plans.values())):
+        tx.seal(planning, PLANS, PLANS.c.id.in_(these))
+    tx.record(planning)
+    return Plans(made, frozenset(row[1] for row in rows), share.lost)
+
+
+def _is_due(tx: WriteTransaction, as_of: datetime) -> ColumnElement[bool]:
+    """Whether the grace of marks is over, as of an instant and by the ledger's own clock: the caller's word is not enough."""
+    return (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
+
+
+def begin_marks(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Sequence[int]) -> Moved:
+    """Begin on marks that are planned and due."""
+    share = _Share.fenced(tx, leases)
+    mine = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
+    if not mine:
+        return Moved({}, share.lost)
+    act = Act(ActType.BEGIN, share.holder)
+    ids = sorted(plan.id for plan in mine.values())
+    name = tx.connection.dialect.name
+    parameters = {"datasets": sorted(mine), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
+    moved = move_ids(tx, act, "MARKED", "SWEEPING", _planned(tx, ids, marks), _may_begin(name), parameters)
+    begun = _datasets(tx, moved, mine)
+    if begun:
+        datasets = set(begun.values())
+        _say(act, share.act(ActType.BEGIN, datasets, (mine[name] for name in datasets)))
+    record_steps(tx, act, same_steps(moved, "SWEEPING"))
+    return Moved(begun, share.lost)
+
+
+# Conditions and questions of each batch: made once.
+_HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
+
+
+@cache
+def _may_begin(name: str) -> ColumnElement[bool]:
+    """Whether the grace of a mark is over, as of its plan and by the ledger's own clock: the caller's word is not enough."""
+    # The plans of a share are of one instant.
+    as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(bindparam("plans", expanding=True))).scalar_subquery()
+    present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
+    return and_(_HERE, MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
+
+
+@cache
+def _of_plan(name: str) -> Select[int]:
+    """How many of some marks are in a plan."""
+    mine = PLANNED.c.plan == bindparam("plan", type_=BigInteger)
+    return select(func.count()).where(mine, among(name, PLANNED.c.mark))
+
+
+def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:
+    """Those of some marks that are in some plans.
+
+    Beforehand: as a condition of what moves the marks, a server may read all of the plan for each batch. Hardly ever one is not
+    in it, so those of one plan are counted first.
+    """
+    found: list[int] = []
+    for some in portions(marks):
+        asked = {"plan": plans[0], "ids": some}
+        if len(plans) == 1 and tx.connection.execute(_of_plan(tx.connection.dialect.name), asked).scalar_one() == len(some):
+            found += some
+            continue
+        for where in by_id(tx.connection, some, PLANNED.c.plan.in_(plans), PLANNED.c.mark):
+            found += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
+    return found
+
+
+def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:
+    """The dataset of each of some marks, which are all of a few datasets."""
+    if len(among) == 1:
+        return dict.fromkeys(marks, next(iter(among)))
+    found: dict[int, str] = {}
+    for where in by_id(tx.connection, marks):
+        found |= {row[0]: row[1] for row in tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset).where(where))}
+    return found
+
+
+def settle_marks(
+    tx: WriteTransaction, leases: Collection[Lease], settlements: Mapping[int, Settlement], execution_date: date | None
+) -> Moved:
+    """Write outcomes down, and count them in the report of a day."""
+    share = _Share.fenced(tx, leases)
+    if not share.tokens:
+        return Moved({}, share.lost)
+    act, here = Act(ActType.SETTLE, share.holder), {"datasets": sorted(share.tokens)}
+    ends: dict[str, list[int]] = {}
+    for mark, one in settlements.items():
+        ends.setdefault(_ENDS.get(one.outcome, "SWEPT"), []).append(mark)
+    steps: list[MarkStep] = []
+    for after, marks in ends.items():
+        moved = move_ids(tx, act, "SWEEPING", after, marks, _HERE, here, _CHANGES[after](settlements, marks))
+        for mark in moved:
+            one = settlements[mark]
+            steps.append((mark, after, None if after == "SPARED" else _WORDS[one.outcome][0], one.bytes, one.error))
+    moved = [step[0] for step in steps]
+    datasets = _datasets(tx, moved, share.tokens)
+    if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
+        request_evaluations(tx, spared)
+    if steps:
+        _say(act, share.act(ActType.SETTLE, set(datasets.values())))
+    if record_steps(tx, act, steps) and execution_date:
+        count(tx, act, execution_date, _counted(tx, steps, settlements))
+    return Moved(datasets, share.lost)
+
+
+def _counted(
+    tx: WriteTransaction, steps: Sequence[MarkStep], settlements: Mapping[int, Settlement]
+) -> Mapping[str, list[ReportCounts]]:
+    """What settled marks add to the reports of their datasets."""
+    swept = {step[0] for step in steps if step[1] == "SWEPT"}
+    counted: dict[str, list[ReportCounts]] = {}
+    for mark, dataset, logged, due_at in report_columns(tx, (step[0] for step in steps)):
+        one = settlements[mark]
+        freed, left = (one.bytes, one.left) if mark in swept else (0, 0)
+        amount = ReportCounts(mark, due_at, _WORDS[one.outcome][1], logged, freed, one.bytes_hidden, left)
+        counted.setdefault(dataset, []).append(amount)
+    return counted
+
+
+# The state that a mark goes to when it is settled, if not SWEPT, and what its row says besides.
+_ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
+# An outcome as a step says it, and the counter of a report that it adds to; made once, and not for each mark.
+_WORDS = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
+_CHANGES: Mapping[str, Callable[[Mapping[int, Settlement], Sequence[int]], Mapping[str, Any]]] = {
+    "SWEPT": lambda _, __: {},
+    "MARKED": lambda settlements, marks: {"attempts": MARKS.c.attempts + 1, "last_error": _errors(settlements, marks)},
+    "SPARED": lambda settlements, marks: {"why": _errors(settlements, marks)},
+}
+
+
+def _errors(settlements: Mapping[int, Settlement], marks: Sequence[int]) -> ColumnElement[str]:
+    return case({mark: settlements[mark].error or NO_ERROR for mark in marks}, value=MARKS.c.id)
+
+
+def finish_plans(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
+    """Finish plans; of datasets whose lease is lost, why."""
+    share = _Share.fenced(tx, leases)
+    mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
+    here = PLANS.c.id.in_(sorted(mine)) & share.has(PLANS.c.dataset) & PLANS.c.finished_at.is_(None)
+    found = tx.connection.execute(select(PLANS.c.id).where(here).order_by(PLANS.c.id).with_for_update()).scalars().all()
+    if found:
+        over = [mine[plan] for plan in found]
+        act = share.act(ActType.FINISH, {plan.dataset for plan in over}, over)
+        these = PLANS.c.id.in_(found)
+        tx.seal(act, PLANS, these)
+        tx.connection.execute(update(PLANS).where(these).values(finished_at=DatabaseTime(), act=act.id))
+        tx.record(act)
+        evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
+        evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
+        request_evaluations(tx, tx.connection.execute(evaluated).scalars())
+    return share.lost

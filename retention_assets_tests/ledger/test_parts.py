@@ -1,0 +1,246 @@
+"""Parts of a dataset under one lease, on both databases: the newest attempt writes, no older one does, and nobody waits in vain."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+from sqlalchemy import select
+
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.database import WriteTransaction
+from retention_assets.ledger.schema import LEASE_PARTS
+from retention_assets.ledger.sweeps.leases import Lease, LeaseLost, fence
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart, JoinedPart, NameRange
+from retention_assets.ledger.sweeps.writes import Plan
+from retention_assets_tests.databases import new_schema
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, statuses, write_past_ledger
+from retention_assets_tests.ledger.test_sweeps import EXPIRED, begins, finishes, plans, settles, spares
+
+NAMES = [f"T{number}" for number in range(1, 7)]
+LONG = 60.0
+Write = Callable[[Ledger, Lease, Plan, list[int]], object]
+
+
+@pytest.fixture
+def marked(ledger: Ledger) -> Ledger:
+    """Six marks."""
+    ledger.marks.mark(candidates(NAMES), T0, "evaluation")
+    return ledger
+
+
+def dealt(ledger: Ledger, number: int = 0, seconds: float = 120) -> DatasetPart:
+    """A part, under the lease of whoever deals."""
+    return DatasetPart(ledger.leases.take("lake/d", "run 1", seconds), number, NameRange(end="T4"), 3)
+
+
+def begun(ledger: Ledger, joined: JoinedPart) -> tuple[Plan, list[int]]:
+    """A plan of three marks, one of which has begun."""
+    batch = ids(ledger, *NAMES[:3])
+    plan = ledger.sweeps.plan(joined.lease, batch, LATER)
+    assert ledger.sweeps.begin(joined.lease, plan, batch[:1]) == batch[:1]
+    return plan, batch
+
+
+def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
+    ledger.parts.beat(JoinedPart(lease, 0))
+
+
+WRITES = pytest.mark.parametrize("write", [beats, spares, plans, begins, settles, finishes])
+
+
+@WRITES
+def test_an_attempt_writes_nothing_once_another_has_joined(marked: Ledger, write: Write) -> None:
+    part = dealt(marked)
+    older = marked.parts.join(part)
+    plan, batch = begun(marked, older)
+    newer = marked.parts.join(part)
+    assert (older.lease.attempt, newer.lease.attempt) == (1, 2)
+    before = (marked.marks.table(), marked.verify().head)
+    with pytest.raises(LeaseLost, match=r"part 0 of lake/d was begun once more .*\(attempt 1\). Nothing was written"):
+        write(marked, older.lease, plan, batch)
+    assert (marked.marks.table(), marked.verify().head) == before
+    # The newer one does, also for what the older one had begun.
+    write(marked, newer.lease, plan, batch)
+    assert marked.verify().faults == ()
+
+
+@pytest.mark.parametrize(
+    ("write", "loss"),
+    [
+        *((write, "expired") for write in (beats, spares, plans, begins, settles, finishes)),
+        (begins, "taken"),
+        (begins, "given up"),
+    ],
+)
+def test_a_part_writes_nothing_without_the_lease_of_its_dataset(marked: Ledger, write: Write, loss: str) -> None:
+    part = dealt(marked)
+    joined = marked.parts.join(part)
+    plan, batch = begun(marked, joined)
+    if loss == "given up":
+        assert marked.parts.leave(joined.lease)
+        marked.leases.give_up(part.lease)
+    else:
+        write_past_ledger(marked, EXPIRED)
+    if loss == "taken":
+        marked.leases.take("lake/d", "second")
+    before = (marked.marks.table(), marked.verify().head)
+    with pytest.raises(LeaseLost, match="second has taken it since" if loss == "taken" else "nobody has taken it since"):
+        write(marked, joined.lease, plan, batch)
+    with pytest.raises(LeaseLost):
+        marked.parts.join(part)
+    assert (marked.marks.table(), marked.verify().head) == before
+
+
+def test_who_writes_for_a_part_names_it_in_the_record(marked: Ledger) -> None:
+    part = dealt(marked, 3)
+    begun(marked, marked.parts.join(part))
+    said = [json.loads(line) for line in marked.audit_lines()]
+    details = [one["detail"] for one in said if one["deed"] in ("PLAN", "BEGIN")]
+    assert [(one["lease"], one["part"], one["attempt"]) for one in details] == [(part.lease.token, 3, 1)] * 2
+
+
+def test_parts_of_a_dataset_do_not_wait_for_each_other(marked: Ledger) -> None:
+    part = dealt(marked)
+    one, other = marked.parts.join(part), marked.parts.join(replace(part, number=1))
+    done: list[JoinedPart] = []
+    query = select(LEASE_PARTS).where(LEASE_PARTS.c.part == 0).with_for_update()
+    # Somebody writes for the first; a SQLite file has one writer anyhow.
+    with marked.database.engine.connect() as connection, connection.begin():
+        connection.execute(query)
+        if connection.dialect.name == "postgresql":
+            thread = Thread(target=lambda: done.append(marked.parts.beat(other)), daemon=True)
+            thread.start()
+            thread.join(LONG)
+            assert done
+    assert marked.parts.beat(one).seconds > 0
+
+
+def test_whoever_takes_a_lease_waits_for_who_writes_for_a_part(server: str) -> None:
+    """Otherwise what a part has written, and not committed yet, would come after the taking. (A SQLite file has one writer.)"""
+    with open_ledger(new_schema(server)) as ledger:
+        joined, taken = ledger.parts.join(dealt(ledger)), list[Lease]()
+        thread = Thread(target=lambda: taken.append(ledger.leases.take("lake/d", "second")), daemon=True)
+
+        def writes(tx: WriteTransaction) -> None:
+            fence(tx, joined.lease)
+            # The lease itself is not locked, and its time passes.
+            write_past_ledger(ledger, EXPIRED)
+            thread.start()
+            thread.join(0.2)
+            assert taken == []
+
+        ledger.database.write(writes)
+        thread.join(LONG)
+        assert [one.token for one in taken] == [joined.lease.token + 1]
+
+
+def test_the_beat_of_a_part_says_what_is_left_of_the_lease_and_extends_nothing(marked: Ledger) -> None:
+    part = dealt(marked, seconds=1_000)
+    joined = marked.parts.join(part)
+    assert 900 < joined.seconds <= 1_000
+    assert marked.leases.holder_of("lake/d") == part.lease
+    assert marked.parts.beat(joined).lease.expires_at == part.lease.expires_at
+    marked.leases.beat(part.lease, 2_000)
+    longer = marked.parts.beat(joined)
+    assert 1_900 < longer.seconds <= 2_000
+    # It also learns of what protects anything, as every beat does.
+    assert (longer.lease.protections, longer.lease.database) == (marked.leases.protections(), part.lease.database)
+
+
+def test_a_newer_attempt_waits_until_the_older_ones_have_ended(marked: Ledger) -> None:
+    part = dealt(marked)
+    first = marked.parts.join(part)
+    assert marked.parts.may_begin(first)
+    second = marked.parts.join(part)
+    third = marked.parts.join(part)
+    assert [marked.parts.may_begin(one) for one in (second, third)] == [False, False]
+    assert not marked.parts.leave(first.lease)
+    # The second may act now, if it has not heard of the third.
+    assert [marked.parts.may_begin(one) for one in (second, third)] == [True, False]
+    assert not marked.parts.leave(second.lease)
+    assert marked.parts.may_begin(third)
+    assert marked.parts.leave(third.lease)
+    fourth = marked.parts.join(part)
+    assert (fourth.lease.attempt, marked.parts.may_begin(fourth)) == (4, True)
+    taken_over = [json.loads(line)["detail"] for line in marked.audit_lines() if '"TAKE_OVER"' in line]
+    assert [one["attempt"] for one in taken_over] == [2, 3]
+    assert marked.verify().faults == ()
+
+
+def test_a_newer_attempt_waits_no_longer_than_the_lease_that_the_older_one_knew(marked: Ledger) -> None:
+    part = dealt(marked, seconds=1_000)
+    older = marked.parts.join(part)
+    marked.leases.beat(part.lease, 2_000)
+    newer = marked.parts.join(part)
+    assert newer.older_until == older.lease.expires_at < newer.lease.expires_at
+    assert marked.parts.may_begin(newer._replace(older_until=T0))
+
+
+def test_a_part_of_another_lease_is_nobody_to_wait_for(marked: Ledger) -> None:
+    marked.parts.join(dealt(marked))
+    write_past_ledger(marked, EXPIRED)
+    part = dealt(marked)
+    joined = marked.parts.join(part)
+    assert (joined.lease.attempt, joined.older_until) == (2, None)
+
+
+def test_a_lease_is_not_given_up_while_a_part_of_it_may_be_at_work(marked: Ledger) -> None:
+    """A task that nobody hears of may still delete: until the lease is over nobody else takes it."""
+    part = dealt(marked)
+    one, other = marked.parts.join(part), marked.parts.join(replace(part, number=1))
+    assert marked.parts.leave(one.lease)
+    marked.leases.give_up(part.lease)
+    assert marked.leases.holder_of("lake/d") == part.lease
+    assert marked.parts.leave(other.lease)
+    marked.leases.give_up(part.lease)
+    assert marked.leases.holder_of("lake/d") is None
+
+
+MANY = [f"T{number}" for number in range(23)]
+URNS = [f"urn:li:x:{urn}@{version}" for urn in ("a", "a@1", "a1", "b@é", "c") for version in (1, 2, 10, 11)]
+
+
+@pytest.mark.parametrize("parts", [5, 60])
+@pytest.mark.parametrize(("names", "together"), [(MANY, ""), (URNS, "@"), (["", "a", "é", "\U0001f600", "~"], "")])
+def test_each_mark_is_in_exactly_one_part(ledger: Ledger, names: Sequence[str], together: str, parts: int) -> None:
+    ledger.marks.mark(candidates(names), T0, "evaluation")
+    ledger.marks.mark(candidates(["later"], grace="9d"), T0, "evaluation")
+    ledger.marks.mark(candidates(["T99"], "lake/e"), T0, "evaluation")
+    ranges = ledger.parts.cut("lake/d", LATER, len(names), parts, together)
+    assert len(ranges) <= parts
+    everything = ledger.marks.table(["lake/d"])
+    found = [one.of(everything)["transaction"].to_pylist() for one in ranges]
+    assert sorted(name for mine in found for name in mine) == sorted([*names, "later"])
+    # As the database sees it, too, and what is due alone.
+    due = [ledger.sweeps.due(["lake/d"], LATER, one).tolist() for one in ranges]
+    assert sorted(mark for mine in due for mark in mine) == ledger.sweeps.due(["lake/d"], LATER).tolist()
+    assert all(due)
+    asked = [ledger.sweeps.concerned(["lake/d"], LATER, one)["transaction"].to_pylist() for one in ranges]
+    assert sorted(name for mine in asked for name in mine) == sorted(names)
+    if together:
+        starts = [{name.partition(together)[0] for name in mine if together in name} for mine in asked]
+        assert sum(map(len, starts)) == len(set().union(*starts))
+    else:
+        assert max(map(len, due)) - min(map(len, due)) <= max(1, -(-len(names) // parts))
+
+
+def test_what_an_earlier_sweep_had_begun_is_in_the_part_of_its_name(marked: Ledger) -> None:
+    joined = marked.parts.join(dealt(marked))
+    plan = marked.sweeps.plan(joined.lease, ids(marked), LATER)
+    marked.sweeps.begin(joined.lease, plan, ids(marked, "T2", "T5"))
+    assert statuses(marked)["T5"] == "SWEEPING"
+    ranges = marked.parts.cut("lake/d", LATER, 6, 2, "")
+    assert ranges == [NameRange(end="T4"), NameRange("T4")]
+    assert [marked.sweeps.left("lake/d", one)["transaction"].to_pylist() for one in (*ranges, ALL_NAMES)] == [
+        ["T2"],
+        ["T5"],
+        ["T2", "T5"],
+    ]
+
+
+def test_the_policies_of_what_is_due_are_named_with_their_versions(marked: Ledger) -> None:
+    marked.marks.mark(candidates(["L"], policy="later", grace="9d"), T0, "evaluation")
+    marked.marks.mark(candidates(["E"], "lake/e", policy="other"), T0, "evaluation")
+    assert marked.parts.policies("lake/d", LATER) == {("p", 1)}
