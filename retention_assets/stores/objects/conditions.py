@@ -12,7 +12,7 @@ listing that somebody else made has no text for the last: there it is null, and 
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,8 @@ _UNTOLD = "nothing tells whether it is another object now"
 # Of a bucket whose versions were suspended: each object that is written then has this version, in place of the last.
 NO_VERSION = "null"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
+# What is noted beside, and tells nothing from anything.
+_LINKS = "links"
 # What JSON writes in another way than it is.
 _ESCAPED = r'["\\\x00-\x1f]'
 
@@ -43,6 +45,8 @@ class ObjectCondition:
     inode: int | None = None
     # In microseconds.
     created_at: int | None = None
+    # How many names a file has, if more than one: without one of them nothing is freed.
+    links: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -51,8 +55,15 @@ class ObjectCondition:
             facts = json.loads(text)
         except ValueError:
             facts = None
-        if not (isinstance(facts, dict) and facts and all(_is_fact(name, value) for name, value in facts.items())):
+        if facts is None:
             raise Refused(f"{quote(text)} is no condition of an object. Plan the deletion anew.")
+        return cls.of(facts)
+
+    @classmethod
+    def of(cls, facts: Any) -> Self:
+        """The condition of facts by their names, as JSON has them. Raises Refused for anything else."""
+        if not (isinstance(facts, dict) and facts and all(_is_fact(name, value) for name, value in facts.items())):
+            raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
         return cls(**facts)
 
     @classmethod
@@ -78,7 +89,7 @@ class ObjectCondition:
     @property
     def text(self) -> str:
         """As plans and listings note it."""
-        facts = {name: value for name in (*_TEXTS, *_NUMBERS) if (value := getattr(self, name)) is not None}
+        facts = {name: value for name in (*_TEXTS, *_NUMBERS, _LINKS) if (value := getattr(self, name)) is not None}
         return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -94,10 +105,14 @@ def changed(noted: ObjectCondition | str, present: ObjectCondition | str) -> str
     return _UNTOLD if alone else None
 
 
-def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array) -> pa.Array:
+def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
     """The texts for files of a disk."""
     size, inode = (_digits(numbers) for numbers in (sizes, inodes))
-    return pc.binary_join_element_wise('{"mtime_ns":', _digits(mtimes), ',"size":', size, ',"inode":', inode, "}", "")
+    several = pc.greater(links, 1)
+    end: Any = "}"
+    if pc.any(several).as_py():
+        end = pc.if_else(several, pc.binary_join_element_wise(f',"{_LINKS}":', _digits(links), "}", ""), "}")
+    return pc.binary_join_element_wise('{"mtime_ns":', _digits(mtimes), ',"size":', size, ',"inode":', inode, end, "")
 
 
 def row_conditions(created_at: pa.Array, sizes: pa.Array) -> pa.Array:
@@ -140,6 +155,6 @@ def _digits(numbers: pa.Array) -> pa.Array:
 
 
 def _is_fact(name: str, value: object) -> bool:
-    if name in _NUMBERS:
+    if name in (*_NUMBERS, _LINKS):
         return isinstance(value, int) and not isinstance(value, bool)
     return name in _TEXTS and isinstance(value, str)

@@ -21,12 +21,10 @@ from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.delete_remote import delete_places
 from retention_assets.stores.objects.delete_s3 import delete_keys
 from retention_assets.stores.objects.delete_sql import ObjectRows
-from retention_assets.stores.objects.notes import PlannedObject, planned_of, present_of
+from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, Seen, planned_of, present_of
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
-
-_NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
 
 
 def is_conditional(settings: ObjectsSettings) -> bool:
@@ -60,40 +58,31 @@ class ObjectDeletion:
             permit()
         except Withheld as fault:
             return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in targets]
-        planned: list[PlannedObject] = []
-        unplanned: list[Target] = []
-        swept: list[SweptTarget] = []
-        for target in targets:
-            try:
-                if (one := planned_of(target, self.conditional)) is not None:
-                    planned.append(one)
-                else:
-                    unplanned.append(target)
-            except Refused as fault:
-                swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
-        swept += self._attempt([one.transaction for one in unplanned], lambda: self._say_of_unplanned(unplanned))
-        swept += self._attempt([one.key for one in planned], lambda: self._delete_planned(planned, parallelism, permit))
-        return swept
+        noted = [one for one in targets if one.note is not None]
+        unplanned = [one for one in targets if one.note is None]
+        swept = self._attempt(unplanned, lambda: self._say_of_unplanned(unplanned))
+        return swept + self._attempt(noted, lambda: self._delete_noted(noted, parallelism, permit))
 
-    def _attempt(self, keys: Sequence[str], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
-        """What an act says of some keys. One that raises says nothing of any: what is gone is found gone the next time."""
+    def _attempt(self, targets: Sequence[Target], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
+        """What an act says of some targets. One that raises says nothing of any: what is gone is found gone the next time."""
         try:
-            return act() if keys else []
+            return act() if targets else []
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
-            return [SweptTarget(key, Outcome.FAILED, error=error_text(fault)) for key in keys]
+            return [SweptTarget(one.transaction, Outcome.FAILED, error=error_text(fault)) for one in targets]
 
     def _say_of_unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
         there = set(self.find([one.transaction for one in targets])["key"].to_pylist())
         return [
-            SweptTarget(one.transaction, Outcome.SPARED, error=_NO_NOTE)
+            SweptTarget(one.transaction, Outcome.SPARED, error=NO_NOTE)
             if one.transaction in there
             else SweptTarget(one.transaction, Outcome.ALREADY_GONE)
             for one in targets
         ]
 
-    def _delete_planned(self, objects: Sequence[PlannedObject], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    def _delete_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         if self.rows is not None:
-            return self.rows.delete(objects, permit, self.pace)
+            rows = self.rows
+            return self._with_plans(targets, lambda objects: rows.delete(objects, permit, self.pace))
         if self.root is None:
             raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
         if "::" in self.root:
@@ -101,20 +90,34 @@ class ObjectDeletion:
             raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = open_file_system(self.root)
         if is_local(fs):
-            return delete_files(root, objects, parallelism, permit, self.pace)
+            return delete_files(root, targets, self.conditional, parallelism, permit, self.pace)
         delete = delete_keys if is_s3(fs) else delete_places
-        return delete(fs, root, objects, self._look, parallelism, permit, self.pace)
+        return self._with_plans(targets, lambda objects: delete(fs, root, objects, self._look, parallelism, permit, self.pace))
 
-    def _look(self, objects: Sequence[PlannedObject]) -> tuple[list[PlannedObject], list[SweptTarget]]:
-        """The objects that are what was planned, and what is said of the others."""
-        present = present_of(self.look([one.key for one in objects]).to_pylist())
-        same: list[PlannedObject] = []
+    def _with_plans(
+        self, targets: Sequence[Target], delete: Callable[[Sequence[PlannedObject]], list[SweptTarget]]
+    ) -> list[SweptTarget]:
+        """What becomes of those whose notes can be read, and of the others that they cannot."""
+        planned: list[PlannedObject] = []
         swept: list[SweptTarget] = []
+        for target in targets:
+            try:
+                if (one := planned_of(target, self.conditional)) is not None:
+                    planned.append(one)
+            except Refused as fault:
+                swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
+        # Where deleting raises, all has failed, also what was said here.
+        return swept + (delete(planned) if planned else [])
+
+    def _look(self, objects: Sequence[PlannedObject]) -> Seen:
+        """What is there now of some objects."""
+        present = present_of(self.look([one.key for one in objects]).to_pylist())
+        seen = Seen([], [], [])
         for one in objects:
             if (found := present.get(one.key)) is None:
-                swept.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+                seen.gone.append(one)
             elif why := one.change(found):
-                swept.append(SweptTarget(one.key, Outcome.SPARED, error=why))
+                seen.spared.append(SweptTarget(one.key, Outcome.SPARED, error=why))
             else:
-                same.append(one)
-        return same, swept
+                seen.same.append(one)
+        return seen

@@ -21,30 +21,34 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.mounts import mount_of
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import ObjectCondition
-from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.notes import NO_NOTE, already_gone, planned_of, says_of_file
 from retention_assets.stores.objects.pace import DeletionPace
-from retention_assets.stores.protocol import Permit, SweptTarget, error_text
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A file of a local disk takes less; over a network it takes more.
 _QUICK = 0.002
-
-Folder = tuple[str, ...]
+# So many of a folder are one piece of work.
+_PIECE = 128
 
 
 def delete_files(
-    root: str, objects: Sequence[PlannedObject], parallelism: int, permit: Permit, pace: DeletionPace
+    root: str, targets: Sequence[Target], conditional: bool, parallelism: int, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
-    """Delete files, one outcome for each. Raises Refused for a root that is not there or that nobody knows again."""
-    by_folder: dict[Folder, list[PlannedObject]] = {}
-    for one in objects:
-        by_folder.setdefault(tuple(one.key.split("/")[:-1]), []).append(one)
+    """Delete files that have notes, one outcome for each. Raises Refused for a root that is not there or that nobody knows."""
+    by_folder: dict[str, list[Target]] = {}
+    for one in targets:
+        by_folder.setdefault(one.transaction.rpartition("/")[0], []).append(one)
+    pieces = [
+        (folder, some[at : at + _PIECE]) for folder, some in by_folder.items() for at in range(0, len(some), _PIECE)
+    ]  # fmt: skip
     with _opened_root(root) as top, ThreadPoolExecutor(max(1, parallelism)) as threads:
 
-        def delete(folder: Folder) -> list[SweptTarget]:
-            return _delete_from(top, folder, by_folder[folder], permit, pace)
+        def delete(piece: tuple[str, Sequence[Target]]) -> list[SweptTarget]:
+            return _delete_from(top, *piece, conditional, permit, pace)
 
-        return [one for some in map_concurrently(threads, delete, list(by_folder), _QUICK) for one in some]
+        quick = _QUICK * len(targets) / max(1, len(pieces))
+        return [one for some in map_concurrently(threads, delete, pieces, quick) for one in some]
 
 
 @contextmanager
@@ -64,24 +68,24 @@ def _opened_root(root: str) -> Iterator[int]:
 
 
 def _delete_from(
-    top: int, folder: Folder, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace
+    top: int, folder: str, targets: Sequence[Target], conditional: bool, permit: Permit, pace: DeletionPace
 ) -> list[SweptTarget]:
     """The objects of one folder; what is wrong with the folder is wrong with each of them."""
     try:
         with _opened(top, folder) as here:
-            return [_delete_file(here, one, permit, pace) for one in objects]
+            return [_delete_file(here, one, conditional, permit, pace) for one in targets]
     except (OSError, Refused) as fault:
-        return [SweptTarget(one.key, Outcome.FAILED, error=error_text(fault)) for one in objects]
+        return [SweptTarget(one.transaction, Outcome.FAILED, error=error_text(fault)) for one in targets]
 
 
 @contextmanager
-def _opened(top: int, folder: Folder) -> Iterator[int | None]:
+def _opened(top: int, folder: str) -> Iterator[int | None]:
     """A folder below the root, as a descriptor; none if it is not there. Raises Refused where the way leads elsewhere."""
     here, home = os.dup(top), mount_of(top)
     try:
-        for segment in folder:
+        for segment in folder.split("/") if folder else ():
             if segment in ("", ".", ".."):
-                raise Refused(f"{quote('/'.join(folder))} is no folder of objects on a disk: it has a part {quote(segment)}.")
+                raise Refused(f"{quote(folder)} is no folder of objects on a disk: it has a part {quote(segment)}.")
             try:
                 below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
             except FileNotFoundError:
@@ -96,31 +100,40 @@ def _opened(top: int, folder: Folder) -> Iterator[int | None]:
         os.close(here)
 
 
-def _delete_file(here: int | None, one: PlannedObject, permit: Permit, pace: DeletionPace) -> SweptTarget:
-    name = one.key.rpartition("/")[2]
+def _delete_file(here: int | None, one: Target, conditional: bool, permit: Permit, pace: DeletionPace) -> SweptTarget:
+    key = one.transaction
+    name = key.rpartition("/")[2]
     try:
         if here is None:
             permit()
-            return SweptTarget(one.key, Outcome.ALREADY_GONE)
+            return _gone(one)
         if name in ("", ".", "..", IDENTITY):
-            raise Refused(f"{quote(one.key)} is not the name of an object on a disk.")
+            raise Refused(f"{quote(key)} is not the name of an object on a disk.")
         pace.wait(1)
         permit()
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
-            raise Refused(f"{quote(one.key)} is no file any more. Remove it by hand.")
-        why = one.change(_facts(found))
-        if why is not None:
-            return SweptTarget(one.key, Outcome.SPARED, error=why)
+            raise Refused(f"{quote(key)} is no file any more. Remove it by hand.")
+        # Most notes say to the letter what is there; of the others is asked what the difference is.
+        if not (conditional and says_of_file(one.note, found)):
+            planned = planned_of(one, conditional)
+            why = NO_NOTE if planned is None else planned.change(_facts(found))
+            if why is not None:
+                return SweptTarget(key, Outcome.SPARED, error=why)
         os.unlink(name, dir_fd=here)
     except FileNotFoundError:
-        return SweptTarget(one.key, Outcome.ALREADY_GONE)
+        return _gone(one)
     except Withheld as fault:
-        return SweptTarget(one.key, Outcome.WITHHELD, error=str(fault))
+        return SweptTarget(key, Outcome.WITHHELD, error=str(fault))
     except (OSError, Refused) as fault:
-        return SweptTarget(one.key, Outcome.FAILED, error=error_text(fault))
+        return SweptTarget(key, Outcome.FAILED, error=error_text(fault))
     # A file with names elsewhere frees nothing.
-    return SweptTarget(one.key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
+    return SweptTarget(key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
+
+
+def _gone(one: Target) -> SweptTarget:
+    planned = planned_of(one, conditional=False) if one.begun_earlier else None
+    return SweptTarget(one.transaction, Outcome.ALREADY_GONE) if planned is None else already_gone(planned)
 
 
 def _facts(found: os.stat_result) -> ObjectCondition:

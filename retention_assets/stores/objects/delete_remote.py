@@ -33,11 +33,12 @@ def delete_places(
         place = f"{root.rstrip('/')}/{one.key}"
 
         def attempt() -> list[SweptTarget]:
-            same, others = look([one])
-            if same:
+            seen = look([one])
+            if seen.same:
                 permit()
                 fs.rm_file(place)
-            return others
+            # Whether such a place keeps versions nobody knows, so nothing of what is gone counts as freed.
+            return [*seen.spared, *(SweptTarget(gone.key, Outcome.ALREADY_GONE) for gone in seen.gone)]
 
         try:
             pace.wait(1)

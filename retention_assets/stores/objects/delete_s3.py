@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from retention_assets.errors import Withheld, quote
@@ -19,7 +19,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.conditions import ANOTHER
-from retention_assets.stores.objects.notes import Look, PlannedObject
+from retention_assets.stores.objects.notes import Look, PlannedObject, already_gone
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
@@ -94,10 +94,10 @@ class _Request:
 
     def _attempt(self) -> None:
         self.pace.wait(len(self.left))
-        same, others = self.look(list(self.left.values()))
-        self.found += others
-        self.left = {self.prefix + one.key: one for one in same}
-        if not same:
+        seen = self.look(list(self.left.values()))
+        self.found += [*seen.spared, *map(self._say_gone, seen.gone)]
+        self.left = {self.prefix + one.key: one for one in seen.same}
+        if not self.left:
             return
         self.permit()
         names = [_name_of(key, one) for key, one in self.left.items()]
@@ -151,10 +151,35 @@ class _Request:
         else:
             self.found.append(SweptTarget(one.key, Outcome.DELETED, one.size))
 
+    def _say_gone(self, one: PlannedObject) -> SweptTarget:
+        """What an earlier sweep has deleted is freed, unless the bucket may still have it."""
+        is_freed = one.freed_before and not self._is_kept(one)
+        return already_gone(one) if is_freed else SweptTarget(one.key, Outcome.ALREADY_GONE)
+
+    def _is_kept(self, one: PlannedObject) -> bool:
+        """Whether a bucket that keeps versions has one of an object that is not listed, or may have it."""
+        version = _version_of(one)
+        if version is None:
+            return self._may_keep_versions
+        try:
+            self.fs.call_s3("head_object", Bucket=self.bucket, Key=self.prefix + one.key, VersionId=version)
+        except FileNotFoundError:
+            return False
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
+            return not (isinstance(fault, OSError) and _code_of(fault) in _GONE)
+        return True
+
+    @cached_property
+    def _may_keep_versions(self) -> bool:
+        try:
+            return self.fs.call_s3("get_bucket_versioning", Bucket=self.bucket).get("Status") is not None
+        except Exception:  # noqa: BLE001 - as above
+            return True
+
     def _say_refused(self, one: PlannedObject, error: Mapping[str, Any]) -> None:
         code = error["Code"]
         if code in _GONE:
-            self.found.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+            self.found.append(self._say_gone(one))
         elif code in _CHANGED:
             self.found.append(SweptTarget(one.key, Outcome.SPARED, error=ANOTHER))
         else:

@@ -40,7 +40,7 @@ from retention_assets.sql.reflection import table_of
 from retention_assets.sql.streams import stream
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.objects.listing_settings import SqlObjects
-from retention_assets.stores.objects.notes import PlannedObject, present_facts
+from retention_assets.stores.objects.notes import PlannedObject, already_gone, present_facts
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import Permit, SweptTarget
@@ -108,14 +108,16 @@ class ObjectRows:
         mine = self._named(realm, ids)
         # Locked first and read then, so that what is read is what is deleted.
         connection.execute(select(literal(1)).select_from(self.table).where(mine).with_for_update()).all()
-        found = pa.Table.from_batches(stream(connection, self._facts().where(mine), _PRESENT), _PRESENT).to_pylist()
+        found = pa.Table.from_batches(
+            stream(connection, self._facts().where(mine), _PRESENT, bytes_too=True), _PRESENT
+        ).to_pylist()
         present = {row["key"]: present_facts(None, row["created_at"], row["size"]) for row in found}
         rows = Counter(row["key"] for row in found)
         swept: list[SweptTarget] = []
         going: list[str] = []
         for one in part:
             if (there := present.get(one.key)) is None:
-                swept.append(SweptTarget(one.key, Outcome.ALREADY_GONE))
+                swept.append(already_gone(one))
             elif why := _SEVERAL if rows[one.key] > 1 else one.change(there):
                 swept.append(SweptTarget(one.key, Outcome.SPARED, error=why))
             else:

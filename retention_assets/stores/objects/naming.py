@@ -34,13 +34,20 @@ _GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\((?!\?))", re.DOTALL)
 
 def with_names(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.RecordBatch:
     """Objects with their realm and kind, and one column more: `dataset`. Raises Refused for a realm that can be none."""
-    if settings.realm is not None and isinstance(settings.realm, str):
-        batch = _put(batch, "realm", _filled(settings.realm, len(batch), lambda part: key_part(batch["key"], part)))
+    if (realms := realms_of_keys(batch["key"], settings)) is not None:
+        batch = _put(batch, "realm", realms)
     if batch["realm"].null_count < len(batch):
         _check_realms(batch["realm"], batch["key"], settings.name)
     if isinstance(settings.kind_of, FromPattern):
         batch = _put(batch, "kind", kinds_of(batch["key"], settings.kind_of.pattern))
     return batch.append_column(pa.field("dataset", pa.string(), nullable=False), _datasets(batch, settings))
+
+
+def realms_of_keys(keys: pa.Array, settings: ObjectsSettings) -> pa.Array | None:
+    """The realm of each key; none where keys do not tell it."""
+    if not isinstance(settings.realm, str):
+        return None
+    return _filled(settings.realm, len(keys), lambda part: key_part(keys, part))
 
 
 def default_dataset(settings: ObjectsSettings) -> str:

@@ -6,6 +6,7 @@ Does not belong here: comparing (conditions.py), and deleting (delete.py).
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,9 +17,13 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
+from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.conditions import ObjectCondition, changed
 from retention_assets.stores.protocol import SweptTarget, Target
+
+# Of a target without a note, where there is something of its name.
+NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
 
 
 @dataclass(frozen=True)
@@ -30,14 +35,24 @@ class PlannedObject:
     realm: str | None
     # None: whatever is there may go (`delete: {condition: none}`).
     condition: ObjectCondition | None
+    # What an earlier sweep has freed that had begun on it, if it is gone by now: a file with other names frees nothing.
+    freed_before: int = 0
 
     def change(self, present: ObjectCondition) -> str | None:
         """Why what is there now is not certainly what was planned, or none if it is."""
         return None if self.condition is None else changed(self.condition, present)
 
 
-# Of some objects those that still are what was planned, and what is said of the others.
-Look = Callable[[Sequence[PlannedObject]], tuple[list[PlannedObject], list[SweptTarget]]]
+@dataclass(frozen=True)
+class Seen:
+    """Some objects that were looked at: those that still are what was planned, those that are gone, what is said of others."""
+
+    same: list[PlannedObject]
+    gone: list[PlannedObject]
+    spared: list[SweptTarget]
+
+
+Look = Callable[[Sequence[PlannedObject]], Seen]
 
 
 def notes_of(objects: pa.Table) -> pa.Array:
@@ -68,11 +83,29 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
         raise Refused(f"{quote(target.note)} is no note of an object. Plan the deletion anew.") from None
     condition = None
     if conditional:
-        known = ObjectCondition.parse(json.dumps(facts)) if facts else ObjectCondition()
+        known = ObjectCondition.of(facts) if facts else ObjectCondition()
         condition = replace(known, created_at=created_at, size=size)
         if condition == ObjectCondition(size=size):
             raise Refused("Nothing was noted by which it can be told from another object of its key. It stays.")
-    return PlannedObject(target.transaction, size or 0, realm, condition)
+    one_name = not facts or facts.get("links") is None
+    return PlannedObject(target.transaction, size or 0, realm, condition, size or 0 if target.begun_earlier and one_name else 0)
+
+
+def already_gone(one: PlannedObject) -> SweptTarget:
+    """What is said of one that is not there any more, and whose bytes are no longer anywhere."""
+    return SweptTarget(one.key, Outcome.ALREADY_GONE, one.freed_before)
+
+
+def says_of_file(note: str | None, found: os.stat_result) -> bool:
+    """Whether a note says of a file to the letter what is there now: then nothing has to be taken apart.
+
+    It is the same text as that of `notes_of`, with any realm.
+    """
+    if note is None:
+        return False
+    size, mtime = found.st_size, found.st_mtime_ns
+    end = f',"created_at":{mtime // 1_000},"condition":{{"mtime_ns":{mtime},"size":{size},"inode":{found.st_ino}}}}}'
+    return note.startswith(f'{{"size":{size},"realm":') and note.endswith(end)
 
 
 def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ObjectCondition]:

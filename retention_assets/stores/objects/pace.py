@@ -25,10 +25,12 @@ class DeletionPace:
 
     def wait(self, amount: int) -> None:
         """Come back when so many may go."""
+        if not self.rate:
+            return
         with self._lock:
             present = moment().running
             begin = max(present, self._next)
-            self._next = begin + (amount / self.rate if self.rate else 0)
+            self._next = begin + amount / self.rate
         if begin > present:
             sleep(begin - present)
 

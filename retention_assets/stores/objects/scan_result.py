@@ -4,6 +4,7 @@ Belongs here: classes of objects, counts, and their form as JSON.
 Does not belong here: counting (classes.py), judging the numbers (scan/brakes.py), keeping them (the ledger).
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -94,12 +95,25 @@ class ScanResult:
     sources: list[SourceCount] = field(default_factory=list)
     edges: int = 0
     datasets: list[ScannedDataset] = field(default_factory=list)
+    # By what it was judged: digests of settings by their keys (ObjectsSettings.judging), and the realms that were PURGING.
+    judging: dict[str, str] = field(default_factory=dict)
+    purging: list[str] = field(default_factory=list)
 
     def total(self, *classes: ObjectClass) -> tuple[int, int]:
         """Objects and bytes of some classes; of all that are counted where none is named."""
         wanted = classes or tuple(one for one in ObjectClass if one is not ObjectClass.RESERVED)
         found = [one for one in self.classes if one.name in wanted]
         return sum(one.objects for one in found), sum(one.bytes for one in found)
+
+    def outdated(self, judging: Mapping[str, str], purging: Collection[str]) -> list[str]:
+        """Why it says nothing of the present any more: settings that are other ones by now, realms that are purged no longer.
+
+        Objects of those were asked neither for their age nor for references.
+        """
+        keys = [key for key, digest in judging.items() if self.judging.get(key, digest) != digest]
+        changed = [f"its settings are other ones by now ({', '.join(keys)})"] if keys else []
+        stopped = sorted(set(self.purging).difference(purging))
+        return changed + ([f"no longer PURGING: {', '.join(stopped)}"] if stopped else [])
 
     def as_json(self) -> str:
         """As the ledger keeps it."""

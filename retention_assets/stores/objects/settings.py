@@ -4,6 +4,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts
 Does not belong here: the kinds of listings and of references (listing_settings.py, reference_settings.py).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
+from retention_assets.settings.urls import mask_text
 from retention_assets.stores.objects.listing_settings import Listing, ParquetListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
@@ -20,6 +22,8 @@ from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSet
 
 # Younger objects are never judged, whatever the settings say: clocks differ, and writers take their time.
 FLOOR = Duration(seconds=300)
+# Keys that say how a scan is made or what follows from it, and not what it finds.
+_JUDGING_NOTHING = {"name", "kind", "filter", "brakes", "rates", "delete", "rewrites", "rows_up_to", "scans_kept"}
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -221,6 +225,19 @@ class ObjectsSettings(StoreSettings):
     def has_realms(self) -> bool:
         """Whether objects have realms at all. Where none has, the realm of a reference says nothing."""
         return self.realm is not None or (_columns_of(self.listing) or {}).get("realm") is not None
+
+    @property
+    def judging(self) -> dict[str, str]:
+        """Of each key that decides what an object is, and in which dataset, a digest: another one for another setting.
+
+        Without passwords, which decide nothing.
+        """
+        texts = {
+            key: mask_text(self.model_dump_json(include={key}))
+            for key in type(self).model_fields
+            if key not in _JUDGING_NOTHING
+        }
+        return {key: hashlib.sha256(text.encode()).hexdigest()[:16] for key, text in texts.items()}
 
     @property
     def refers_to(self) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ plan: only that very object goes.
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -32,30 +32,37 @@ from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
 from retention_assets.stores.objects.listings.finished import FinishedListing
+from retention_assets.stores.objects.look.due import GivenKeys, in_purging_realms, within_realms
+from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.here import read_here
 from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import (
     Capabilities,
+    DueTransactions,
     Permit,
     PreparedTarget,
     Remains,
     SweptTarget,
     Target,
     always,
+    never,
 )
 from retention_assets.stores.settings import LazyStore
+from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 
 _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Reading:
     """What was there of some transactions of a dataset when a sweep last asked about them."""
 
     asked: pa.Array
@@ -68,16 +75,21 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
         self._pace = pace_of(settings, tasks)
-        self._looks: dict[str, _Look] = {}
+        self._read: dict[str, _Reading] = {}
+        self._look: ObjectsLook | None = None
 
     def among(self, tasks: int) -> "ObjectsStore":
         """The same store, with its part of what may be deleted in a second."""
-        return self if tasks == 1 else ObjectsStore(self.settings, tasks)
+        if tasks == 1:
+            return self
+        found = ObjectsStore(self.settings, tasks)
+        found.answer_by(self._look)
+        return found
 
     @property
     def capabilities(self) -> Capabilities:
         """The log is the data itself, and each deletion asks whether it still is what was planned."""
-        return Capabilities(log_is_complete=True, guards=True)
+        return Capabilities(log_is_complete=True, guards=True, parts_at="")
 
     @cached_property
     def listing(self) -> ObjectListing:
@@ -148,18 +160,64 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
             mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
-            self._looks[dataset] = _Look(asked, found.filter(mine))
-        objects = pa.concat_tables([self._looks[dataset].found for dataset in keys] or [_NAMED.empty_table()])
-        return second_look(self.settings, self.listing, objects, list(keys), purging)
+            self._read[dataset] = _Reading(asked, found.filter(mine))
+        objects = pa.concat_tables([self._read[dataset].found for dataset in keys] or [_NAMED.empty_table()])
+        with self._looked_at(objects, purging) as look:
+            return second_look(self.settings, look, objects, list(keys), purging)
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether sources have been read for all that is asked from now on."""
+        return self._look is not None
+
+    def look(
+        self,
+        due: DueTransactions,
+        purging: Collection[str],
+        last: str | None,
+        tasks: Tasks,
+        folder: str,
+        opened: OpenPlace = open_local,
+        is_stopped: Callable[[], bool] = never,
+    ) -> ObjectsLook:
+        """Who refers by now to any of what is due. Each source is read once."""
+        before = {one.label: one.distinct for one in ScanResult.from_json(last).sources} if last else {}
+        order = replace(self._order(due), purging=purging, before=before, is_stopped=is_stopped)
+        return look_in(tasks, order, ScanFolder(folder, opened))
+
+    def answer_by(self, look: object) -> None:
+        """Judge objects by what a look has found."""
+        assert look is None or isinstance(look, ObjectsLook)
+        self._look = look
+
+    def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
+        """What the sources were asked about, and of what nobody asks them: that goes with its realm."""
+        assert self._look is not None
+        return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
+
+    @contextmanager
+    def _looked_at(self, objects: pa.Table, purging: Collection[str]) -> Iterator[ObjectsLook]:
+        """The look of the sweep; or one at these objects alone."""
+        if self._look is not None:
+            yield self._look
+            return
+        asked = objects["key"].filter(pa.array(~within_realms(objects["realm"], purging)))
+        with look_here(self._order(GivenKeys(asked))) as look:
+            yield look
+
+    def _order(self, due: DueTransactions) -> LookOrder:
+        sources, edges = open_references(self.settings), open_edges(self.settings)
+        rate = self.settings.rates.references
+        return LookOrder(sources, edges, due, self.listing.begin, self.settings, rate=rate)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What each was when it was judged; of what nobody asked about before, what it is now."""
         names = pa.array(transactions, pa.string())
-        look = self._looks.get(dataset)
-        if look is None or not pc.all(pc.is_in(names, look.asked)).as_py():
-            look = _Look(names, self._find_of(dataset, transactions))
-        at = pc.index_in(names, join_chunks(look.found["key"]))
-        notes, sizes = notes_of(look.found).take(at), join_chunks(look.found["size"]).take(at)
+        reading = self._read.get(dataset)
+        if reading is None or not pc.all(pc.is_in(names, reading.asked)).as_py():
+            reading = _Reading(names, self._find_of(dataset, transactions))
+        at = pc.index_in(names, join_chunks(reading.found["key"]))
+        notes, sizes = notes_of(reading.found).take(at), join_chunks(reading.found["size"]).take(at)
         there = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
         return [PreparedTarget(name, size, note) for name, size, note in there]
 

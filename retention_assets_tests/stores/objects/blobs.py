@@ -29,6 +29,14 @@ UNREFERENCED = (
 )
 
 
+def run_here(settings: Settings, as_of: datetime, job: str = "cycle") -> JobResult:
+    """A job, as `retention run` runs it, in this program alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QuietSparkResource, "spark_session", property(lambda _: Session()))
+        patch.setattr(QuietSparkResource, "is_started", property(lambda _: True))
+        return run_job(settings, job, as_of, log_level="critical")
+
+
 @dataclass
 class Blobs:
     """Everything below one folder."""
@@ -86,10 +94,7 @@ class Blobs:
 
     def runs(self, as_of: datetime = MARKED, job: str = "cycle") -> JobResult:
         """The job, as `retention run` runs it."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(QuietSparkResource, "spark_session", property(lambda _: Session()))
-            patch.setattr(QuietSparkResource, "is_started", property(lambda _: True))
-            return run_job(self.settings, job, as_of, log_level="critical")
+        return run_here(self.settings, as_of, job)
 
     def left(self) -> set[str]:
         """The keys that have bytes."""

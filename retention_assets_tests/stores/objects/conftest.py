@@ -1,5 +1,6 @@
 """What tests of the objects store share: environments of three objects each, on a disk, in a bucket, and in a table."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,13 @@ def bucket(tmp_path: Path, s3: S3) -> S3Objects:
 
 
 @pytest.fixture
-def table(tmp_path: Path, store_url: str) -> SqlObjects:
+def table(tmp_path: Path, store_url: str) -> Iterator[SqlObjects]:
     """In a table of each kind of database."""
     (tmp_path / "table").mkdir()
-    objects = SqlObjects(tmp_path / "table", store_url)
+    objects = SqlObjects(tmp_path / "table", store_url, pooled=True)
     filled(objects)
-    return objects
+    yield objects
+    objects.close()
 
 
 @pytest.fixture(params=["folder", "bucket", "sqlite"])

@@ -28,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import Text, TypeEngine
 
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -197,12 +197,14 @@ class S3Objects(Objects):
 class SqlObjects(Objects):
     """A table. What a row weighs says one of its columns."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, pooled: bool = False) -> None:
         super().__init__(folder)
         self.url = url
         self.dialect = make_url(url).get_backend_name()
         self.has_clock = self.dialect != "sqlite"
-        self.engine = create_engine(make_url(url).set(drivername=DRIVERS[self.dialect]), poolclass=NullPool)
+        # Connections to a server are kept until `close`: one takes as long as the statements for which it is made.
+        pool = QueuePool if pooled and self.has_clock else NullPool
+        self.engine = create_engine(make_url(url).set(drivername=DRIVERS[self.dialect]), poolclass=pool)
         kinds: dict[str, TypeEngine[Any]] = {
             "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
         }  # fmt: skip
@@ -223,8 +225,8 @@ class SqlObjects(Objects):
         """A row."""
         at: Any = created_at if self.dialect == "postgresql" else created_at.replace(tzinfo=None)
         row = {"id": key, "made": at.isoformat(sep=" ") if self.dialect == "sqlite" else at, "weight": len(content)}
-        self.take(key)
         with self.engine.begin() as connection:
+            connection.execute(delete(self.table).where(self.table.c.id == key))
             connection.execute(insert(self.table), [row])
 
     def take(self, key: str) -> None:
@@ -236,6 +238,11 @@ class SqlObjects(Objects):
         """Every row, as heavy as it says."""
         with self.engine.connect() as connection:
             return {row.id: b"x" * row.weight for row in connection.execute(select(self.table))}
+
+    def close(self) -> None:
+        """Give back all connections, those of the stores too."""
+        self.store().close()
+        self.engine.dispose()
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's

@@ -3,6 +3,8 @@
 Belongs here: what several test modules of this store call.
 """
 
+from dataclasses import replace
+
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 
@@ -10,6 +12,11 @@ from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 def planned(store: ObjectsStore, *keys: str, dataset: str = "blobs/a") -> list[Target]:
     """What a plan says of some objects as they are now."""
     return [Target(one.transaction, one.note, place_known=True) for one in store.prepare(dataset, keys)]
+
+
+def begun(targets: list[Target]) -> list[Target]:
+    """As the next sweep has them once this one was killed."""
+    return [replace(one, begun_earlier=True) for one in targets]
 
 
 def swept(

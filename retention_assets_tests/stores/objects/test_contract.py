@@ -49,12 +49,13 @@ class TestBucket(ObjectsContract):
         return S3Objects(tmp_path, s3)
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 class TestTable(ObjectsContract):
     """On SQLite and PostgreSQL; what MariaDB needs besides has tests of its own."""
 
     @pytest.fixture
-    def environment(self, tmp_path: Path, url: str) -> Iterator[Environment]:
+    def environment(self, tmp_path: Path, store_url: str) -> Iterator[Environment]:
         (tmp_path / "environment").mkdir()
-        environment = SqlObjects(tmp_path / "environment", url)
+        environment = SqlObjects(tmp_path / "environment", store_url, pooled=True)
         yield environment
-        environment.store().close()
+        environment.close()

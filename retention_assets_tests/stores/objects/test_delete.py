@@ -7,7 +7,7 @@ import pytest
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets_tests.stores.objects.environments import OLD, Objects
-from retention_assets_tests.stores.objects.sweeps import planned, swept
+from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 LATER = OLD + timedelta(days=1)
 ANOTHER = "another object now"
@@ -45,6 +45,20 @@ def test_what_is_gone_is_gone_already(objects: Objects) -> None:
     objects.take("a/one")
     assert store.remains("blobs/a", targets) == {"a/one": Remains.NOTHING}
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE)}
+
+
+def test_what_a_sweep_that_was_killed_had_deleted_is_counted_by_the_next(objects: Objects) -> None:
+    """But not what is another object now: somebody else may have replaced it before it was deleted."""
+    store = objects.store()
+    targets = begun(planned(store, "a/one", "a/two", "a/three", "a/never"))
+    objects.take("a/one")
+    objects.put("a/two", b"anew", LATER)
+    assert swept(store, targets) == {
+        "a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, len("a/one")),
+        "a/two": SweptTarget("a/two", Outcome.SPARED, error=ANOTHER),
+        "a/three": SweptTarget("a/three", Outcome.DELETED, len("a/three")),
+        "a/never": SweptTarget("a/never", Outcome.ALREADY_GONE),
+    }
 
 
 def test_what_was_not_there_when_it_was_planned_is_another_object(objects: Objects) -> None:

@@ -11,17 +11,17 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.mounts import Mount
 from retention_assets.stores.objects import delete_local
 from retention_assets.stores.objects.delete_local import delete_files
-from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.notes import says_of_file
 from retention_assets.stores.objects.pace import DeletionPace
-from retention_assets.stores.protocol import SweptTarget, always, is_same_place
+from retention_assets.stores.protocol import SweptTarget, Target, always, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
-from retention_assets_tests.stores.objects.sweeps import planned, swept
+from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 
 def deleted(root: Path, *keys: str) -> dict[str, SweptTarget]:
     """Whatever is there."""
-    objects = [PlannedObject(key, 1, None, None) for key in keys]
-    return {one.transaction: one for one in delete_files(str(root), objects, 2, always, DeletionPace(0))}
+    targets = [Target(key, '{"size":1,"realm":null,"created_at":1,"condition":null}') for key in keys]
+    return {one.transaction: one for one in delete_files(str(root), targets, False, 2, always, DeletionPace(0))}
 
 
 def test_folders_stay_when_they_become_empty(folder: LocalObjects) -> None:
@@ -29,6 +29,15 @@ def test_folders_stay_when_they_become_empty(folder: LocalObjects) -> None:
     swept(store, planned(store, "a/one", "a/two", "a/three"))
     assert (folder.root / "a").is_dir()
     assert folder.data() == {}
+
+
+def test_a_note_says_to_the_letter_what_is_there_until_it_is_another_file(folder: LocalObjects) -> None:
+    """Were the texts written in two ways, each file would be asked for in the slow one."""
+    [target], file = planned(folder.store(), "a/one"), folder.root / "a" / "one"
+    assert says_of_file(target.note, file.stat())
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    assert not says_of_file(target.note, file.stat())
+    assert not says_of_file(None, file.stat())
 
 
 @pytest.mark.parametrize("change", ["size", "time", "inode"])
@@ -55,6 +64,22 @@ def test_a_file_with_another_name_frees_nothing(folder: LocalObjects) -> None:
     store = folder.store()
     assert swept(store, planned(store, "a/one"))["a/one"] == SweptTarget("a/one", Outcome.DELETED, 0)
     assert (folder.root / "kept").read_bytes() == b"a/one"
+
+
+@pytest.mark.parametrize("condition", ["auto", "none"])
+@pytest.mark.parametrize("gone", ["the file", "its folder"])
+def test_what_a_killed_sweep_has_freed_is_not_what_has_another_name(folder: LocalObjects, condition: str, gone: str) -> None:
+    os.link(folder.root / "a" / "one", folder.root / "kept")
+    store = folder.store(delete={"condition": condition})
+    targets = begun(planned(store, "a/one", "a/two"))
+    for key in ("a/one", "a/two") if gone == "the file" else ("a/one", "a/two", "a/three"):
+        folder.take(key)
+    if gone == "its folder":
+        (folder.root / "a").rmdir()
+    assert {key: (one.outcome, one.bytes) for key, one in swept(store, targets).items()} == {
+        "a/one": (Outcome.ALREADY_GONE, 0),
+        "a/two": (Outcome.ALREADY_GONE, len("a/two")),
+    }
 
 
 @pytest.mark.parametrize("where", ["the folder", "the file"])

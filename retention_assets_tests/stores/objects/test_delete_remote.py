@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.objects.environments import OLD, Objects
-from retention_assets_tests.stores.objects.sweeps import planned, swept
+from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 
 class InMemory(Objects):
@@ -55,6 +55,8 @@ def test_what_is_as_it_was_planned_goes_and_a_star_is_no_pattern(memory: InMemor
         "a/gone": SweptTarget("a/gone", Outcome.ALREADY_GONE),
     }
     assert memory.data().keys() == {"a/one", "a/two"}
+    # Such a place may keep what is deleted.
+    assert swept(store, begun(targets))["a/*"] == SweptTarget("a/*", Outcome.ALREADY_GONE)
 
 
 def test_what_a_driver_raises_is_said_of_that_object_alone(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.file_systems import open_file_system
 from retention_assets.stores.objects import delete_s3
-from retention_assets.stores.objects.notes import PlannedObject
+from retention_assets.stores.objects.notes import PlannedObject, Seen
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.files.environments import S3, Fault, error
 from retention_assets_tests.stores.objects.environments import OLD, S3Objects
-from retention_assets_tests.stores.objects.sweeps import planned, swept
+from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 NUMBERS = itertools.count()
 ALL = ("a/one", "a/two", "a/three")
@@ -151,7 +151,7 @@ def test_a_key_that_could_become_that_of_another_on_its_way_stays(bucket: S3Obje
     bucket.put(key, b"odd")
     planned_object = PlannedObject(key, 3, None, None)
     found = delete_s3.delete_keys(
-        *opened(bucket), [planned_object], lambda some: (list(some), []), 1, lambda: None, DeletionPace(0)
+        *opened(bucket), [planned_object], lambda some: Seen(list(some), [], []), 1, lambda: None, DeletionPace(0)
     )
     assert [one.outcome for one in found] == [Outcome.FAILED]
     assert len(bucket.data()) == 4
@@ -220,6 +220,38 @@ def test_what_is_deleted_without_its_version_is_only_hidden(versioned: Versioned
     found = swept(store, planned(store, "a/one"))
     assert found == {"a/one": SweptTarget("a/one", Outcome.HIDDEN, bytes_hidden=len("a/one"))}
     assert versioned.versions() == ([b"a/one", b"older"], 1)
+
+
+@pytest.mark.parametrize("how", ["its version is deleted", "it is hidden", "nobody may look"])
+def test_of_a_bucket_with_versions_a_killed_sweep_has_freed_what_is_there_no_more(versioned: Versioned, how: str) -> None:
+    store = versioned.store()
+    targets = begun(planned(store, "a/one"))
+    [latest] = [
+        one["VersionId"] for one in versioned.client.list_object_versions(Bucket=versioned.name)["Versions"] if one["IsLatest"]
+    ]
+    versioned.client.delete_object(Bucket=versioned.name, Key="blobs/a/one")
+    if how != "it is hidden":
+        versioned.client.delete_object(Bucket=versioned.name, Key="blobs/a/one", VersionId=latest)
+
+    def denied(method: str, place: str, _: bytes) -> tuple[str, str] | None:
+        return error("403 Forbidden", "AccessDenied") if method == "HEAD" and "versionId" in place else None
+
+    if how == "nobody may look":
+        versioned.s3.faults.append(denied)
+    freed = len("a/one") if how == "its version is deleted" else 0
+    assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
+
+
+@pytest.mark.parametrize(("place", "freed"), [("versioned", 0), ("bucket", len("a/one"))])
+def test_what_was_noted_without_its_version_is_freed_where_none_are_kept(
+    place: str, freed: int, request: pytest.FixtureRequest
+) -> None:
+    objects: S3Objects = request.getfixturevalue(place)
+    store = objects.store(delete={"condition": "none"})
+    targets = begun(planned(store, "a/one"))
+    fs, root = opened(objects)
+    fs.rm_file(f"{root}/a/one")
+    assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
 
 def test_where_nobody_may_delete_versions_it_fails_and_stays(versioned: Versioned) -> None:

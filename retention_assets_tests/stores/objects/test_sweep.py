@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -142,6 +143,20 @@ def test_a_sweep_lists_nothing_and_asks_each_source_once_for_all_datasets(
         "blobs/b": {Outcome.DELETED: 1},
     }
     assert len(asked) == 1
+
+
+def test_what_a_sweep_has_found_out_for_itself_is_gone_when_it_ends(
+    cycle: ObjectsCycle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here"))
+    seen: list[str] = []
+    store = meanwhile(cycle, lambda _: seen.extend(os.listdir(tmp_path / "here")))
+    cycle.marks()
+    cycle.sweeps(store)
+    assert [name.startswith("retention-look-") for name in seen] == [True]
+    assert os.listdir(tmp_path / "here") == []
+    assert not store.has_looked
 
 
 def test_one_key_fails_and_the_others_go_and_the_next_run_counts_right(cycle: ObjectsCycle) -> None:

@@ -60,6 +60,14 @@ class ColumnRoles:
         return dict(self.needed) | {role: name for role, name in self.optional if name in there}
 
 
+def some_roles(roles: dict[str, str], columns: Collection[str] | None) -> dict[str, str]:
+    """The roles of some columns of objects, or all; the key is always one of them."""
+    if columns is None:
+        return roles
+    wanted = {"key", *columns} | ({"etag", "version"} if "condition" in columns else set())
+    return {role: name for role, name in roles.items() if role in wanted}
+
+
 def derived_columns(settings: ObjectsSettings) -> dict[str, str]:
     """The columns that `realm` and `kind_of` name."""
     given = {"realm": settings.realm, "kind": settings.kind_of}
@@ -86,7 +94,9 @@ def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool
     tags = typed("version", pa.string()), typed("etag", pa.string())
     found = {
         "size": typed("size", pa.int64()),
-        "created_at": instants(batch[roles["created_at"]], where, roles["created_at"], whole_seconds),
+        "created_at": (
+            instants(batch[roles["created_at"]], where, roles["created_at"], whole_seconds) if "created_at" in roles else None
+        ),
         "condition": None if tags == (None, None) else tagged_conditions(*tags),
         **texts,
     }

@@ -4,7 +4,7 @@ Belongs here: which of the two answers what. A list says what there was; what is
 Does not belong here: reading any kind of list.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -21,14 +21,18 @@ from retention_assets.stores.objects.tables import OBJECTS
 class ObjectList(Protocol):
     """A list of objects that somebody else has made."""
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a part that is read once more has the same rows in the same order, or else raises, and reading is cheap."""
+
     def begin(self) -> datetime:
         """When it was made."""
 
     def shares(self, wanted: int) -> Sequence[Any]:
         """The list in about so many parts."""
 
-    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
-        """The objects of a part."""
+    def read(self, share: Any, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The objects of a part; some of their columns, or all. Those that are left out may be null."""
 
 
 class ObjectPlace(Protocol):
@@ -60,6 +64,15 @@ class FinishedListing:
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """The objects of a part of the list."""
         return self.listed.read(share)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the list, once it has begun, may be read as often as one likes."""
+        return self.listed.is_fixed
+
+    def read_some(self, share: Any, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of the objects of a part; the others may be null."""
+        return self.listed.read(share, columns)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Asked of the place; of a realm or kind that columns say, the list is read once more.

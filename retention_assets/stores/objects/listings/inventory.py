@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import has_scheme, mask_secrets, without_scheme
 from retention_assets.stores.files.file_systems import FileSystem, is_s3, open_file_system
-from retention_assets.stores.objects.listings.columns import objects_of
+from retention_assets.stores.objects.listings.columns import objects_of, some_roles
 from retention_assets.stores.objects.listings.pacing import Pace
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
@@ -109,12 +109,17 @@ class InventoryObjects:
             sizes[least] += file.size
         return [InventoryShare(tuple(share), len(shares)) for share in shares]
 
-    def read(self, share: InventoryShare) -> Iterator[pa.RecordBatch]:
+    @property
+    def is_fixed(self) -> bool:
+        """Each file has to have its checksum; CSV is dear to read."""
+        return self._delivery is not None and all(file.form == "PARQUET" for file in self._delivery.files)
+
+    def read(self, share: InventoryShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The objects of some files, once each has come whole."""
         pace = Pace.of_share(self.rate, share.of)
         for file in share.files:
             with self._copied(file) as copy:
-                for batch in self._rows(file, copy):
+                for batch in self._rows(file, copy, columns):
                     pace.take(len(batch))
                     if len(batch):
                         yield batch
@@ -242,7 +247,7 @@ class InventoryObjects:
             copy.seek(0)
             yield copy
 
-    def _rows(self, file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: InventoryFile, copy: IO[bytes], columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
         where, prefix = mask_secrets(file.place), self._prefix
         try:
             for batch in _csv_batches(file, copy) if file.form == "CSV" else _parquet_batches(copy):
@@ -252,7 +257,7 @@ class InventoryObjects:
                         f"The inventory {where} has no {missing}. Choose `Last modified` among the fields of the inventory"
                         " (the key is always there)."
                     )
-                roles = {role: name for role, name in _ROLES.items() if name in there}
+                roles = some_roles({role: name for role, name in _ROLES.items() if name in there}, columns)
                 yield objects_of(_below(_current(batch), prefix), roles, True, where)
         except (pa.ArrowException, EOFError, gzip.BadGzipFile) as fault:
             [line, *_] = str(fault).splitlines() or [type(fault).__name__]

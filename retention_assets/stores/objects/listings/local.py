@@ -37,6 +37,9 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
+# Makes a file without a name, which is gone with its descriptor however the program ends. Some systems and disks have none.
+_NAMELESS: int | None = getattr(os, "O_TMPFILE", None)
+_NOT_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 # A level with more names than this is split among the shares. Each of them reads all names above it.
 _ENOUGH = 4_000
 
@@ -58,19 +61,21 @@ class _Files:
     mtimes: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     inodes: list[int] = field(default_factory=list)
+    links: list[int] = field(default_factory=list)
 
     def add(self, key: str, found: os.stat_result) -> None:
         self.keys.append(key)
         self.mtimes.append(found.st_mtime_ns)
         self.sizes.append(found.st_size)
         self.inodes.append(found.st_ino)
+        self.links.append(found.st_nlink)
 
     def batch(self, root: str) -> pa.RecordBatch:
         mtimes, sizes = pa.array(self.mtimes, pa.int64()), pa.array(self.sizes, pa.int64())
         # They may need all 64 bits.
         inodes = pa.array(self.inodes, pa.uint64())
         created = pa.array(np.asarray(self.mtimes, np.int64) // 1000).cast(INSTANT)
-        condition = stat_conditions(mtimes, sizes, inodes)
+        condition = stat_conditions(mtimes, sizes, inodes, pa.array(self.links, pa.int64()))
         return objects_batch(self.keys, root, {"size": sizes, "created_at": created, "condition": condition})
 
 
@@ -93,19 +98,14 @@ class LocalObjects:
 
     def begin(self) -> datetime:
         """The time of a file just written: that of the disk, which may be another machine's. Ours where no file may be."""
-        name = f".retention-clock-{secrets.token_hex(16)}"
         with self._opened() as root:
             try:
-                probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=root)
+                written = _time_of_nameless(root)
+                return from_micros((_time_of_named(root) if written is None else written) // 1000)
             except OSError as fault:
                 if fault.errno in _NOT_WRITABLE:
                     return now()
                 raise
-            try:
-                return from_micros(os.fstat(probe).st_mtime_ns // 1000)
-            finally:
-                os.close(probe)
-                remove_probe(name, root)
 
     def shares(self, wanted: int) -> Sequence[TreeShare]:
         """Parts of the first level that has enough names; the whole where none has."""
@@ -284,6 +284,33 @@ class LocalObjects:
                 )
             return found
         return None
+
+
+def _time_of_nameless(folder: int) -> int | None:
+    """When a file without a name was written in a folder, in nanoseconds; none where there are no such files."""
+    if _NAMELESS is None:
+        return None
+    try:
+        probe = os.open(".", os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    except OSError as fault:
+        if fault.errno in _NOT_NAMELESS:
+            return None
+        raise
+    try:
+        return os.fstat(probe).st_mtime_ns
+    finally:
+        os.close(probe)
+
+
+def _time_of_named(folder: int) -> int:
+    """The same of a file that has a name for that moment."""
+    name = f".retention-clock-{secrets.token_hex(16)}"
+    probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        return os.fstat(probe).st_mtime_ns
+    finally:
+        os.close(probe)
+        remove_probe(name, folder)
 
 
 def _is_in(key: str, share: TreeShare) -> bool:

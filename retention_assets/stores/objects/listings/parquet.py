@@ -4,7 +4,7 @@ Belongs here: finding the files, shares of them by files and groups of rows, and
 Does not belong here: what columns mean (columns.py), and where the objects are (finished.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.files.file_systems import is_local, open_file_system
+from retention_assets.stores.files.listing import LogFile, files_matching
 from retention_assets.stores.objects.listing_settings import ParquetFiles
-from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of
+from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
 from retention_assets.stores.objects.listings.pacing import Pace
 
 _ROWS = 131_072
@@ -25,10 +26,9 @@ _ROWS = 131_072
 
 @dataclass(frozen=True)
 class FileRows:
-    """Some groups of rows of a file that has so many bytes: all of them where none are named. `weight` is what they cost."""
+    """Some groups of rows of a file: all of them where none are named. `weight` is what they cost."""
 
-    path: str
-    size: int
+    file: LogFile
     weight: int
     groups: tuple[int, ...] | None = None
 
@@ -55,35 +55,32 @@ class ParquetObjects:
 
     def shares(self, wanted: int) -> Sequence[ParquetShare]:
         """Files of about equal bytes; groups of rows where there are fewer files than parts."""
-        fs, pattern = open_file_system(self.files.files)
-        fs.invalidate_cache()
         with self._refusing(self.files.files):
-            found = fs.glob(pattern, detail=True)
-        parts = [
-            FileRows(path, int(info["size"]), int(info["size"]))
-            for path, info in sorted(found.items())
-            if info["type"] == "file"
-        ]
+            parts = [FileRows(file, file.size) for file in files_matching(self.files.files)]
         if not parts:
             raise Refused(f"No file is at {mask_secrets(self.files.files)}. Check `listing.parquet.files` in the settings.")
         if len(parts) < wanted:
-            parts = [group for part in parts for group in self._groups(fs, part)]
+            parts = [group for part in parts for group in self._groups(part)]
         shares: list[list[FileRows]] = [[] for _ in range(min(max(1, wanted), len(parts)))]
         sizes = [0] * len(shares)
-        for part in sorted(parts, key=lambda one: (-one.weight, one.path)):
+        for part in sorted(parts, key=lambda one: (-one.weight, one.file.path, one.groups or ())):
             least = sizes.index(min(sizes))
             shares[least].append(part)
             sizes[least] += part.weight
         return [ParquetShare(tuple(share), len(shares)) for share in shares]
 
-    def read(self, share: ParquetShare) -> Iterator[pa.RecordBatch]:
+    @property
+    def is_fixed(self) -> bool:
+        """Each file has to be the one that was found when the listing began."""
+        return True
+
+    def read(self, share: ParquetShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The objects of some files, in the columns that they have."""
         pace = Pace.of_share(self.rate, share.of)
-        fs, _ = open_file_system(self.files.files)
         for part in share.files:
-            where = mask_secrets(part.path)
-            with self._opened(fs, part) as file:
-                roles = self.roles.among(file.schema_arrow.names, where)
+            where = part.file.shown
+            with self._opened(part) as file:
+                roles = some_roles(self.roles.among(file.schema_arrow.names, where), columns)
                 groups = list(range(file.num_row_groups)) if part.groups is None else list(part.groups)
                 names = list(dict.fromkeys(roles.values()))
                 rows, expected = 0, sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -94,22 +91,29 @@ class ParquetObjects:
                 if rows != expected:
                     raise Refused(f"{where} says that it has {expected} rows, and has {rows}. Write it anew.")
 
-    def _groups(self, fs: FileSystem, part: FileRows) -> Iterator[FileRows]:
-        with self._opened(fs, part) as file:
-            self.roles.among(file.schema_arrow.names, mask_secrets(part.path))
+    def _groups(self, part: FileRows) -> Iterator[FileRows]:
+        with self._opened(part) as file:
+            self.roles.among(file.schema_arrow.names, part.file.shown)
             for group in range(file.num_row_groups):
-                yield FileRows(part.path, part.size, file.metadata.row_group(group).total_byte_size, (group,))
+                yield FileRows(part.file, file.metadata.row_group(group).total_byte_size, (group,))
 
     @contextmanager
-    def _opened(self, fs: FileSystem, part: FileRows) -> Iterator[pq.ParquetFile]:
-        with self._refusing(part.path):
-            if fs.size(part.path) != part.size:
-                raise Refused(
-                    f"{mask_secrets(part.path)} is not the file any more that it was when the listing began. Try again."
-                )
-            source: Any = part.path if is_local(fs) else fs.open(part.path, "rb")
+    def _opened(self, part: FileRows) -> Iterator[pq.ParquetFile]:
+        fs, _ = open_file_system(self.files.files)
+        with self._refusing(part.file.path):
+            # Before it is read and after: what is written between shows then.
+            self._check(part.file)
+            source: Any = part.file.path if is_local(fs) else fs.open(part.file.path, "rb")
             with pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file:
                 yield file
+            self._check(part.file)
+
+    def _check(self, file: LogFile) -> None:
+        there = {one.path: one for one in files_matching(file.log)}.get(file.path)
+        if there is None:
+            raise FileNotFoundError("it is gone")
+        if there != file:
+            raise Refused(f"{file.shown} is not the file any more that it was when the listing began. Try again.")
 
     @contextmanager
     def _refusing(self, place: str) -> Iterator[None]:

@@ -52,6 +52,8 @@ _PROBES, _SPLITS = 400, 8
 _ASKED = 10_000
 # A page that says as much about keys that are asked for saves so many single questions.
 _DENSE = 8
+# So many single questions are asked before a page is tried again.
+_SPARSE = 64
 _LAST = "\U0010ffff"
 _DOTS = {".", ".."}
 
@@ -133,15 +135,20 @@ class S3Objects:
             for at in range(0, len(wanted), _ASKED):
                 some = wanted[at : at + _ASKED]
                 found: list[_Found] = []
-                while len(some) >= _DENSE and not versions:
-                    page = next(bucket.pages(_just_before(some[0]), some[-1], False))
-                    known = {one.key: one for one in page.objects}
-                    told = [key for key in some if page.last is None or key <= page.last]
-                    found += [known[key] for key in told if key in known]
-                    some = some[len(told) :]
-                    if len(told) < _DENSE:
-                        break
-                found += [one for one in threads.map(partial(bucket.head, versions=versions), some) if one is not None]
+                head = partial(bucket.head, versions=versions)
+                while some:
+                    alone = len(some)
+                    # Of a bucket that keeps versions a page begins where its server thinks that a text stands among keys.
+                    if len(some) >= _DENSE and not versions:
+                        page = next(bucket.pages(_just_before(some[0]), some[-1], False))
+                        known = {one.key: one for one in page.objects}
+                        told = [key for key in some if page.last is None or key <= page.last]
+                        found += [known[key] for key in told if key in known]
+                        some = some[len(told) :]
+                        # Where a page says little so do the next ones, most likely, but not all that come.
+                        alone = _SPARSE if len(told) < _DENSE else 0
+                    found += [one for one in threads.map(head, some[:alone]) if one is not None]
+                    some = some[alone:]
                 if found:
                     yield self._batch(bucket, found)
 

@@ -117,7 +117,7 @@ class DatabaseObjects:
             return []
         table = table_of(self.database, self.table.table)
         with self.database.reading() as connection:
-            schema, name = place_on(connection, table.schema, table.name)
+            schema, name = place_on(connection, table)
             # Of a table with partitions those of all of them together come first.
             query = text(
                 "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = :schema AND tablename = :name"

@@ -5,7 +5,7 @@ current one when the listing began.
 Does not belong here: what columns mean (columns.py), and tables whose files are the objects (references/).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import mask_text
 from retention_assets.stores.objects.listing_settings import ListingTable
-from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of
+from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
 from retention_assets.stores.objects.listings.pacing import Pace
 
 
@@ -63,20 +63,25 @@ class TableObjects:
         parts = max(1, min(wanted, files))
         return [TableShare(self._snapshot, number, parts) for number in range(parts)]
 
-    def read(self, share: TableShare) -> Iterator[pa.RecordBatch]:
+    @property
+    def is_fixed(self) -> bool:
+        """No data file of a snapshot is ever written anew."""
+        return True
+
+    def read(self, share: TableShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The objects that some data files list."""
         pace, where = Pace.of_share(self.rate, share.of), f"the table {self.table.name}"
         with self._opened() as table:
-            scan, roles = self._scan(table, share.snapshot)
+            scan, roles = self._scan(table, share.snapshot, columns)
             files = sorted(scan.plan_files(), key=lambda one: one.file.file_path)[share.number :: share.of]
             rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for batch in rows.to_record_batches(files):
                 pace.take(len(batch))
                 yield objects_of(batch, roles, self.roles.whole_seconds, where)
 
-    def _scan(self, table: Table, snapshot: int) -> tuple[DataScan, dict[str, str]]:
+    def _scan(self, table: Table, snapshot: int, columns: Collection[str] | None = None) -> tuple[DataScan, dict[str, str]]:
         there = [field.name for field in table.scan(snapshot_id=snapshot).projection().fields]
-        roles = self.roles.among(there, f"The table {self.table.name}")
+        roles = some_roles(self.roles.among(there, f"The table {self.table.name}"), columns)
         return table.scan(selected_fields=tuple(dict.fromkeys(roles.values())), snapshot_id=snapshot), roles
 
     @contextmanager

@@ -27,12 +27,12 @@ from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.stores.objects.references.parquet import ParquetSource
 from retention_assets.stores.objects.references.places import ListingRoot
 from retention_assets.stores.objects.references.plugins import PluginSource
-from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole, WithoutRealms, read_whole
+from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole, WithoutRealms
 from retention_assets.stores.objects.references.transactions import TransactionFolderSource
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
-__all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references", "read_whole"]
+__all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references"]
 
 _EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes"].get_default(call_default_factory=True))
 

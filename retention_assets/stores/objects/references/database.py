@@ -52,7 +52,7 @@ class DatabaseSource:
         try:
             table = table_of(database, self.table)
             with database.reading() as connection:
-                for batch in stream(connection, self._query(connection, table), self._read_schema):
+                for batch in stream(connection, self._query(connection, table), self._read_schema, bytes_too=True):
                     rows += len(batch)
                     yield self._checked(batch)
         except SourceNotWhole:

@@ -1,4 +1,4 @@
-"""What every source of references and of edges answers, and reading one to its end.
+"""What every source of references and of edges answers.
 
 Belongs here: the protocol, the end of a share, and the error of a source that is not whole.
 Does not belong here: any kind of source (its own module), and opening those of a store (__init__.py).
@@ -89,21 +89,3 @@ class WithoutRealms:
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
         """As the source does."""
         return self.source.finish(ends)
-
-
-def read_whole(source: RowSource, wanted: int = 1) -> Generator[pa.RecordBatch, None, list[ShareEnd]]:
-    """All rows of a source, share by share, and its ends once it has proved that they are of everything.
-
-    What changed meanwhile is read again, so that rows may come twice. Raises SourceNotWhole.
-    """
-    ends: list[ShareEnd] = []
-    shares = source.shares(wanted)
-    for _ in range(ROUNDS):
-        for share in shares:
-            ends.append((yield from source.read(share)))
-        shares = source.finish(ends)
-        if not shares:
-            return ends
-    raise SourceNotWhole(
-        f"{source.label} changed each of the {ROUNDS} times that it was read. Scan when less is written to it."
-    )

@@ -10,6 +10,7 @@ shrank fail the scan. The shares are limits that may be reached: only what is be
 enough to be judged marks nothing, so nothing brakes it; and nothing shrinks in the first one.
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from retention_assets.stores.objects.scan_result import JUDGED, ObjectClass, ScanResult
@@ -28,6 +29,15 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
             remedy = f"where that is right, set brakes.references_shrink of {result.store} higher"
             found.append(f"{source.label} {shrunk}; {remedy}")
     return found
+
+
+def find_shrunk(brakes: Brakes, before: Mapping[str, int], rows: Mapping[str, int]) -> list[str]:
+    """Which sources, by label, have fewer rows than the last whole scan had distinct references, by more than the brake.
+
+    Rows may repeat, so that it is certain of these, and not of others.
+    """
+    found = ((label, _shrunk(brakes, before.get(label, 0), count)) for label, count in rows.items())
+    return [f"{label} {shrunk}" for label, shrunk in found if shrunk]
 
 
 def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:

@@ -16,6 +16,8 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 # The number by which a class is written down.
 CLASSES = tuple(ObjectClass)
+# Those that have lines in the log of every store, however large.
+LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
 
 

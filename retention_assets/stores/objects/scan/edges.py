@@ -4,14 +4,17 @@ Belongs here: that closure, exact by the texts of keys. An edge with a realm hol
 What is retained in every realm is so in each. Cycles are allowed; each key is visited once in a realm.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.classes import words_of
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints
+from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 
 # Keys of one realm (or of none, which is all realms).
 RealmKeys = tuple[str | None, pa.Array]
@@ -19,15 +22,60 @@ RealmKeys = tuple[str | None, pa.Array]
 _FEW = 64
 
 
+@dataclass(frozen=True)
+class CodedEdges:
+    """Edges by the numbers of their keys; each key is there once, whatever number of edges it has."""
+
+    begins: Ints
+    ends: Ints
+    realms: pa.Array
+    keys: pa.Array
+
+
+def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> CodedEdges:
+    """Edges that are read again and again in the same batches, of which one is in memory at a time.
+
+    Keys are told apart by fingerprints. That these are of as many keys is looked at: where they are not, this raises Refused.
+    """
+    ends = ("from", "to")
+    batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
+    known = distinct(np.concatenate([one for both in batches for one in both]))
+    index = SortedFingerprints(known)
+    codes = [[index.find(one) for one in both] for both in batches]
+    del batches
+    texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
+    seen = np.zeros(len(known), dtype=bool)
+    for table, both in zip(read(), codes, strict=True):
+        realms.append(join_chunks(table["realm"]).dictionary_encode())
+        for name, mine in zip(ends, both, strict=True):
+            some, first = np.unique(mine, return_index=True)
+            new = ~seen[some]
+            texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
+            numbers.append(some[new])
+            seen[some] = True
+    order = np.empty(len(known), dtype=np.int64)
+    order[np.concatenate(numbers)] = np.arange(len(known))
+    keys = pa.concat_arrays(texts)
+    for table, both in zip(read(), codes, strict=True):
+        for name, mine in zip(ends, both, strict=True):
+            np.take(order, mine, out=mine)
+            if not keys.take(pa.array(mine)).equals(join_chunks(table[name]).cast(pa.large_string())):
+                raise Refused(
+                    "Two keys of edges have the same fingerprint, which happens once in many thousand years. Scan again."
+                )
+    begins, targets = (np.concatenate([both[at] for both in codes]) for at in (0, 1))
+    return CodedEdges(begins, targets, join_chunks(pa.chunked_array(realms).unify_dictionaries()), keys)
+
+
 def close_edges(
-    edges: pa.Table, realms: Sequence[str], retained: Callable[[Sequence[RealmKeys]], Sequence[Bools]]
+    edges: CodedEdges, realms: Sequence[str], retained: Callable[[Sequence[RealmKeys]], Sequence[Bools]]
 ) -> list[RealmKeys]:
     """What is retained over edges and by no reference itself.
 
     `realms` are those of references. `retained` says of some keys which of them references name.
     """
-    begins, ends, keys = _coded(edges)
-    graphs = _by_realm(join_chunks(edges["realm"]), realms)
+    begins, ends, keys = edges.begins, edges.ends, edges.keys
+    graphs = _by_realm(edges.realms, realms)
     asked = [(name, np.unique(begins[rows])) for name, rows in graphs]
     known = retained([(name, keys.take(pa.array(nodes))) for name, nodes in asked])
     found: list[RealmKeys] = []
@@ -44,14 +92,6 @@ def close_edges(
         if name is None:
             in_all = reached
     return found
-
-
-def _coded(edges: pa.Table) -> tuple[Ints, Ints, pa.Array]:
-    """Where each edge begins and ends, as places among all keys."""
-    both = pa.chunked_array([*edges["from"].chunks, *edges["to"].chunks], pa.string())
-    coded = join_chunks(both.dictionary_encode().unify_dictionaries())
-    codes = coded.indices.to_numpy().astype(np.int64)
-    return codes[: len(edges)], codes[len(edges) :], coded.dictionary
 
 
 def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None, Ints]]:

@@ -1,11 +1,14 @@
 """The folder of a scan: what its tasks leave to each other, and to those who want to see it later.
 
-Belongs here: names and formats. `objects/` has what was listed, one Parquet file per share; `classes/` has for each of these
-files one with the class of each row; `references/`, `retained/`, `edges/` and `matched/` hold fingerprints on the way.
+Belongs here: names and formats. `objects/` has objects, one Parquet file per share: everything that was listed, or what of a
+finished list has lines in the log. `classes/` has for each of these files one with the class of each row, and `every/` for each
+share of a finished list one with the class of each object. `references/`, `asked/`, `retained/`, `edges/` and `matched/` hold
+fingerprints on the way.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from retention_assets.frames.arrays import Ints
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.stores.objects.scan.fingerprints import Hashes
 
@@ -22,8 +26,10 @@ RANGE_SHIFT = 64 - 8
 # So many rows are read and judged together.
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
-_KEY_ROWS = 1 << 16
-OBJECTS, CLASSES = "objects", "classes"
+# So many keys at least are written together.
+_KEY_ROWS = 1 << 12
+OBJECTS, CLASSES, EVERY = "objects", "classes", "every"
+FOLDERS = (OBJECTS, CLASSES, EVERY, "references", "asked", "retained", "edges", "matched")
 
 LISTED = pa.schema(
     [
@@ -37,6 +43,9 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
+# Of an object what is kept with its class.
+KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
+CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 KEYS = pa.schema([pa.field("key", pa.string()), pa.field("realm", pa.string()), pa.field("folder", pa.bool_())])
 _WORDS = ("realm", "kind", "dataset")
 
@@ -101,39 +110,81 @@ class ScanFolder:
     def write_values(self, name: str, values: Hashes, keys: pa.Table | None = None) -> None:
         """Fingerprints in order, with where each range begins; and beside them the keys that they are of, if given."""
         begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
-        self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
-        if keys is not None:
-            with self.writer(f"{name}.keys", KEYS) as writer:
-                for begin in range(0, max(1, keys.num_rows), _KEY_ROWS):
-                    writer.write_table(keys.slice(begin, _KEY_ROWS))
+        self._write(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values), keys)
 
-    def write_ranges(self, name: str, values: Hashes) -> None:
-        """Fingerprints range by range, in any order within each: putting them in order is left to who merges them."""
+    def write_ranges(self, name: str, values: Hashes, keys: pa.Table | None = None) -> Ints:
+        """Fingerprints range by range, in any order within each: putting them in order is left to who merges them.
+
+        Returns which of those that were given stands at each place.
+        """
         ranges = (values >> np.uint64(RANGE_SHIFT)).astype(np.uint8)
         begins = np.zeros(RANGES + 1, dtype=np.int64)
         np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])
-        self.write_bytes(name, begins, values[np.argsort(ranges, kind="stable")])
+        order: Ints = np.argsort(ranges, kind="stable")
+        self._write(name, begins, values[order], None if keys is None else keys.take(pa.array(order)).combine_chunks())
+        return order
 
-    def read_values(self, name: str, first: int = 0, end: int = RANGES, *, keyed: bool = False) -> tuple[Hashes, pa.Table]:
-        """The fingerprints of some ranges, and their keys if asked; else a table without any."""
+    def _write(self, name: str, begins: Ints, values: Hashes, keys: pa.Table | None) -> None:
+        self.write_bytes(name, begins, values)
+        if keys is None:
+            return
+        files, path = self.place(f"{name}.keys")
+        with files.open_output_stream(path) as stream, pa.ipc.new_file(stream, KEYS) as writer:
+            for begin, end in _key_batches(begins):
+                writer.write_batch(keys.slice(begin, end - begin).to_batches()[0])
+
+    def read_values(self, name: str, first: int = 0, end: int = RANGES, *, keyed: bool = False) -> "RangedValues":
+        """The fingerprints of some ranges, and their keys if asked."""
         files, path = self.place(name)
         with files.open_input_file(path) as source:
             begins = np.frombuffer(source.read_at(_HEAD, 0), dtype=np.int64)
             begin, behind = int(begins[first]), int(begins[end])
             values = np.frombuffer(source.read_at((behind - begin) * 8, _HEAD + begin * 8), dtype=np.uint64)
-        return values, self._keys(f"{name}.keys", begin, behind) if keyed else KEYS.empty_table()
+        return RangedValues(self, name, begins, first, values, keyed)
 
-    def _keys(self, name: str, begin: int, behind: int) -> pa.Table:
-        if begin == behind:
+
+@dataclass(frozen=True)
+class RangedValues:
+    """The fingerprints of some ranges of a file; their keys are read when they are asked for."""
+
+    folder: ScanFolder
+    name: str
+    begins: Ints
+    first: int
+    values: Hashes
+    keyed: bool
+
+    def between(self, first: int, end: int) -> Hashes:
+        """Those of some of the ranges."""
+        origin = self.begins[self.first]
+        return self.values[int(self.begins[first] - origin) : int(self.begins[end] - origin)]
+
+    def keys(self, first: int, end: int) -> pa.Table:
+        """Their keys; a table without any where none are kept."""
+        if not self.keyed or self.begins[first] == self.begins[end]:
             return KEYS.empty_table()
-        with self.reader(name) as source:
-            first, last = begin // _KEY_ROWS, (behind - 1) // _KEY_ROWS
-            table = source.read_row_groups(list(range(first, last + 1)), use_threads=False).cast(KEYS)
-        return table.slice(begin - first * _KEY_ROWS, behind - begin)
+        begin, behind = int(self.begins[first]), int(self.begins[end])
+        files, path = self.folder.place(f"{self.name}.keys")
+        with files.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
+            found = [
+                reader.get_batch(number).slice(max(0, begin - low), min(high, behind) - max(low, begin))
+                for number, (low, high) in enumerate(_key_batches(self.begins))
+                if low < behind and begin < high
+            ]
+        return pa.Table.from_batches(found, KEYS)
 
 
-def read_classes(folder: ScanFolder, columns: tuple[str, ...] = tuple(LISTED.names)) -> Iterator[pa.Table]:
-    """Every listed object with its class, batch by batch: some columns of `LISTED`, and `class`."""
+def _key_batches(begins: Ints) -> list[tuple[int, int]]:
+    """From where to where the keys of whole ranges are written together, so that some are read without all the others."""
+    cuts = [0]
+    for end in begins.tolist():
+        if end - cuts[-1] >= _KEY_ROWS or end == begins[-1] > cuts[-1]:
+            cuts.append(end)
+    return list(pairwise(cuts))
+
+
+def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:
+    """Every object that is kept with its class, batch by batch: some columns of `KEPT`, and `class`."""
     for part in folder.parts(CLASSES):
         with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
             for group in range(objects.num_row_groups):

@@ -3,7 +3,7 @@
 Belongs here: running the tasks of a scan one after the other, in a folder that is gone afterwards.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
@@ -11,18 +11,9 @@ import pyarrow as pa
 
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.log_lines import log_lines
-from retention_assets.stores.objects.scan.scan import Scan, T, scan_in
+from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ScanResult
-
-
-class TasksHere:
-    """Tasks in this process, one at a time."""
-
-    slots = 1
-
-    def run(self, step: Callable[[int], T], count: int) -> list[T]:
-        """What a step says of each number."""
-        return [step(number) for number in range(count)]
+from retention_assets.stores.tasks import TasksHere
 
 
 @contextmanager

@@ -1,28 +1,40 @@
-"""Judging what was listed: each object is looked up, and so is in a class.
+"""Judging what was listed: each object that something names is in a class, and so is each other.
 
-Belongs here: the steps, and what they count. Of references one bucket is in memory at a time.
-Does not belong here: the rules (classes.py, lookups.py).
+Belongs here: the steps, and what they count and write.
+Does not belong here: the rules (classes.py), and what names an object (match.py).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
 from retention_assets.stores.objects.scan.bloom import Bloom, BloomSize
 from retention_assets.stores.objects.scan.classes import CLASSES as NAMES
-from retention_assets.stores.objects.scan.classes import ClassRules, classes_of, words_of
+from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, classes_of, words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import CLASSES, OBJECTS, ScanFolder
-from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
-from retention_assets.stores.objects.scan.read_edges import OVER_EDGES, Bucket
+from retention_assets.stores.objects.scan.folder import CLASS, CLASSES, EVERY, KEPT, LISTED, OBJECTS, ScanFolder
+from retention_assets.stores.objects.scan.listed import ListedObjects
+from retention_assets.stores.objects.scan.lookups import NamedBy, lookups
+from retention_assets.stores.objects.scan.match import AskedPart, AskedRun, gathered, read_met, rows_of
+from retention_assets.stores.objects.scan.membership import distinct
+from retention_assets.stores.objects.scan.read_edges import OVER_EDGES
+from retention_assets.stores.objects.scan.read_references import MergedRange
 from retention_assets.stores.objects.scan_result import ObjectClass
 
 BLOOM = "retained/bloom"
-_CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
+_KEPT = pa.schema([LISTED.field(name) for name in KEPT])
 _WORDS = pa.array([str(name) for name in NAMES], pa.string())
+_IS_LOGGED = np.array([name in LOGGED for name in NAMES])
+# So many groups at most are counted one beside the other.
+_FEW = 1 << 16
+# What has been listed in part may have changed only if somebody writes to a finished list.
+_CHANGED = "What lists the objects changed while it was read: {}. Scan again, and put a list in place only once it is finished."
 
 # Realm, kind, dataset and class, "" where there is none.
 Group = tuple[str, str, str, ObjectClass]
@@ -33,129 +45,130 @@ class FillBloom:
     """What the one task is sent that makes the filter."""
 
     size: BloomSize
-    buckets: Sequence[Bucket]
+    merged: Sequence[MergedRange]
     over_edges: bool
     folder: ScanFolder
 
     def __call__(self, _: int) -> None:
         """Add everything that is retained."""
         bloom = Bloom(self.size)
-        names = [part.name for bucket in self.buckets for part in bucket.parts] + [OVER_EDGES] * self.over_edges
-        for name in names:
-            bloom.add(self.folder.read_values(name)[0])
+        for name in [part.name for part in self.merged] + [OVER_EDGES] * self.over_edges:
+            bloom.add(self.folder.read_values(name).values)
         self.folder.write_bytes(BLOOM, bloom.bits)
-
-
-@dataclass
-class JudgedParts:
-    """What a task judged: objects and bytes of each group, and where it noted which references it met."""
-
-    groups: dict[Group, list[int]] = field(default_factory=dict)
-    matched: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class JudgeObjects:
-    """What a task is sent: the files of listed objects that each number takes, and what they are judged by."""
+    """What a task is sent: what was listed, what was asked and met of it, and what it is judged by.
 
-    parts: Sequence[Sequence[str]]
-    buckets: Sequence[Bucket]
-    over_edges: bool
+    Of a finished list objects with lines in the log are written down; all of them if `every` has lines.
+    """
+
+    listed: ListedObjects
+    asked: Sequence[AskedPart]
+    met: Sequence[str]
+    bounds: Sequence[tuple[int, int]]
     named_by: NamedBy
     rules: ClassRules
     salt: bytes
     folder: ScanFolder
-    keyed: bool
     bloom: BloomSize | None
+    every: bool
 
-    def __call__(self, number: int) -> JudgedParts:
-        """Look all objects of some files up, then write their classes."""
-        judged = JudgedParts()
-        mine = self.parts[number]
-        hits: dict[tuple[str, int], Bools] = {}
-        for at, bucket in enumerate(self.buckets):
-            retained = bucket.read(self.folder, keyed=self.keyed)
-            beside = self._over_edges(bucket)
-            matched = np.zeros(len(retained.index), dtype=bool)
-            for key, rows, ways in self._lookups(mine):
-                hit = hits.setdefault(key, np.zeros(rows, dtype=bool))
-                for way in ways:
-                    self._look_up(way, bucket, (retained, beside), matched, hit)
-            name = f"matched/{at:05d}-{number:05d}"
-            self.folder.write_bytes(name, np.packbits(matched))
-            judged.matched.append(name)
+    def __call__(self, number: int) -> dict[Group, list[int]]:
+        """Write the class of each object of a part; how many objects and bytes each group has."""
+        groups: dict[Group, list[int]] = {}
+        part, runs = self.listed.parts[number], self.asked[number].runs
+        # Where in the files of what was met the runs of this part begin.
+        before = sum(len(one.runs) for one in self.asked[:number])
+        tables = self.listed.read(number, KEPT)
+        with ExitStack() as files:
+            writers = _Writers(self, part, files)
+            for at, run in enumerate(runs):
+                values, rows, hit = self._hit(before + at, run)
+                begin, picked, positions = 0, list[pa.Table](), list[Ints]()
+                while begin < run.rows:
+                    table = next(tables, None)
+                    if table is None or begin + len(table) > run.rows:
+                        raise Refused(_CHANGED.format(f"{part} has other rows"))
+                    classes = classes_of(
+                        table["realm"], table["kind"], table["created_at"], hit[begin : begin + len(table)], self.rules
+                    )
+                    for name, (objects, size) in count_groups(table, classes).items():
+                        counts = groups.setdefault(name, [0, 0])
+                        counts[0] += objects
+                        counts[1] += size
+                    logged = np.flatnonzero(_IS_LOGGED[classes])
+                    if len(logged):
+                        picked.append(table.select(["key", "realm"]).take(pa.array(logged)))
+                        positions.append(begin + logged)
+                    writers.write(table, classes, logged)
+                    begin += len(table)
+                if picked and self.met:
+                    self._check(part, values, rows, np.concatenate(positions), picked)
+            if next(tables, None) is not None:
+                raise Refused(_CHANGED.format(f"{part} has other rows"))
+        return groups
+
+    def _hit(self, number: int, run: AskedRun) -> tuple[Hashes, Ints, Bools]:
+        """What was asked of a run, of which rows, and which rows something names."""
+        values, rows = self.folder.read_values(run.name), rows_of(self.folder, run)
+        hit = np.zeros(run.rows, dtype=bool)
         if self.bloom:
-            hits = self._in_bloom(mine, self.bloom)
-        for part in mine:
-            self._write(part, hits, judged)
-        return judged
+            bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(BLOOM), dtype=np.uint8))
+            hit[rows[bloom.has(values.values)]] = True
+        elif self.met:
+            count = sum(len(one.runs) for one in self.asked)
+            met = [
+                read_met(self.folder, name, count, number, int(values.begins[end] - values.begins[first]))
+                for name, (first, end) in zip(self.met, self.bounds, strict=True)
+            ]
+            hit[rows[np.concatenate(met)]] = True
+        return values.values, rows, hit
 
-    def _over_edges(self, bucket: Bucket) -> Retained | None:
-        if not self.over_edges:
-            return None
-        values, keys = self.folder.read_values(OVER_EDGES, bucket.first, bucket.end, keyed=self.keyed)
-        return Retained(values, keys.combine_chunks() if self.keyed else None)
-
-    def _lookups(self, parts: Sequence[str]) -> Iterator[tuple[tuple[str, int], int, list[Lookup]]]:
-        """Row group by row group, under what its objects may be named."""
-        fingerprints = Fingerprints(self.salt)
-        bare = not (self.keyed or self.named_by.in_all or self.named_by.depths)
-        for part in parts:
-            with self.folder.reader(f"{OBJECTS}/{part}") as source:
-                for group in range(source.num_row_groups):
-                    columns = ["fingerprint"] if bare else ["fingerprint", "key", "realm"]
-                    table = source.read_row_group(group, columns=columns, use_threads=False)
-                    own: Hashes = join_chunks(table["fingerprint"]).to_numpy()
-                    if bare:
-                        ways = [Lookup(own, None, _no_texts)]
-                    else:
-                        keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-                        ways = list(lookups(fingerprints, keys, realms, self.named_by, own))
-                    yield (part, group), len(own), ways
-
-    def _look_up(
-        self, way: Lookup, bucket: Bucket, retained: tuple[Retained, Retained | None], matched: Bools, hit: Bools
-    ) -> None:
-        # All of them where there is one bucket, which has every range.
-        rows: Ints | None = None if len(self.buckets) == 1 else bucket.rows_of(way.hashes)
-        references, beside = retained
-        at = references.find(way, rows)
-        there = at >= 0
-        matched[at[there]] = True
-        if beside is not None:
-            there |= beside.find(way, rows) >= 0
-        met = np.flatnonzero(there) if rows is None else rows[there]
-        hit[met if way.rows is None else way.rows[met]] = True
-
-    def _in_bloom(self, parts: Sequence[str], size: BloomSize) -> dict[tuple[str, int], Bools]:
-        bloom = Bloom(size, np.frombuffer(self.folder.read_bytes(BLOOM), dtype=np.uint8))
-        hits = {}
-        for key, rows, ways in self._lookups(parts):
-            hit = hits[key] = np.zeros(rows, dtype=bool)
-            for way in ways:
-                met = np.flatnonzero(bloom.has(way.hashes))
-                hit[met if way.rows is None else way.rows[met]] = True
-        return hits
-
-    def _write(self, part: str, hits: dict[tuple[str, int], Bools], judged: JudgedParts) -> None:
-        columns = ["realm", "kind", "dataset", "created_at", "size"]
-        with self.folder.reader(f"{OBJECTS}/{part}") as source, self.folder.writer(f"{CLASSES}/{part}", _CLASS) as writer:
-            for group in range(source.num_row_groups):
-                table = source.read_row_group(group, columns=columns, use_threads=False)
-                hit = hits.pop((part, group), None)
-                found = classes_of(
-                    table["realm"], table["kind"], table["created_at"],
-                    np.zeros(len(table), dtype=bool) if hit is None else hit, self.rules,
-                )  # fmt: skip
-                writer.write_table(pa.table([pa.DictionaryArray.from_arrays(pa.array(found), _WORDS)], schema=_CLASS))
-                for name, (objects, size) in count_groups(table, found).items():
-                    counts = judged.groups.setdefault(name, [0, 0])
-                    counts[0] += objects
-                    counts[1] += size
+    def _check(self, part: str, values: Hashes, rows: Ints, logged: Ints, picked: Sequence[pa.Table]) -> None:
+        """What may be marked has to be what was asked about: the same is asked of it once more."""
+        table = pa.concat_tables(picked).unify_dictionaries().combine_chunks()
+        keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
+        again = list(lookups(Fingerprints(self.salt), keys, realms, self.named_by))
+        expected, places = gathered([again], [len(table)])
+        wanted = np.zeros(int(rows.max(initial=-1)) + 1, dtype=bool)
+        wanted[logged[logged < len(wanted)]] = True
+        mine = wanted[rows]
+        # Among others that have realms an object without one is asked about twice.
+        asked = distinct(values[mine] ^ _mixed(rows[mine]))
+        if not np.array_equal(asked, distinct(expected ^ _mixed(logged if places is None else logged[places]))):
+            raise Refused(_CHANGED.format(f"{part} has other objects"))
 
 
-def _no_texts() -> tuple[pa.Array, pa.Array | None]:
-    raise AssertionError("nobody compares texts where keys are not kept")
+def _mixed(rows: Ints) -> Hashes:
+    """Numbers of rows as bits all over a word, so that a fingerprint with its row is one value."""
+    return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+class _Writers:
+    """What a part leaves: of a finished list the class of each object, and what has lines in the log."""
+
+    def __init__(self, step: JudgeObjects, part: str, files: ExitStack) -> None:
+        self._is_written, self._every = step.listed.is_written, step.every
+        self._classes = files.enter_context(step.folder.writer(f"{CLASSES}/{part}", CLASS))
+        self._objects: pq.ParquetWriter | None = None
+        if not self._is_written:
+            self._objects = files.enter_context(step.folder.writer(f"{OBJECTS}/{part}", _KEPT))
+        self._all: pq.ParquetWriter | None = None
+        if not (self._is_written or self._every):
+            self._all = files.enter_context(step.folder.writer(f"{EVERY}/{part}", CLASS))
+
+    def write(self, table: pa.Table, classes: Small, logged: Ints) -> None:
+        """Write a batch."""
+        found = pa.table([pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)], schema=CLASS)
+        if self._all is not None:
+            self._all.write_table(found)
+            table, found = (one.take(pa.array(logged)) for one in (table, found))
+        if len(table):
+            self._classes.write_table(found)
+            if self._objects is not None:
+                self._objects.write_table(table.cast(_KEPT))
 
 
 def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]]:
@@ -166,16 +179,18 @@ def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]
         names, at = words_of(table[name])
         words.append([*names, ""])
         code = code * (len(names) + 1) + at
-    # Small numbers are put in order by counting them.
-    order = np.argsort(code.astype(np.min_scalar_type(int(code.max(initial=0)))), kind="stable")
-    code = code[order]
-    first = np.flatnonzero(np.append(True, code[1:] != code[:-1])) if len(code) else np.zeros(0, dtype=np.int64)
-    sizes = integers(table["size"], 0).astype(np.int64)[order]
-    # In two halves, so that no sum is too large for its type.
-    high, low = np.add.reduceat(sizes >> 32, first), np.add.reduceat(sizes & 0xFFFFFFFF, first)
-    counts = np.diff(np.append(first, len(code)))
+    if int(code.max(initial=0)) < _FEW:
+        place = code
+    else:
+        code, place = np.unique(code, return_inverse=True)
+    sizes = integers(table["size"], 0).astype(np.int64)
+    # In two halves, whose sums of so many rows doubles have exactly.
+    halves = [np.bincount(place, half).astype(np.int64) for half in (sizes >> 32, sizes & 0xFFFFFFFF)]
+    counts = np.bincount(place)
+    there = np.flatnonzero(counts)
     found: dict[Group, tuple[int, int]] = {}
-    for number, objects, upper, lower in zip(*(each.tolist() for each in (code[first], counts, high, low)), strict=True):
+    columns = (there if place is code else code[there], *(one[there] for one in (counts, *halves)))
+    for number, objects, upper, lower in zip(*(one.tolist() for one in columns), strict=True):
         said: list[str] = []
         for names in reversed(words):
             number, at = divmod(number, len(names))
@@ -183,19 +198,3 @@ def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]
         dataset, kind, realm = said
         found[realm, kind, dataset, NAMES[number]] = (objects, (upper << 32) + lower)
     return found
-
-
-@dataclass(frozen=True)
-class CountMatched:
-    """What a task is sent: what each task of the judgement noted of a bucket."""
-
-    notes: Sequence[Sequence[str]]
-    folder: ScanFolder
-
-    def __call__(self, number: int) -> int:
-        """How many references of a bucket name something that was listed."""
-        together: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
-        for name in self.notes[number]:
-            bits = np.frombuffer(self.folder.read_bytes(name), dtype=np.uint8)
-            together = bits if together is None else together | bits
-        return 0 if together is None else int(np.bitwise_count(together).sum())

@@ -1,21 +1,20 @@
 """Listing a share: what is stored there, with its names and fingerprints, as one Parquet file.
 
 Belongs here: the step, and what it tells of itself.
+Does not belong here: finished lists, which are not written again (listed.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import join_chunks
-from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.objects.listings import ObjectListing
-from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
+from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ScanFolder
+from retention_assets.stores.objects.scan.listed import column_of, in_row_groups, part_name, reserved_rows
 from retention_assets.stores.objects.settings import ObjectsSettings
 
 
@@ -43,57 +42,16 @@ class ListObjects:
         from retention_assets.stores.objects.naming import constant_dataset, with_names
 
         fingerprints = Fingerprints(self.salt)
-        part = f"part-{number:05d}.parquet"
+        part = part_name(number)
         rows = counted = 0
         named = (with_names(batch, self.settings) for batch in self.listing.read(self.shares[number]) if batch.num_rows)
         only = constant_dataset(self.settings)
         with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
             for table in in_row_groups(named):
                 keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
+                columns = [column_of(table, field, only) for field in LISTED if field.name != "fingerprint"]
                 found = pa.array(fingerprints.of(keys, realms))
                 writer.write_table(pa.table([*columns, found], schema=LISTED))
                 rows += len(table)
-                counted += len(table) - _reserved(table["realm"])
+                counted += len(table) - reserved_rows(table["realm"])
         return ListedShare(part, rows, counted)
-
-
-def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
-    if field.name == "dataset" and only_dataset is not None:
-        places = pa.array(np.zeros(len(table), dtype=np.int32))
-        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
-    column = join_chunks(table[field.name])
-    if not pa.types.is_dictionary(field.type):
-        return column.cast(field.type)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), field.type)
-    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
-
-
-def _reserved(realms: pa.ChunkedArray) -> int:
-    names, codes = words_of(realms)
-    reserved = [number for number, name in enumerate(names) if is_reserved(name)]
-    return sum(int((codes == number).sum()) for number in reserved)
-
-
-def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
-    """Batches of any size as tables of so many rows, the last one of less."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        begin = 0
-        while begin < batch.num_rows:
-            part = batch.slice(begin, most - rows)
-            held.append(part)
-            rows += part.num_rows
-            begin += part.num_rows
-            if rows == most:
-                yield _joined(held)
-                held, rows = [], 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches)
-    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()

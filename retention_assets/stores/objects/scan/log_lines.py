@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, integers, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, LINES
-from retention_assets.stores.objects.scan.classes import CLASSES
+from retention_assets.stores.objects.scan.classes import CLASSES, LOGGED
 from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
-from retention_assets.stores.objects.scan.scan import LOGGED
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS

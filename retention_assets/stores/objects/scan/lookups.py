@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, beginnings, folder_ends
+from retention_assets.stores.objects.scan.folder import KEYS
 from retention_assets.stores.objects.scan.membership import SortedFingerprints
 
 # The reference that means every key.
@@ -39,9 +40,17 @@ class Lookup:
     hashes: Hashes
     # Which rows they are of; all of them where this is none.
     rows: Ints | None
+    # Names, and realms unless they are of none.
     texts: Callable[[], tuple[pa.Array, pa.Array | None]]
     # Whether they are of folders.
     folders: bool = False
+
+    def keys(self) -> pa.Table:
+        """The texts, as references are kept."""
+        names, realms = self.texts()
+        size = len(names)
+        realms = pa.nulls(size, pa.string()) if realms is None else realms.cast(pa.string())
+        return pa.table([names.cast(pa.string()), realms, pa.repeat(self.folders, size)], schema=KEYS)
 
 
 def lookups(
@@ -80,20 +89,19 @@ class Retained:
         self._realms = None if keys is None else join_chunks(keys["realm"])
         self._folders = None if keys is None else flags(keys["folder"])
 
-    def find(self, lookup: Lookup, rows: Ints | None = None) -> Ints:
-        """Where the references stand that name the rows of a look-up, or some of them; -1 where none does."""
-        hashes = lookup.hashes if rows is None else lookup.hashes[rows]
+    def find(self, hashes: Hashes, keys: pa.Table) -> Ints:
+        """Where the references stand that name some fingerprints and, where keys are kept, those keys; -1 where none does."""
         at = self.index.find(hashes)
         if self._keys is None or self._realms is None or self._folders is None:
             return at
-        keys, realms = lookup.texts()
+        names, realms, folders = join_chunks(keys["key"]), join_chunks(keys["realm"]), flags(keys["folder"])
         waiting = np.flatnonzero(at >= 0)
         values = self.index.values
         while len(waiting):
-            there, mine = pa.array(at[waiting]), pa.array(waiting if rows is None else rows[waiting])
-            same = flags(pc.equal(self._keys.take(there), keys.take(mine).cast(pa.string())))
-            same &= self._folders[at[waiting]] == lookup.folders
-            same &= _same_words(self._realms.take(there), None if realms is None else realms.take(mine))
+            there, mine = pa.array(at[waiting]), pa.array(waiting)
+            same = flags(pc.equal(self._keys.take(there), names.take(mine)))
+            same &= self._folders[at[waiting]] == folders[waiting]
+            same &= _same_words(self._realms.take(there), realms.take(mine))
             # Another key may have the same fingerprint: it stands behind.
             waiting = waiting[~same]
             at[waiting] += 1
@@ -104,9 +112,5 @@ class Retained:
         return at
 
 
-def _same_words(noted: pa.Array, asked: pa.Array | None) -> Bools:
-    none = flags(pc.is_null(noted))
-    if asked is None:
-        return none
-    asked = asked.dictionary_decode() if pa.types.is_dictionary(asked.type) else asked
-    return flags(pc.equal(noted, asked.cast(pa.string()))) | (none & flags(pc.is_null(asked)))
+def _same_words(noted: pa.Array, asked: pa.Array) -> Bools:
+    return flags(pc.equal(noted, asked)) | (flags(pc.is_null(noted)) & flags(pc.is_null(asked)))

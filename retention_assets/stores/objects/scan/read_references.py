@@ -1,28 +1,26 @@
-"""Reading references: each share into fingerprints by ranges, and these merged, in order and each once.
+"""Reading references: each share into fingerprints by ranges; and these merged, in order and each once.
 
 Belongs here: both steps. What a source needs to prove that it was whole goes back to whoever asks it (scan.py).
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.arrays import Bools, flags, join_chunks
-from retention_assets.stores.objects.listings.pacing import Pace
-from retention_assets.stores.objects.references import RowSource, ShareEnd
+from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
+from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.references.rounds import Round
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import KEYS, ScanFolder
+from retention_assets.stores.objects.scan.folder import KEYS, RANGE_SHIFT, ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
 # So many rows of a share are held at a time.
-_RUN, _KEYED_RUN = 1 << 23, 1 << 19
-_MOST = 1 << 18
+_RUN, _KEYED_RUN = 1 << 22, 1 << 19
 
 
 @dataclass(frozen=True)
@@ -48,46 +46,26 @@ class ReadShare:
 
 @dataclass(frozen=True)
 class ReadReferences:
-    """What a task is sent: the sources, and which share of which of them each number is."""
+    """What a task is sent: what is read, and where it is written."""
 
-    sources: Sequence[RowSource]
-    shares: Sequence[tuple[int, Any]]
+    round: Round
     salt: bytes
     folder: ScanFolder
-    # What tells this round from earlier ones; references a second for each task; whether keys are kept themselves.
-    round: int
+    # References a second, all tasks together; whether keys are kept themselves.
     rate: float
     keyed: bool
 
     def __call__(self, number: int) -> ReadShare:
         """Read one share."""
         began = moment().running
-        at, share = self.shares[number]
-        source = self.sources[at]
-        found = _Runs(self, at, f"references/{at:02d}-{self.round}-{number:05d}", getattr(source, "names_folders", False))
-        pace = Pace(self.rate)
-        end = read_to_end(source.read(share), found.add, pace)
+        at, source = self.round.source(number)
+        found = _Runs(self, at, f"references/{at:02d}-{self.round.number}-{number:05d}", source.names_folders)
+        end = self.round.read(number, found.add, self.rate)
         found.close()
         return ReadShare(
             at, end, found.runs, NamedBy(found.in_realms, found.in_all, frozenset(found.depths)), frozenset(found.realms),
             moment().running - began,
         )  # fmt: skip
-
-
-def read_to_end(
-    rows: Generator[pa.RecordBatch, None, ShareEnd], take: Callable[[pa.RecordBatch], None], pace: Pace
-) -> ShareEnd:
-    """Read a share to its end, in pieces that fit."""
-    while True:
-        try:
-            batch = next(rows)
-        except StopIteration as stop:
-            end: ShareEnd = stop.value
-            return end
-        for begin in range(0, batch.num_rows, _MOST):
-            part = batch.slice(begin, _MOST)
-            pace.take(part.num_rows)
-            take(part)
 
 
 class _Runs:
@@ -137,12 +115,8 @@ class _Runs:
         if not self._rows:
             return
         name = f"{self._name}-{len(self.runs):03d}"
-        if self._step.keyed:
-            values, keys = in_order(self._hashes, self._keys)
-            self._step.folder.write_values(name, values, keys)
-        else:
-            values = np.concatenate(self._hashes)
-            self._step.folder.write_ranges(name, values)
+        values = np.concatenate(self._hashes)
+        self._step.folder.write_ranges(name, values, pa.concat_tables(self._keys) if self._step.keyed else None)
         run = Run(self._source, name, len(values))
         self.runs.append(run)
         self._hashes, self._keys, self._rows = [], [], 0
@@ -170,10 +144,15 @@ class MergedRange:
     values: int
     of_sources: tuple[int, ...]
 
+    def rows_of(self, hashes: Hashes) -> Ints:
+        """Which of some fingerprints are in its ranges."""
+        ranges = hashes >> np.uint64(RANGE_SHIFT)
+        return np.flatnonzero((ranges >= np.uint64(self.first)) & (ranges < np.uint64(self.end)))
+
 
 @dataclass(frozen=True)
 class MergeReferences:
-    """What a task is sent: all runs, of which it takes some ranges."""
+    """What a task is sent: all runs, of which it takes some ranges. Only edges and Bloom filters need them merged."""
 
     runs: Sequence[Run]
     sources: int
@@ -187,8 +166,10 @@ class MergeReferences:
         name = f"retained/part-{number:05d}"
         sides, counts = [], []
         for source in range(self.sources):
-            mine = list(self._read(source, first, end))
-            values, keys = in_order([values for values, _ in mine], [keys for _, keys in mine if self.keyed])
+            mine = [
+                self.folder.read_values(run.name, first, end, keyed=self.keyed) for run in self.runs if run.source == source
+            ]
+            values, keys = in_order([one.values for one in mine], [one.keys(first, end) for one in mine if self.keyed])
             counts.append(len(values))
             sides.append((values, keys))
         if self.sources == 1:
@@ -197,8 +178,3 @@ class MergeReferences:
             values, keys = in_order([values for values, _ in sides], [keys for _, keys in sides if keys is not None])
         self.folder.write_values(name, values, keys)
         return MergedRange(name, first, end, len(values), tuple(counts))
-
-    def _read(self, source: int, first: int, end: int) -> Iterator[tuple[Hashes, pa.Table]]:
-        for run in self.runs:
-            if run.source == source:
-                yield self.folder.read_values(run.name, first, end, keyed=self.keyed)

@@ -10,21 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.listings import ObjectListing
-from retention_assets.stores.objects.references import RowSource, ShareEnd
+from retention_assets.stores.objects.listings.finished import FinishedListing
+from retention_assets.stores.objects.references import RowSource
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole
 from retention_assets.stores.objects.scan.bloom import BloomSize
-from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
+from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
-from retention_assets.stores.objects.scan.folder import CLASSES, OBJECTS, RANGES, ScanFolder
-from retention_assets.stores.objects.scan.judge import CountMatched, FillBloom, Group, JudgeObjects
-from retention_assets.stores.objects.scan.list_objects import ListedShare, ListObjects
+from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.judge import FillBloom, Group, JudgeObjects
+from retention_assets.stores.objects.scan.list_objects import ListObjects
+from retention_assets.stores.objects.scan.listed import (
+    FinishedObjects,
+    ListedObjects,
+    WrittenObjects,
+    can_be_read_again,
+    note_list,
+)
 from retention_assets.stores.objects.scan.lookups import NamedBy
-from retention_assets.stores.objects.scan.read_edges import Bucket, CloseEdges, ReadEdges
+from retention_assets.stores.objects.scan.match import AskedPart, AskObjects, MatchedRanges, MatchObjects
+from retention_assets.stores.objects.scan.read_edges import CloseEdges, ReadEdges
 from retention_assets.stores.objects.scan.read_references import MergedRange, MergeReferences, ReadReferences, ReadShare, Run
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
@@ -35,29 +44,14 @@ from retention_assets.stores.objects.scan_result import (
     SourceCount,
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ExactFilter, ObjectsSettings
+from retention_assets.stores.protocol import error_text
+from retention_assets.stores.tasks import T, Tasks
 
-# A source that changes while it is read is read again so often.
-ROUNDS = 5
 _SHARES_PER_SLOT = 3
-# How many references a task merges, and how many of them are looked up together; of keys themselves there fit fewer.
-_MERGED, _TOGETHER = 1 << 23, 1 << 25
-_KEYED_MERGED, _KEYED_TOGETHER = 1 << 19, 1 << 21
-# Fewer are merged by one task.
+# How many references and objects a task holds against each other; of keys themselves there fit fewer.
+_TOGETHER, _KEYED_TOGETHER = 1 << 23, 1 << 19
+# Fewer are left to one task.
 _SMALL = 1 << 20
-LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
-
-T = TypeVar("T")
-
-
-class Tasks(Protocol):
-    """Who runs numbered tasks."""
-
-    @property
-    def slots(self) -> int:
-        """How many run at a time."""
-
-    def run(self, step: Callable[[int], T], count: int) -> list[T]:
-        """What a step says of each number below `count`. Whatever keeps a task from its end raises Refused."""
 
 
 @dataclass(frozen=True)
@@ -98,38 +92,41 @@ class _Course:
     def run(self) -> ScanResult:
         """All steps in their order."""
         scan, started = self._scan, now()
-        self._folder.make(OBJECTS, CLASSES, "references", "retained", "edges", "matched")
+        self._folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
         read = self._read_references()
-        merged = self._merge(read)
-        distinct = sum(one.values for one in merged)
-        buckets = self._buckets(merged)
+        runs = [run for share in read for run in share.runs]
         named_by = NamedBy()
         for share in read:
             named_by |= share.named_by
-        edges, over_edges, over_named_by = self._close(buckets, named_by, read)
+        edge_parts, edges = self._read_edges()
+        merged = self._merge(runs) if edges or isinstance(scan.settings.filter, BloomFilter) else None
+        over_edges, over_named_by = self._close(edge_parts, merged, named_by, read)
         named_by |= over_named_by
-        rate, size = self._filter(distinct, over_edges)
+        size = self._bloom(sum(one.values for one in merged or ()), over_edges)
         if size:
-            self._step("the filter", FillBloom(size, buckets, over_edges > 0, self._folder), 1)
+            self._step("the filter", FillBloom(size, merged or (), over_edges > 0, self._folder), 1)
+        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder, self._keyed)
+        asked = self._step("the listing", asking, len(listed.parts))
+        self._check_not_empty(sum(one.counted for one in asked))
+        bounds, matched = self._match(runs, merged, asked, over_edges)
+        distinct = sum(one.distinct for one in matched)
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
             self._spoken_for(read),
         )  # fmt: skip
-        parts = _dealt(listed, self._tasks.slots)
+        every = sum(one.counted for one in asked) <= scan.settings.rows_up_to
         judge = JudgeObjects(
-            parts, buckets, over_edges > 0, named_by, rules, scan.salt, self._folder, self._keyed, size
+            listed, asked, [one.name for one in matched], bounds, named_by, rules, scan.salt, self._folder, size, every
         )  # fmt: skip
-        judged = self._step("the judgement", judge, len(parts))
-        notes = [[one.matched[at] for one in judged] for at in range(len(buckets))]
-        matched = sum(self._step("the judgement", CountMatched(notes, self._folder), len(notes)))
         groups: dict[Group, list[int]] = {}
-        for one in judged:
-            for group, (objects, size_of) in one.groups.items():
+        for judged in self._step("the judgement", judge, len(asked)):
+            for group, (objects, size_of) in judged.items():
                 counts = groups.setdefault(group, [0, 0])
                 counts[0] += objects
                 counts[1] += size_of
+        of_sources = [one.of_sources for one in (merged if merged is not None else matched)]
         result = ScanResult(
             store=scan.store,
             started_at=started,
@@ -138,31 +135,37 @@ class _Course:
             cut_off=cut_off,
             salt=scan.salt.hex(),
             filter=scan.settings.filter.kind,
-            effective_fpp=rate,
+            effective_fpp=self._rate(distinct + over_edges, size),
             distinct_references=distinct,
-            unresolved_references=distinct - matched,
+            unresolved_references=distinct - sum(one.matched for one in matched),
             classes=_class_counts(groups),
-            sources=self._source_counts(read, merged),
+            sources=self._source_counts(read, of_sources),
             edges=edges,
         )
         result.scanned, result.scanned_bytes = result.total()
         result.datasets = _datasets(groups, every=result.scanned <= scan.settings.rows_up_to)
         return result
 
-    def _list(self) -> tuple[datetime, list[ListedShare]]:
-        scan = self._scan
+    def _list(self) -> tuple[datetime, ListedObjects]:
+        scan, wanted = self._scan, _SHARES_PER_SLOT * self._tasks.slots
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            shares = scan.listing.shares(_SHARES_PER_SLOT * self._tasks.slots)
+            shares = scan.listing.shares(wanted)
+            if isinstance(scan.listing, FinishedListing) and can_be_read_again(scan.settings, scan.listing):
+                note_list(self._folder, shares, wanted)
+                return as_of, FinishedObjects(scan.settings, scan.listing, shares)
         step = ListObjects(scan.settings, scan.listing, scan.salt, self._folder, shares)
         listed = self._step("the listing", step, len(shares))
-        if self._last is not None and self._last.scanned and not sum(one.counted for one in listed):
+        self._check_not_empty(sum(one.counted for one in listed))
+        return as_of, WrittenObjects(self._folder, [one.part for one in listed if one.rows])
+
+    def _check_not_empty(self, listed: int) -> None:
+        if self._last is not None and self._last.scanned and not listed:
             raise ScanFailed(
-                scan.store,
+                self._scan.store,
                 f"nothing is listed, and the last scan had {self._last.scanned:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, listed
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
         """What is younger is never judged. A listing of the future makes nothing older than it is."""
@@ -170,79 +173,63 @@ class _Course:
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
     def _read_references(self) -> list[ReadShare]:
-        scan, found = self._scan, list[ReadShare]()
+        scan = self._scan
 
-        def step(shares: Sequence[tuple[int, Any]], number: int) -> Callable[[int], ReadShare]:
-            rate = scan.settings.rates.references / max(1, min(self._tasks.slots, len(shares)))
-            return ReadReferences(scan.references, shares, scan.salt, self._folder, number, rate, self._keyed)
+        def step(each: Round) -> ReadReferences:
+            return ReadReferences(each, scan.salt, self._folder, scan.settings.rates.references, self._keyed)
 
-        self._read(scan.references, step, found)
+        return self._read(scan.references, step)
+
+    def _read_edges(self) -> tuple[list[str], int]:
+        """The files of edges, and how many edges there are."""
+        found = self._read(self._scan.edges, lambda each: ReadEdges(each, self._folder))
+        return [one.part for one in found if one.rows], sum(one.rows for one in found)
+
+    def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
+        with _failing(self._scan, "a source"):
+            return read_whole(self._tasks, sources, step)
+
+    def _bounds(self, values: int) -> list[tuple[int, int]]:
+        """Ranges of fingerprints for as many tasks as are good for so many."""
+        most = _KEYED_TOGETHER if self._keyed else _TOGETHER
+        tasks = max(-(-values // most), self._tasks.slots if values > _SMALL else 1)
+        count = min(RANGES, tasks)
+        return list(pairwise(RANGES * number // count for number in range(count + 1)))
+
+    def _merge(self, runs: Sequence[Run]) -> list[MergedRange]:
+        bounds = self._bounds(sum(run.values for run in runs))
+        step = MergeReferences(runs, len(self._scan.references), self._folder, bounds, self._keyed)
+        return self._step("the references", step, len(bounds) if runs else 0)
+
+    def _close(
+        self, parts: Sequence[str], merged: Sequence[MergedRange] | None, named_by: NamedBy, read: Sequence[ReadShare]
+    ) -> tuple[int, NamedBy]:
+        """How much is retained over edges alone, and how that is named."""
+        if not parts or not merged:
+            return 0, NamedBy()
+        realms = sorted(frozenset[str]().union(*(share.realms for share in read)))
+        step = CloseEdges(parts, merged, named_by, realms, self._scan.salt, self._folder, self._keyed)
+        [found] = self._step("the edges", step, 1)
         return found
 
-    def _read(self, sources: Sequence[RowSource], step: Callable[[Any, int], Callable[[int], Any]], found: list[Any]) -> None:
-        """Read sources until each of them says that it was whole; those that change, again."""
-        shares: list[tuple[int, Any]] = []
-        for number, source in enumerate(sources):
-            with _failing(self._scan, source.label):
-                shares += [(number, share) for share in source.shares(_SHARES_PER_SLOT * self._tasks.slots)]
-        for number in range(ROUNDS):
-            if shares:
-                found += self._step("a source", step(shares, number), len(shares))
-            shares = []
-            for at, source in enumerate(sources):
-                ends: list[ShareEnd] = [one.end for one in found if one.source == at]
-                with _failing(self._scan, source.label):
-                    shares += [(at, share) for share in source.finish(ends)]
-            if not shares:
-                return
-        changing = ", ".join(sorted({sources[at].label for at, _ in shares}))
-        raise ScanFailed(
-            self._scan.store,
-            f"{changing} changed each of the {ROUNDS} times that it was read. Scan when less is written, or have it written"
-            " elsewhere and put in place at once.",
-        )
+    def _match(
+        self, runs: Sequence[Run], merged: Sequence[MergedRange] | None, asked: Sequence[AskedPart], over_edges: int
+    ) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
+        """What is asked of which ranges, and what came of it: nothing where there is no reference."""
+        if not runs:
+            return [], []
+        every = [run for one in asked for run in one.runs]
+        bounds = self._bounds(max(sum(run.values for run in runs), sum(run.values for run in every)))
+        # What is merged is as one source.
+        sources, known = (len(self._scan.references), runs) if merged is None else (1, _as_runs(merged))
+        step = MatchObjects(known, sources, every, over_edges > 0, self._folder, bounds, self._keyed)
+        return bounds, self._step("the judgement", step, len(bounds))
 
-    def _merge(self, read: Sequence[ReadShare]) -> list[MergedRange]:
-        runs: list[Run] = [run for share in read for run in share.runs]
-        total = sum(run.values for run in runs)
-        if not total:
-            return []
-        wanted = max(-(-total // (_KEYED_MERGED if self._keyed else _MERGED)), self._tasks.slots if total > _SMALL else 1)
-        count = min(RANGES, wanted)
-        edges = [RANGES * number // count for number in range(count + 1)]
-        bounds = list(pairwise(edges))
-        step = MergeReferences(runs, len(self._scan.references), self._folder, bounds, self._keyed)
-        return self._step("the references", step, count)
-
-    def _buckets(self, merged: Sequence[MergedRange]) -> list[Bucket]:
-        most, found, held = _KEYED_TOGETHER if self._keyed else _TOGETHER, list[Bucket](), list[MergedRange]()
-        for one in merged:
-            if held and sum(part.values for part in held) + one.values > most:
-                found.append(Bucket(tuple(held)))
-                held = []
-            held.append(one)
-        return [*found, Bucket(tuple(held))] if held else []
-
-    def _close(self, buckets: Sequence[Bucket], named_by: NamedBy, read: Sequence[ReadShare]) -> tuple[int, int, NamedBy]:
-        """How many edges there are, how much is retained over them alone, and how that is named."""
-        scan, found = self._scan, list[Any]()
-        self._read(scan.edges, lambda shares, number: ReadEdges(scan.edges, shares, self._folder, number), found)
-        edges = sum(one.rows for one in found)
-        if not edges or not buckets:
-            return edges, 0, NamedBy()
-        realms = sorted(frozenset[str]().union(*(share.realms for share in read)))
-        parts = [one.part for one in found if one.rows]
-        step = CloseEdges(parts, buckets, named_by, realms, scan.salt, self._folder, self._keyed)
-        over_edges, over_named_by = self._step("the edges", step, 1)[0]
-        return edges, over_edges, over_named_by
-
-    def _filter(self, distinct: int, over_edges: int) -> tuple[float, BloomSize | None]:
-        """The rate of errors, and the size of the Bloom filter if there is to be one."""
+    def _bloom(self, distinct: int, over_edges: int) -> BloomSize | None:
+        """The size of the Bloom filter if there is to be one."""
         wanted = self._scan.settings.filter
-        if isinstance(wanted, ExactFilter):
-            return 0.0, None
         if not isinstance(wanted, BloomFilter):
-            return (distinct + over_edges) / 2**64, None
+            return None
         known = self._refused or (self._last.distinct_references if self._last else 0)
         expected = round(known * wanted.growth) if known else wanted.expected
         size = BloomSize.of(expected, wanted.fpp)
@@ -256,7 +243,13 @@ class _Course:
                 f" {round(found * wanted.growth):,}.",
                 references=found,
             )
-        return rate, size
+        return size
+
+    def _rate(self, retained: int, size: BloomSize | None) -> float:
+        """The rate at which an object that nothing refers to is taken for referenced."""
+        if self._keyed:
+            return 0.0
+        return size.rate(retained) if size else retained / 2**64
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
         """The realms that sources speak for; none if one of them speaks for all (see ClassRules)."""
@@ -268,7 +261,7 @@ class _Course:
             heard[share.source][0].update(share.realms, [None] if share.named_by.in_all else [])
         return spoken_for(settings, heard)
 
-    def _source_counts(self, read: Sequence[ReadShare], merged: Sequence[MergedRange]) -> list[SourceCount]:
+    def _source_counts(self, read: Sequence[ReadShare], of_sources: Sequence[Sequence[int]]) -> list[SourceCount]:
         found = []
         for number, source in enumerate(self._scan.references):
             mine = [share for share in read if share.source == number]
@@ -276,7 +269,7 @@ class _Course:
                 SourceCount(
                     source.label,
                     rows=sum(share.end.rows for share in mine),
-                    distinct=sum(one.of_sources[number] for one in merged),
+                    distinct=sum(one[number] for one in of_sources),
                     realms=len(frozenset[str]().union(*(share.realms for share in mine))),
                     seconds=sum(share.seconds for share in mine),
                 )
@@ -298,19 +291,11 @@ def _failing(scan: Scan, what: str) -> Iterator[None]:
     except Refused as fault:
         raise ScanFailed(scan.store, str(fault)) from fault
     except Exception as fault:
-        raise ScanFailed(scan.store, f"{what}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
+        raise ScanFailed(scan.store, f"{what}: {error_text(fault)}") from fault
 
 
-def _dealt(listed: Sequence[ListedShare], slots: int) -> list[list[str]]:
-    """Files dealt out to as many tasks as run at a time, each of which reads all references once."""
-    hands: list[list[str]] = [[] for _ in range(slots)]
-    load = [0] * slots
-    for one in sorted(listed, key=lambda one: -one.rows):
-        if one.rows:
-            least = load.index(min(load))
-            hands[least].append(one.part)
-            load[least] += one.rows
-    return [hand for hand in hands if hand]
+def _as_runs(merged: Sequence[MergedRange]) -> list[Run]:
+    return [Run(0, part.name, part.values) for part in merged]
 
 
 def _class_counts(groups: Mapping[Group, Sequence[int]]) -> list[ClassCount]:

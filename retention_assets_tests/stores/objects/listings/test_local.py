@@ -173,12 +173,35 @@ def test_the_clock_is_that_of_the_disk_and_leaves_nothing(root: Path) -> None:
     assert sorted(os.listdir(root)) == before
 
 
+@pytest.mark.parametrize("nameless", [None, errno.EOPNOTSUPP, errno.EISDIR, 0])
+def test_only_where_no_file_can_be_without_a_name_it_has_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, nameless: int | None
+) -> None:
+    """None: the system knows no such files. Otherwise: with what the disk refuses one; 0: it does not."""
+    opened, named = os.open, list[str]()
+
+    def watched(name: Any, flags: int, *args: Any, **more: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE and nameless:
+            raise OSError(nameless, os.strerror(nameless))
+        if flags & os.O_CREAT:
+            named.append(name)
+        return opened(name, flags, *args, **more)
+
+    if nameless is None:
+        monkeypatch.setattr(local, "_NAMELESS", None)
+    monkeypatch.setattr(os, "open", watched)
+    before = sorted(os.listdir(root))
+    assert timedelta(seconds=-1) < now() - listing_of(place(root)).begin() < timedelta(minutes=1)
+    assert [name.startswith(".retention-clock-") for name in named] == ([] if nameless == 0 else [True])
+    assert sorted(os.listdir(root)) == before
+
+
 @pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES, errno.ENOSPC])
 def test_where_nothing_may_be_written_the_clock_is_ours(root: Path, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
     opened = os.open
 
     def refused(name: Any, flags: int, *args: Any, **more: Any) -> int:
-        if flags & os.O_CREAT:
+        if flags & os.O_WRONLY:
             raise OSError(reason, os.strerror(reason))
         return opened(name, flags, *args, **more)
 

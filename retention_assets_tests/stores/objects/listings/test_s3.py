@@ -181,6 +181,19 @@ def test_many_keys_are_asked_for_by_pages_and_few_by_their_names(s3: S3) -> None
     assert asked == ["HEAD", "HEAD"]
 
 
+@pytest.mark.usefixtures("small_pages")
+def test_after_keys_that_lie_far_apart_pages_are_tried_again(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_listing, "_SPARSE", 3)
+    for number in range(60):
+        s3.put(f"blobs/{number:02d}", b"")
+    asked: list[str] = []
+    s3.faults.append(lambda method, place, _: asked.append(method) if "blobs" in place else None)
+    keys = ["00", "20", *(f"{number:02d}" for number in range(30, 60))]
+    assert found(listing_of(PLACE), keys).keys() == {*keys}
+    assert 3 <= asked.count("HEAD") < 8
+    assert len(asked) < 12
+
+
 def test_a_busy_server_is_asked_again(s3: S3) -> None:
     s3.put("blobs/a", b"")
     answers = [error("503 Slow Down", "SlowDown"), error("500 Internal Server Error", "InternalError")]

@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets_tests.stores.objects.listings.listed import listed, listing_of, settings_of
 
 AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
@@ -74,6 +75,17 @@ def test_what_is_written_later_is_not_listed_and_deleted_rows_are_not(listings: 
     assert listed(listing, 3).keys() == {"a", "c"}
     listing.begin()
     assert listed(listing, 3).keys() == {"a", "c", "late"}
+
+
+def test_columns_that_nobody_asks_for_are_not_read(listings: Listings) -> None:
+    listings.append("a")
+    listing = listing_of(listings.listing)
+    assert isinstance(listing, FinishedListing)
+    listing.begin()
+    assert listing.is_fixed
+    [share] = listing.shares(1)
+    [row] = pa.Table.from_batches(listing.read_some(share, ("size",))).to_pylist()
+    assert row == {"key": "a", "realm": None, "kind": None, "size": 1, "created_at": None, "condition": None}
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 9])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references, read_whole
+from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import REFERENCES
 
@@ -62,6 +62,17 @@ def taken(reading: Generator[pa.RecordBatch, None, Any]) -> tuple[list[Row], Any
             found += next(reading).to_pylist()
         except StopIteration as stop:
             return found, stop.value
+
+
+def read_whole(given: RowSource, wanted: int) -> Generator[pa.RecordBatch, None, list[ShareEnd]]:
+    """All rows of a source, share by share, and its ends once it has proved that they are of everything."""
+    ends: list[ShareEnd] = []
+    shares = given.shares(wanted)
+    while shares:
+        for share in shares:
+            ends.append((yield from given.read(share)))
+        shares = given.finish(ends)
+    return ends
 
 
 def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:

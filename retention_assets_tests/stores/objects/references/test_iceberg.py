@@ -16,6 +16,7 @@ from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole, open_references
 from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.iceberg.format3 import add_vectors
 from retention_assets_tests.stores.iceberg.tables import (
     STORE,
     Warehouse,
@@ -122,6 +123,22 @@ def test_every_class_of_file_is_reached_and_a_stray_is_not(warehouse: Warehouse,
     [puffin] = [row["from"] for row in found if str(row["object"]).endswith(".puffin")]
     assert puffin == "table db.t: delete file"
     assert {row["realm"] for row in found} == {None}
+
+
+@pytest.mark.parametrize("of", [of_catalog, of_store])
+def test_the_file_of_deletion_vectors_of_a_table_of_format_3_is_reached(
+    warehouse: Warehouse, of: Callable[[Warehouse], RowSource]
+) -> None:
+    table = warehouse.table()
+    append(table, 1, 2), append(table, 3)
+    puffin = add_vectors(warehouse, table)
+    assert warehouse.load().metadata.format_version == 3
+    whole = listed(warehouse)
+    assert place(puffin) in warehouse.files()
+    put(table, "data/stray.puffin")
+    found = rows_of(of(warehouse))
+    assert sorted({str(row["object"]) for row in found}) == whole
+    assert {row["from"] for row in found if str(row["object"]).endswith(".puffin")} == {"table db.t: delete file"}
 
 
 def test_what_only_expired_snapshots_held_is_reached_no_more(warehouse: Warehouse) -> None:

@@ -4,12 +4,15 @@ Belongs here: what tests of scans share. They answer as the real ones do, and tr
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.scan.folder import read_classes
 from retention_assets.stores.objects.scan.here import scan_here
@@ -139,6 +142,20 @@ def scan_of(
 ) -> Scan:
     """A scan of them."""
     return Scan(settings(**keys), objects, references, over, frozenset(purging))
+
+
+_COLUMNS = {"realm": "realm", "kind": "kind"}
+
+
+def finished(
+    scan: Scan, objects: Sequence[Mapping[str, Any]], folder: Path, columns: Mapping[str, str] = _COLUMNS, **keys: Any
+) -> Scan:
+    """The same scan of a list of those objects in a Parquet file of a folder."""
+    pq.write_table(pa.Table.from_pylist(list(objects), OBJECTS), folder / "list.parquet", row_group_size=4)
+    listing = {"parquet": {"files": f"{folder}/list.parquet", "as_of": AS_OF, "columns": columns}}
+    given = scan.settings.model_dump(exclude_unset=True, by_alias=True) | {"listing": listing} | keys
+    about = ObjectsSettings.model_validate(given)
+    return replace(scan, settings=about, listing=open_listing(about))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
     edge,
     edges,
+    finished,
     judge,
     listed,
     named,
@@ -40,14 +42,14 @@ class Environment:
     purging: Sequence[str]
     known_kinds: Sequence[str] | None
 
-    def classes(self, kind: str) -> dict[tuple[str | None, str], str]:
-        """What a scan says."""
+    def classes(self, kind: str, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
+        """What a scan says; of a finished list that is written into a folder, if one is given."""
         sources = [source(*rows, names_folders=folder) for rows, folder in zip(self.references, self.folders, strict=True)]
         scan = scan_of(
             listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
             known_kinds=self.known_kinds, filter={"kind": kind}, references=[{"lines": "x"}] * len(sources),
         )  # fmt: skip
-        found = judge(scan)
+        found = judge(finished(scan, self.objects, folder) if folder else scan)
         assert sum(count for name, count in found.counts.items() if name != "reserved") == found.result.scanned
         return dict(found.classes)
 
@@ -129,6 +131,14 @@ def test_a_scan_says_what_sets_say(kind: str) -> None:
     for seed in range(rounds(40)):
         one = environment(random.Random(seed))
         assert one.classes(kind) == naive(one), f"seed {seed}: {one}"
+
+
+@pytest.mark.parametrize("kind", ["fingerprints", "exact"])
+def test_a_scan_of_a_finished_list_says_what_sets_say(kind: str, tmp_path: Path) -> None:
+    for seed in range(rounds(20)):
+        one = environment(random.Random(seed))
+        if one.objects:
+            assert one.classes(kind, tmp_path) == naive(one), f"seed {seed}: {one}"
 
 
 def test_one_more_reference_or_edge_never_adds_a_mark() -> None:

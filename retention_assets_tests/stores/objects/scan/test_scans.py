@@ -5,6 +5,7 @@ Belongs here: the cases, on objects and references in memory. What they become i
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import purge_of
-from retention_assets.stores.objects.scan import read_references
+from retention_assets.stores.objects.listings import pacing
+from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
 from retention_assets.stores.objects.scan.here import read_here, scan_here
@@ -158,16 +160,25 @@ def test_an_exact_filter_is_not_deceived_by_fingerprints(monkeypatch: pytest.Mon
     assert judge(scan_of(_old(*keys), references)).counts == {"referenced": 80}
 
 
-def test_many_ranges_and_buckets_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there are more references than fit into memory."""
+@pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one["kind"])
+def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are more objects and references than fit into memory."""
     keys = [f"k{number}" for number in range(500)]
-    one = scan_of(listed(*map(stored, keys), size=64), source(*(named(key) for key in keys[::3]), size=50))
-    whole = judge(one)
-    for module, name, value in ((scans, "_MERGED", 16), (scans, "_TOGETHER", 40), (read_references, "_RUN", 20)):
+    named_twice = source(*(named(key) for key in keys[::6]), size=50)
+    over = [edges(edge(keys[3], keys[4]))]
+    one = scan_of(
+        listed(*map(stored, keys), size=64), source(*(named(key) for key in keys[::3]), size=50), named_twice, over=over,
+        filter=filter_,
+    )  # fmt: skip
+    for module, name, value in (
+        (scans, "_TOGETHER", 40), (scans, "_KEYED_TOGETHER", 40), (read_references, "_RUN", 20),
+        (read_references, "_KEYED_RUN", 20), (match, "_ASKED", 10), (match, "_KEYED_ASKED", 10), (match, "_CELL", 4),
+    ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    assert judge(one).classes == whole.classes
-    assert judge(one).result.unresolved_references == 0
-    assert judge(one).result.distinct_references == 167
+    found = judge(one)
+    assert {key for _, key in found.classes if found[key] == "referenced"} == {*keys[::3], keys[4]}
+    assert (found.result.distinct_references, found.result.unresolved_references) == (167, 0)
+    assert [source.distinct for source in found.result.sources] == [167, 84]
 
 
 @pytest.mark.parametrize(
@@ -192,6 +203,17 @@ def test_a_scan_that_is_not_whole_fails(scan: Scan, last: bool, words: str) -> N
 def test_a_source_that_changes_is_read_again() -> None:
     found = judge(scan_of(_old("a", "b"), source(named("a"), changes=2)))
     assert (found.counts, found.result.sources[0].rows) == ({"referenced": 1, "unreferenced": 1}, 3)
+
+
+def test_references_are_read_no_faster_than_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pacing, "moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(pacing, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    references = source(*(named(f"k{number}") for number in range(60)), size=20)
+    judge(scan_of(_old("k1"), references, rates={"references": 4}))
+    assert clock == [15]
+    judge(scan_of(_old("k1"), references))
+    assert clock == [15]
 
 
 def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:

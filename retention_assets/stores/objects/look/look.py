@@ -1,0 +1,208 @@
+"""One look from its beginning to its end, and what it answers.
+
+Belongs here: the order of its steps, what becomes of a source that is not whole, and the value that travels to whoever asks.
+Does not belong here: each step (its own module), and running tasks (stores/tasks.py, pipeline/).
+
+The order keeps it safe: what time it is, then what is due, then edges, then references. What appears or is written anew later
+than that is young by the look's own time, and no key that the look was not asked about is ever judged by it.
+"""
+
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from retention_assets.clock import now
+from retention_assets.frames.arrays import Bools
+from retention_assets.stores.objects.look.due import (
+    DueFingerprints,
+    DueRun,
+    GivenKeys,
+    LookStopped,
+    MergeDue,
+    WriteDue,
+    check_stop,
+)
+from retention_assets.stores.objects.look.edges import FindLeading, FollowEdges
+from retention_assets.stores.objects.look.hits import Hits
+from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
+from retention_assets.stores.objects.look.witnesses import WITNESSES, witnesses_among
+from retention_assets.stores.objects.references import RowSource, SourceNotWhole
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole
+from retention_assets.stores.objects.scan.brakes import find_shrunk
+from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.read_edges import ReadEdges
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import DueTransactions, error_text, never
+from retention_assets.stores.tasks import Tasks, TasksHere
+
+# What was true longer ago says nothing about now.
+OLDEST = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class ObjectsLook:
+    """What a look came to: where it has left what it found, and what that means. A small value."""
+
+    folder: ScanFolder
+    salt: bytes = field(repr=False)
+    began: datetime
+    # As of when the listing was known when it began.
+    listed_as_of: datetime
+    due: DueFingerprints
+    hits: Hits
+    labels: tuple[str, ...] = ()
+    # Of each source the realms that its references have; none if no source was asked, for nothing is due.
+    heard: tuple[frozenset[str | None], ...] | None = None
+    # Why nothing can be judged by it, if so.
+    fault: str | None = None
+
+    def covers(self, keys: pa.Array) -> Bools:
+        """Which keys were asked about: everything that refers to one of them is among the hits."""
+        return self.due.has(Fingerprints(self.salt).of(keys))
+
+    def check(self) -> None:
+        """Raises SourceNotWhole if nothing can be judged by it, or not any more."""
+        if self.fault is not None:
+            raise SourceNotWhole(self.fault)
+        if now() - self.began > OLDEST:
+            raise SourceNotWhole(f"its references were read at {self.began:%Y-%m-%d %H:%M}, too long ago. Sweep once more.")
+
+
+@dataclass(frozen=True)
+class LookOrder:
+    """What is looked at: sources and edges, for what is due. `settings` say the realms of keys, if anything does."""
+
+    references: Sequence[RowSource]
+    edges: Sequence[RowSource]
+    due: DueTransactions
+    begin: Callable[[], datetime] = now
+    settings: ObjectsSettings | None = None
+    purging: Collection[str] = ()
+    # How many distinct references each source had when it was scanned last, by its label.
+    before: Mapping[str, int] = field(default_factory=dict)
+    # References a second, all tasks together; 0: no limit.
+    rate: float = 0.0
+    is_stopped: Callable[[], bool] = never
+
+
+def look_in(tasks: Tasks, order: LookOrder, folder: ScanFolder) -> ObjectsLook:
+    """Look, into an empty folder. What goes wrong is in the look: it is for those to hear whom it concerns."""
+    course = _Course(tasks, order, folder)
+    try:
+        course.run()
+    except LookStopped as stop:
+        return replace(course.look, fault=str(stop))
+    except Exception as fault:  # noqa: BLE001 - a source may be anybody's, and so may what it raises
+        return replace(course.look, fault=error_text(fault))
+    return course.look
+
+
+class _Course:
+    """One look on its way."""
+
+    def __init__(self, tasks: Tasks, order: LookOrder, folder: ScanFolder) -> None:
+        self._tasks, self._order, self._folder = tasks, order, folder
+        # Another one for each look: nobody can make keys that are taken for each other.
+        salt, began = secrets.token_bytes(SALT_BYTES), now()
+        self.look = ObjectsLook(folder, salt, began, began, DueFingerprints(folder), Hits(folder, (), salt))
+
+    def run(self) -> None:
+        """All steps in their order."""
+        order = self._order
+        self.look = replace(self.look, labels=tuple(source.label for source in order.references))
+        due = self._due()
+        if not due.buckets:
+            return
+        # An order of its own: what is listed later is younger than this.
+        self.look = replace(self.look, due=due, listed_as_of=min(order.begin(), now()))
+        leading = self._leading(due)
+        found = self._references(due, leading)
+        runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
+        hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.depths for one in found)))
+        if leading.buckets and runs:
+            [over] = self._tasks.run(FollowEdges(hits, self.look.labels, self._folder), 1)
+            hits = replace(hits, runs=(*runs, over)) if over else hits
+        heard = [frozenset[str | None]().union(*(one.realms for one in found if one.source == at)) for at in self._numbers()]
+        self.look = replace(self.look, hits=hits, heard=tuple(heard))
+
+    def _numbers(self) -> range:
+        return range(len(self._order.references))
+
+    def _due(self) -> DueFingerprints:
+        order, folder = self._order, self._folder
+        folder.make("due", "asked", "edges", "hits")
+        step = WriteDue(order.due, order.settings, order.purging, self.look.salt, folder, self._folders, order.is_stopped)
+        runs = [run for some in self._tasks.run(step, order.due.parts) for run in some if run.values]
+        if len(runs) > 1:
+            merge = MergeDue.of(runs, folder)
+            runs = [run for run in self._tasks.run(merge, len(merge.bounds)) if run.values]
+        return DueFingerprints.of(folder, runs)
+
+    @property
+    def _folders(self) -> bool:
+        return any(source.names_folders for source in self._order.references)
+
+    def _leading(self, due: DueFingerprints) -> DueFingerprints:
+        parts = [one.part for one in self._read(self._order.edges, lambda each: ReadEdges(each, self._folder)) if one.rows]
+        if not parts:
+            return DueFingerprints(self._folder)
+        find = FindLeading(parts, due, self.look.salt, self._folder, self._folders)
+        runs: list[DueRun] = [run for run in self._tasks.run(find, 1) if run]
+        return DueFingerprints.of(self._folder, runs)
+
+    def _references(self, due: DueFingerprints, leading: DueFingerprints) -> list[FoundReferences]:
+        """Every source read, once for as many keys as are in memory together."""
+        order, found = self._order, list[FoundReferences]()
+        for bucket in range(len(due.buckets)):
+
+            def step(each: Round, bucket: int = bucket) -> FindReferences:
+                return FindReferences(each, due, leading, bucket, self.look.salt, self._folder, order.rate, order.is_stopped)
+
+            read = self._read(order.references, step)
+            self._check_amounts(read)
+            found += read
+        return found
+
+    def _check_amounts(self, read: Sequence[FoundReferences]) -> None:
+        """Raises SourceNotWhole if a source has most likely lost what it had since it was scanned."""
+        settings, labels = self._order.settings, self.look.labels
+        if settings is None:
+            return
+        rows = {labels[at]: sum(one.end.rows for one in read if one.source == at) for at in self._numbers()}
+        if shrunk := find_shrunk(settings.brakes, self._order.before, rows):
+            raise SourceNotWhole(
+                f"{'; '.join(shrunk)}. Where that is right, set brakes.references_shrink of {settings.name} higher; or have it"
+                " scanned anew (`retention run --mark-only`)."
+            )
+
+    def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
+        """Everything of some sources, unless somebody wants it to end."""
+
+        def unless_stopped(each: Round) -> Callable[[int], R]:
+            check_stop(self._order.is_stopped)
+            return step(each)
+
+        return read_whole(self._tasks, sources, unless_stopped)
+
+
+@contextmanager
+def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
+    """Look in this process; what was found is there as long as the look is used."""
+    with TemporaryDirectory(prefix="retention-look-") as place:
+        yield look_in(TasksHere(), order, ScanFolder(place))
+
+
+def find_witnesses(sources: Sequence[RowSource], realm_keys: pa.Table, edges: Sequence[RowSource] = ()) -> pa.Table:
+    """Of some keys (realm, key) those that are referred to, each once: rows of WITNESSES. Raises SourceNotWhole."""
+    asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])
+    if not len(asked):
+        return WITNESSES.empty_table()
+    with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]))) as look:
+        look.check()
+        return witnesses_among(look.hits, look.labels, asked)[1]

@@ -1,0 +1,151 @@
+"""Reading every source past what is due: what may refer to it is written down, and what a source spoke of is noted.
+
+Belongs here: the step. What a source needs to prove that it was whole goes back to whoever asks it (look.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import Bools, flags, join_chunks
+from retention_assets.stores.objects.look.due import DueFingerprints, check_stop
+from retention_assets.stores.objects.look.hits import HITS, HitRun, write_hits
+from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.lookups import EVERYTHING
+from retention_assets.stores.objects.scan.membership import SortedFingerprints
+
+# So many hits are held before they become a file.
+_HELD = 1 << 17
+
+
+@dataclass(frozen=True)
+class FoundReferences:
+    """What reading a share of a source came to."""
+
+    source: int
+    end: ShareEnd
+    runs: tuple[HitRun, ...]
+    realms: frozenset[str | None]
+    depths: frozenset[int]
+
+
+@dataclass(frozen=True)
+class FindReferences:
+    """What a task is sent: what is read, and what is looked for."""
+
+    round: Round
+    wanted: DueFingerprints
+    # What leads to what is due over edges.
+    leading: DueFingerprints
+    bucket: int
+    salt: bytes
+    folder: ScanFolder
+    # References a second, all tasks together.
+    rate: float
+    is_stopped: Callable[[], bool]
+
+    @cached_property
+    def _known(self) -> list[SortedFingerprints]:
+        """Loaded once for all numbers of a task."""
+        # What leads there is few, and asked about once.
+        others = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
+        return [self.wanted.load(self.bucket), *others]
+
+    def has(self, hashes: Hashes) -> Bools:
+        """Which fingerprints are looked for."""
+        first, *others = (known.has(hashes) for known in self._known)
+        for more in others:
+            first |= more
+        return first
+
+    def __call__(self, number: int) -> FoundReferences:
+        """Read one share."""
+        at, source = self.round.source(number)
+        found = _Found(self, at, f"hits/{at:04d}-{self.round.number}-{self.bucket:03d}-{number:06d}", source.names_folders)
+        end = self.round.read(number, found.add, self.rate)
+        found.close()
+        return FoundReferences(at, end, tuple(found.runs), frozenset(found.realms), frozenset(found.depths))
+
+
+class _Found:
+    """What a share refers to, on its way into files."""
+
+    def __init__(self, step: FindReferences, source: int, name: str, names_folders: bool) -> None:
+        self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
+        self._fingerprints = Fingerprints(step.salt)
+        self._held: list[tuple[pa.Table, Hashes]] = []
+        self._rows = 0
+        self.runs: list[HitRun] = []
+        self.realms: set[str | None] = set()
+        self.depths: set[int] = set()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        check_stop(self._step.is_stopped)
+        self._note_realms(batch["realm"])
+        keys = batch["object"]
+        self._keep(batch, self._fingerprints.of(keys), None)
+        if self._names_folders:
+            rows = np.flatnonzero(flags(pc.ends_with(keys, "/")))
+            if len(rows):
+                some = batch.take(pa.array(rows))
+                self._keep(some, self._fingerprints.of(some["object"], folders=np.ones(len(rows), dtype=bool)), rows)
+        self._rows += len(batch)
+
+    def _note_realms(self, realms: pa.Array) -> None:
+        if realms.null_count < len(realms):
+            self.realms.update(pc.unique(realms).to_pylist())
+        elif len(realms):
+            self.realms.add(None)
+
+    def _keep(self, batch: pa.RecordBatch, hashes: Hashes, rows: np.ndarray[Any, np.dtype[np.int64]] | None) -> None:
+        """The rows of a batch that are looked for. `rows` says which of a larger one they are, if they name folders."""
+        hit = np.flatnonzero(self._step.has(hashes))
+        if not len(hit):
+            return
+        some = batch.take(pa.array(hit))
+        if rows is not None:
+            names = some["object"].filter(pc.not_equal(some["object"], EVERYTHING))
+            self.depths.update(pc.unique(pc.count_substring(names, "/")).to_pylist())
+            self.depths.update([0] if len(names) < len(hit) else [])
+        columns = {
+            "key": some["object"],
+            "realm": some["realm"],
+            "from": some["from"],
+            "source": pa.array(np.full(len(hit), self._source), pa.int32()),
+            "at": pa.array(self._rows + (hit if rows is None else rows[hit])),
+            "folder": pa.array(np.full(len(hit), rows is not None)),
+            "over": pa.nulls(len(hit), pa.string()),
+            "across": pa.array(np.zeros(len(hit), dtype=bool)),
+        }
+        self._held.append((pa.table(columns, schema=HITS), hashes[hit]))
+        if sum(len(table) for table, _ in self._held) >= _HELD:
+            self.close()
+
+    def close(self) -> None:
+        """What is held becomes a file. Of what a share says of a key in a realm the first line is enough."""
+        if not self._held:
+            return
+        table = pa.concat_tables([table for table, _ in self._held])
+        hashes = np.concatenate([hashes for _, hashes in self._held])
+        first = table.group_by(["key", "realm", "folder"], use_threads=False).aggregate([("at", "min")])
+        same = table.select(["key", "realm", "folder", "at"])
+        once = _places_of_first(same, first)
+        name = f"{self._name}-{len(self.runs):04d}"
+        self.runs.append(write_hits(self._step.folder, name, table.take(pa.array(once)), hashes[once]))
+        self._held = []
+
+
+def _places_of_first(rows: pa.Table, first: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where those lines stand: a line is a row and whether it is meant as a folder."""
+    numbers = [
+        2 * join_chunks(table[name]).to_numpy() + flags(table["folder"]) for table, name in ((rows, "at"), (first, "at_min"))
+    ]
+    return np.flatnonzero(np.isin(*numbers))

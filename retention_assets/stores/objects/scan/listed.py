@@ -1,0 +1,191 @@
+"""What was listed, as often as a scan reads it: from the files that it was written into, or from a finished list itself.
+
+Belongs here: reading both alike, in an order that stays the same. A list that is finished, and from whose columns nothing has
+to be worked out, is not written again: it was made before anything else of the scan, and each reading holds its files against
+what they were when the scan began.
+Does not belong here: listing (list_objects.py), and kinds of lists (../listings/).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.errors import Refused
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.policy.realms import is_reserved
+from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.listings.finished import FinishedListing
+from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
+from retention_assets.stores.objects.scan.classes import words_of
+from retention_assets.stores.objects.scan.folder import EVERY, LISTED, OBJECTS, ROWS, ScanFolder, read_classes
+from retention_assets.stores.objects.settings import FromPattern, ObjectsSettings
+
+_LIST = "list.json"
+# Columns that are worked out of the list, and of those the ones that it may have itself.
+_NAMES = ("key", "realm", "kind")
+
+
+class ListedObjects(Protocol):
+    """What was listed, in parts. It travels to tasks as a value."""
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """The name of each part."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all of it is in the folder of the scan already."""
+
+    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of `LISTED` of a part, each time in the same batches of at most `ROWS` rows."""
+
+
+@dataclass(frozen=True)
+class WrittenObjects:
+    """Files in the folder of the scan."""
+
+    folder: ScanFolder
+    parts: Sequence[str]
+    is_written: bool = True
+
+    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Group of rows by group of rows."""
+        with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
+            for group in range(source.num_row_groups):
+                yield source.read_row_group(group, columns=list(columns), use_threads=False)
+
+
+@dataclass(frozen=True)
+class FinishedObjects:
+    """Shares of a finished list."""
+
+    settings: ObjectsSettings
+    listing: FinishedListing
+    shares: Sequence[Any]
+    is_written: bool = False
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """Numbered as the shares are."""
+        return [part_name(number) for number in range(len(self.shares))]
+
+    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The list once more. Fingerprints are in none."""
+        fields = [LISTED.field(name) for name in columns if name != "fingerprint"]
+        wanted = [name for name in columns if name in ("size", "created_at")]
+        only = constant_dataset(self.settings)
+        for table in in_row_groups(self.listing.read_some(self.shares[number], (*_NAMES, *wanted))):
+            if only is None or table["realm"].null_count < len(table):
+                table = pa.Table.from_batches([with_names(batch, self.settings) for batch in table.to_batches()])
+            yield pa.table([column_of(table, field, only) for field in fields], schema=pa.schema(fields))
+
+
+def can_be_read_again(settings: ObjectsSettings, listing: ObjectListing) -> bool:
+    """Whether a listing is a finished list with whatever a scan needs in its columns, which nobody wants to be read slowly."""
+    return (
+        isinstance(listing, FinishedListing)
+        and listing.is_fixed
+        and not settings.rates.scan
+        and not isinstance(settings.realm, str)
+        and not isinstance(settings.kind_of, FromPattern)
+        and dataset_parts(settings) <= {"realm", "kind"}
+    )
+
+
+def part_name(number: int) -> str:
+    """The name of a part."""
+    return f"part-{number:05d}.parquet"
+
+
+def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
+    """Batches of any size as tables of so many rows, the last one of less."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        begin = 0
+        while begin < batch.num_rows:
+            part = batch.slice(begin, most - rows)
+            held.append(part)
+            rows += part.num_rows
+            begin += part.num_rows
+            if rows == most:
+                yield _joined(held)
+                held, rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+
+
+def column_of(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
+    """A column as `LISTED` has it."""
+    if field.name == "dataset" and only_dataset is not None:
+        places = pa.array(np.zeros(len(table), dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
+    column = join_chunks(table[field.name])
+    if not pa.types.is_dictionary(field.type):
+        return column.cast(field.type)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), field.type)
+    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
+
+
+def reserved_rows(realms: pa.ChunkedArray) -> int:
+    """How many objects are in reserved realms."""
+    if realms.null_count == len(realms):
+        return 0
+    names, codes = words_of(realms)
+    reserved = [number for number, name in enumerate(names) if is_reserved(name)]
+    return sum(int((codes == number).sum()) for number in reserved)
+
+
+# --- after the scan ---------------------------------------------------------------------------------------------------
+
+
+def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int) -> None:
+    """Write down which list it was, so that it is known again."""
+    folder.write_bytes(_LIST, json.dumps({"wanted": wanted, "shares": _digest(shares)}).encode())
+
+
+def read_every_class(folder: ScanFolder, settings: ObjectsSettings, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Every listed object with its class: some columns of `KEPT`, and `class`. Raises Refused if the list has changed since."""
+    parts = folder.parts(EVERY)
+    if not parts:
+        yield from read_classes(folder, columns)
+        return
+    listing = open_listing(settings)
+    noted = json.loads(bytes(folder.read_bytes(_LIST)))
+    changed = Refused(
+        f"The list that the store {settings.name} was scanned by is not the same any more, and of what had no line in the log"
+        " nothing else is kept. Export after the next scan."
+    )
+    if not isinstance(listing, FinishedListing):
+        raise changed
+    # Only then it is known whether it can be read again.
+    listing.begin()
+    shares = listing.shares(noted["wanted"])
+    if not can_be_read_again(settings, listing) or _digest(shares) != noted["shares"]:
+        raise changed
+    listed = FinishedObjects(settings, listing, shares)
+    for number, part in enumerate(listed.parts):
+        with folder.reader(f"{EVERY}/{part}") as classes:
+            group = 0
+            for group, rows in enumerate(listed.read(number, columns), 1):
+                found = classes.read_row_group(group - 1, use_threads=False)["class"] if group <= classes.num_row_groups else []
+                if len(found) != len(rows):
+                    raise changed
+                yield rows.append_column("class", found)
+            if group != classes.num_row_groups:
+                raise changed
+
+
+def _digest(shares: Sequence[Any]) -> str:
+    return hashlib.sha256(repr(list(shares)).encode()).hexdigest()

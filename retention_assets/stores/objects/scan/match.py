@@ -1,0 +1,222 @@
+"""Matching: objects and references, both cut into ranges of fingerprints, meet range by range.
+
+Belongs here: what is asked of each object, range by range, and which of that references name. A range of each is small enough
+for a cache, and all of them together cost in proportion to how many there are.
+Does not belong here: what an object may be named (lookups.py), and what becomes of those that are named (judge.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from retention_assets.frames.arrays import Bools, Ints, join_chunks
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.folder import KEYS, RANGES, RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.listed import ListedObjects, reserved_rows
+from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
+from retention_assets.stores.objects.scan.read_edges import OVER_EDGES
+from retention_assets.stores.objects.scan.read_references import Run, in_order
+
+Rows = npt.NDArray[np.uint32]
+
+# So many objects are asked about at a time; of texts there fit fewer.
+_ASKED, _KEYED_ASKED = 1 << 22, 1 << 18
+# So many references at least are looked up in together: fewer cost more calls than look-ups.
+_CELL = 1 << 16
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """A file of what is asked of some objects that follow each other in a part, how many these are, and how much is asked."""
+
+    name: str
+    rows: int
+    values: int
+
+
+@dataclass
+class AskedPart:
+    """What is asked of a part, its rows, and how many of them are of no reserved realm."""
+
+    runs: list[AskedRun] = field(default_factory=list)
+    rows: int = 0
+    counted: int = 0
+
+
+@dataclass(frozen=True)
+class AskObjects:
+    """What a task is sent: what was listed, and how references name objects."""
+
+    listed: ListedObjects
+    named_by: NamedBy
+    has_realms: bool
+    salt: bytes
+    folder: ScanFolder
+    keyed: bool
+
+    def __call__(self, number: int) -> AskedPart:
+        """Write down under which fingerprints each object of a part may be named."""
+        found, fingerprints = AskedPart(), Fingerprints(self.salt)
+        # Without folders, and with one way to name an object, its own fingerprint says it all.
+        bare = not (self.keyed or self.named_by.depths or (self.named_by.in_all and self.has_realms))
+        columns = ["realm"] + ["fingerprint"] * self.listed.is_written + ["key"] * (not (bare and self.listed.is_written))
+        held: list[list[Lookup]] = []
+        rows: list[int] = []
+        for table in self.listed.read(number, columns):
+            own: Hashes | None = join_chunks(table["fingerprint"]).to_numpy() if self.listed.is_written else None
+            if own is not None and bare:
+                held.append([Lookup(own, None, _no_texts)])
+            else:
+                keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
+                ways = lookups(fingerprints, keys, realms, self.named_by, own)
+                # Texts that nobody compares are not kept.
+                held.append([way if self.keyed else Lookup(way.hashes, way.rows, _no_texts) for way in ways])
+            rows.append(len(table))
+            found.rows += len(table)
+            found.counted += len(table) - reserved_rows(table["realm"])
+            if sum(rows) >= (_KEYED_ASKED if self.keyed else _ASKED):
+                found.runs.append(self._write(f"{number:05d}-{len(found.runs):04d}", held, rows))
+                held, rows = [], []
+        if held:
+            found.runs.append(self._write(f"{number:05d}-{len(found.runs):04d}", held, rows))
+        return found
+
+    def _write(self, name: str, held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> AskedRun:
+        values, places = gathered(held, rows)
+        run = AskedRun(f"asked/{name}", sum(rows), len(values))
+        keys = pa.concat_tables([way.keys() for ways in held for way in ways]) if self.keyed and len(values) else None
+        order = self.folder.write_ranges(run.name, values, keys)
+        self.folder.write_bytes(f"{run.name}.rows", order.astype(np.uint32) if places is None else places[order])
+        return run
+
+
+def gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Hashes, Rows | None]:
+    """The fingerprints of look-ups of some batches, and the row of each; none where each is of its own."""
+    hashes = [way.hashes for ways in held for way in ways]
+    values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
+    if all(len(ways) == 1 and ways[0].rows is None for ways in held):
+        return values, None
+    places = [np.zeros(0, dtype=np.uint32)]
+    begin = 0
+    for ways, size in zip(held, rows, strict=True):
+        every = np.arange(size)
+        places += [(begin + (every if way.rows is None else way.rows)).astype(np.uint32) for way in ways]
+        begin += size
+    return values, np.concatenate(places)
+
+
+def _no_texts() -> tuple[pa.Array, pa.Array | None]:
+    raise AssertionError("nobody compares texts where keys are not kept")
+
+
+@dataclass(frozen=True)
+class MatchedRanges:
+    """What came of some ranges: the file that says what was met, and how many references there are, each once, how many each
+    source has of them, and how many name something that was listed."""
+
+    name: str
+    distinct: int
+    of_sources: tuple[int, ...]
+    matched: int
+
+
+@dataclass(frozen=True)
+class MatchObjects:
+    """What a task is sent: all references and all that is asked, of which it takes some ranges."""
+
+    references: Sequence[Run]
+    sources: int
+    asked: Sequence[AskedRun]
+    over_edges: bool
+    folder: ScanFolder
+    bounds: Sequence[tuple[int, int]]
+    keyed: bool
+
+    def __call__(self, number: int) -> MatchedRanges:
+        """Look up whatever is asked of some ranges."""
+        first, end = self.bounds[number]
+        references = [
+            [self._read(run.name, first, end) for run in self.references if run.source == source]
+            for source in range(self.sources)
+        ]
+        beside = [self._read(OVER_EDGES, first, end)] if self.over_edges else []
+        asked = [self._read(run.name, first, end) for run in self.asked]
+        met = [np.zeros(len(one.values), dtype=bool) for one in asked]
+        places = [0] * len(asked)
+        distinct, matched, counts = 0, 0, [0] * self.sources
+        for low, high in _cells([one for some in references for one in some], first, end):
+            retained, of_sources = _retained(references, low, high, keyed=self.keyed)
+            known = retained.index.values
+            named = np.zeros(len(known), dtype=bool)
+            some = [one.between(low, high) for one in asked]
+            hashes = np.concatenate(some) if some else known[:0]
+            keys = _keys(asked, low, high) if self.keyed else KEYS.empty_table()
+            at = retained.find(hashes, keys)
+            there = at >= 0
+            named[at[there]] = True
+            if beside:
+                there |= _retained([beside], low, high, keyed=self.keyed)[0].find(hashes, keys) >= 0
+            begin = 0
+            for place, values in enumerate(some):
+                met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
+                places[place] += len(values)
+                begin += len(values)
+            distinct, matched = distinct + len(known), matched + int(np.count_nonzero(named))
+            counts = [one + more for one, more in zip(counts, of_sources, strict=True)]
+        name = f"matched/{number:05d}"
+        bits = [np.packbits(one) for one in met]
+        ends = np.cumsum([0, *map(len, bits)], dtype=np.int64)
+        self.folder.write_bytes(name, ends, *bits)
+        return MatchedRanges(name, distinct, tuple(counts), matched)
+
+    def _read(self, name: str, first: int, end: int) -> RangedValues:
+        return self.folder.read_values(name, first, end, keyed=self.keyed)
+
+
+def read_met(folder: ScanFolder, name: str, runs: int, number: int, asked: int) -> Bools:
+    """Of so many that were asked in one of some runs those that were met, as a file of matched ranges says."""
+    files, path = folder.place(name)
+    with files.open_input_file(path) as source:
+        begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
+        bits = np.frombuffer(source.read_at(end - begin, 8 * (runs + 1) + begin), dtype=np.uint8)
+    return np.unpackbits(bits, count=asked).view(bool)
+
+
+def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges that are looked up together."""
+    sizes = np.zeros(RANGES, dtype=np.int64)
+    for one in references:
+        sizes += np.diff(one.begins)
+    begin, held = first, 0
+    for number in range(first, end):
+        if number > begin and held + sizes[number] > _CELL:
+            yield begin, number
+            begin, held = number, 0
+        held += sizes[number]
+    if begin < end:
+        yield begin, end
+
+
+def _retained(sources: Sequence[Sequence[RangedValues]], low: int, high: int, *, keyed: bool) -> tuple[Retained, list[int]]:
+    """References of some ranges, and how many of them each source has."""
+    sides = []
+    for runs in sources:
+        sides.append(in_order([one.between(low, high) for one in runs], [one.keys(low, high) for one in runs if keyed]))
+    values, keys = (
+        sides[0]
+        if len(sides) == 1
+        else in_order([values for values, _ in sides], [keys for _, keys in sides if keys is not None])
+    )
+    return Retained(values, keys), [len(one) for one, _ in sides]
+
+
+def _keys(asked: Sequence[RangedValues], low: int, high: int) -> pa.Table:
+    return pa.concat_tables([KEYS.empty_table(), *(one.keys(low, high) for one in asked)]).combine_chunks()
+
+
+def rows_of(folder: ScanFolder, run: AskedRun) -> Ints:
+    """Which row each is of that is asked in a run."""
+    return np.frombuffer(folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)

@@ -1,0 +1,250 @@
+"""A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
+
+import pickle
+import random
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import Refused
+from retention_assets.stores.objects.look import due, look
+from retention_assets.stores.objects.look.due import GivenKeys
+from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, find_witnesses, look_in
+from retention_assets.stores.objects.look.witnesses import witnesses_among
+from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.objects.tables import EDGES
+from retention_assets.stores.protocol import LookingStore
+from retention_assets.stores.tasks import TasksHere
+from retention_assets_tests.rounds import rounds
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects
+from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained
+from retention_assets_tests.stores.objects.references.sources import Said
+from retention_assets_tests.stores.objects.test_store import classes
+
+
+class ManyTasks(TasksHere):
+    """Tasks of which several would run at a time."""
+
+    slots = 2
+
+
+@dataclass
+class Shared(Said):
+    """A source in as many shares as are wanted."""
+
+    def shares(self, wanted: int) -> list[Any]:
+        """Every so manieth row."""
+        return [(at, wanted) for at in range(wanted)]
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """The rows of a share."""
+        mine = replace(self, rows=self.rows[share[0] :: share[1]])
+        end = yield from Said.read(mine, share)
+        return end
+
+
+@dataclass(frozen=True)
+class InParts:
+    """Keys of which each is a part of its own."""
+
+    keys: Sequence[str]
+
+    @property
+    def parts(self) -> int:
+        """One for each."""
+        return len(self.keys)
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """That one, twice."""
+        for _ in range(2):
+            yield pa.record_batch({"transaction": pa.array([self.keys[part]], pa.string())})
+
+
+def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path) -> None:
+    """In however many tasks it is found: as sets of Python find it, and of each key the very same witness."""
+    for seed in range(rounds(12)):
+        random_ = random.Random(seed)
+        keys = ["a", "b", "c", "a/b", "a/b/c", "a/", "d/"]
+        realms = [None, "r", "s"]
+
+        def some(most: int, *columns: Sequence[str | None], random_: random.Random = random_) -> list[tuple[str | None, ...]]:
+            return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
+
+        said = [Shared(some(6, keys, realms, [None, "who"]), f"source {n}", n == 1) for n in range(3)]
+        over = [Shared(some(8, keys, keys, realms))]
+        over[0].schema = EDGES
+        pairs = [(realm, str(key)) for realm, key in some(12, realms, keys)]
+        order = LookOrder(said, over, InParts(sorted({key for _, key in pairs})))
+        found = travelled(look_in(ManyTasks(), order, ScanFolder(str(tmp_path / str(seed)))))
+        assert found.fault is None
+        part = random_.sample(pairs, len(pairs) // 2)
+        whole, mine = (witnesses_of(found, some_) for some_ in (pairs, part))
+        assert mine == {pair: whole[pair] for pair in mine}
+        direct, all_of_them = retained(said, over, part)
+        assert mine.keys() == all_of_them, seed
+        assert {pair: mine[pair] for pair in direct} == direct, seed
+
+
+def travelled(found: ObjectsLook) -> ObjectsLook:
+    """As a task receives it."""
+    value: ObjectsLook = pickle.loads(pickle.dumps(found))
+    return value
+
+
+def witnesses_of(found: ObjectsLook, pairs: Sequence[tuple[str | None, str]]) -> dict[tuple[str | None, str], str]:
+    table = asked(*dict.fromkeys(pairs))
+    _, rows = witnesses_among(found.hits, found.labels, table)
+    return {(row["realm"], row["key"]): row["source"] for row in rows.to_pylist()}
+
+
+@pytest.fixture
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every key has the same fingerprint."""
+    monkeypatch.setattr(Fingerprints, "of", lambda _, keys, *__, **___: np.full(len(keys), 7, dtype=np.uint64))
+
+
+@pytest.mark.usefixtures("alike")
+def test_keys_of_one_fingerprint_are_told_apart() -> None:
+    """Neither is what nothing refers to kept, nor is what something refers to lost."""
+    said = Said([("other", None, "x"), ("a", None, "mail"), ("b/", None, None), ("c", "r", None)], names_folders=True)
+    over = Said([("other", "e", None), ("a", "f", None)], schema=EDGES)
+    # It means the key of that name, and no folder.
+    plain = Said([("g/", None, None)])
+    named = ((None, "a"), (None, "b/x"), ("s", "c"), (None, "d"), (None, "e"), (None, "f"), (None, "g/x"))
+    table = find_witnesses([said, plain], asked(*named), [over])
+    assert sorted(row["key"] for row in table.to_pylist()) == ["a", "b/x", "e", "f"]
+
+
+@pytest.mark.usefixtures("alike")
+def test_a_sweep_with_one_fingerprint_for_all_judges_by_keys(folder: LocalObjects) -> None:
+    folder.refers("a/two", "elsewhere")
+    assert classes(folder.store(), "a/one", "a/two") == {"a/one": "unreferenced", "a/two": "referenced"}
+
+
+def looked(store: ObjectsStore, folder: Path, *keys: str, purging: Sequence[str] = ()) -> ObjectsLook:
+    some = pa.chunked_array([list(keys[at : at + 100]) for at in range(0, len(keys), 100)], pa.string())
+    found = store.look(GivenKeys(some), purging, None, TasksHere(), str(folder))
+    store.answer_by(found)
+    return found
+
+
+def test_it_is_asked_for_by_its_protocol(folder: LocalObjects, tmp_path: Path) -> None:
+    store = folder.store()
+    assert isinstance(store, LookingStore)
+    assert not store.has_looked
+    looked(store, tmp_path / "look", "a/one")
+    # Among tasks it is another store, which answers by the same look.
+    assert (store.has_looked, store.among(3).has_looked) == (True, True)
+
+
+def test_what_becomes_due_after_a_look_is_nothing_that_it_answers_for(folder: LocalObjects, tmp_path: Path) -> None:
+    store = folder.store()
+    looked(store, tmp_path / "look", "a/one", "a/three")
+    assert store.was_looked_at(pa.array(["a/one", "a/two", "a/three", "a"]), ()).to_pylist() == [True, False, True, False]
+    # And should it be asked about all the same, it is not called unreferenced.
+    folder.refers("a/two")
+    assert classes(store, "a/one", "a/two") == {"a/one": "unreferenced", "a/two": "unhandled"}
+
+
+@pytest.mark.parametrize("together", [1, 1 << 25])
+def test_what_was_due_is_known_however_many_pieces_it_is_in(
+    folder: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(due, "TOGETHER", together)
+    monkeypatch.setattr(due, "_RUN", together)
+    store, keys = folder.store(), [f"k{number}" for number in range(600)]
+    found = looked(store, tmp_path / "look", *keys)
+    assert (len(found.due.buckets) > 1) == (together == 1)
+    assert store.was_looked_at(pa.array([*keys, "other"]), ()).to_pylist() == [True] * 600 + [False]
+
+
+def test_what_is_written_after_a_look_began_is_young(folder: LocalObjects, tmp_path: Path) -> None:
+    """However long a sweep takes: what refers to it was not read."""
+    store = folder.store()
+    store.answer_by(replace(looked(store, tmp_path / "look", "a/one"), listed_as_of=OLD + timedelta(hours=2)))
+    assert classes(store, "a/one") == {"a/one": "young"}
+
+
+def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
+    """What is younger than the list is nothing that was looked for in time."""
+    order = LookOrder([Said([])], [], InParts(["a"]), begin=lambda: OLD)
+    assert look_in(TasksHere(), order, ScanFolder(str(tmp_path))).listed_as_of == OLD
+
+
+def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:
+    store = folder.store()
+    found = looked(store, tmp_path / "look", "a/one")
+    store.answer_by(replace(found, began=found.began - look.OLDEST))
+    with pytest.raises(Refused, match="too long ago"):
+        store.read_some({"blobs/a": ["a/one"]})
+
+
+REALMS: dict[str, Any] = {"realm": "{0}"}
+
+
+def broken(objects: LocalObjects | SqlObjects) -> None:
+    (objects.folder / "refs" / "a.jsonl").write_text("broken")
+
+
+def test_of_what_goes_with_its_realm_no_source_is_asked(folder: LocalObjects, tmp_path: Path) -> None:
+    broken(folder)
+    store = folder.store(**REALMS)
+    found = looked(store, tmp_path / "look", "a/one", "a/two", purging=["a"])
+    assert (found.fault, found.heard, found.due.buckets) == (None, None, ())
+    assert store.was_looked_at(pa.array(["a/one", "b/one"]), ["a"]).to_pylist() == [True, False]
+    assert classes(store, "a/one", purging=("a",)) == {"a/one": "realm_purge"}
+
+
+def test_a_realm_that_is_active_again_within_a_sweep_is_judged_by_nothing(folder: LocalObjects, tmp_path: Path) -> None:
+    store = folder.store(**REALMS)
+    looked(store, tmp_path / "look", "a/one", "a/two", purging=["a"])
+    assert classes(store, "a/one", "a/two") == {"a/one": "unhandled", "a/two": "unhandled"}
+
+
+def test_a_source_that_is_not_whole_concerns_only_those_that_need_it(folder: LocalObjects, tmp_path: Path) -> None:
+    folder.put("b/one", b"b")
+    broken(folder)
+    store = folder.store(**REALMS)
+    found = looked(store, tmp_path / "look", "a/one", "b/one", purging=["a"])
+    assert found.fault is not None
+    assert classes(store, "a/one", purging=("a",)) == {"a/one": "realm_purge"}
+    with pytest.raises(Refused, match=r"a\.jsonl"):
+        store.read_some({"blobs/b": ["b/one"]}, ["a"])
+
+
+def test_what_a_source_raises_is_told_with_its_kind_and_the_source(tmp_path: Path) -> None:
+    def fail() -> list[str]:
+        raise ValueError("no more of this")
+
+    order = LookOrder([Said([("a", None, None)], proof=fail)], [], InParts(["a"]))
+    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    assert found.fault == "said: ValueError: no more of this"
+    with pytest.raises(Refused, match="no more of this"):
+        found.check()
+
+
+def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """In the middle of a source."""
+    read: list[int] = []
+
+    @dataclass
+    class Long(Said):
+        def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
+            for number in range(100):
+                read.append(number)
+                yield pa.record_batch([["a"], [None], [None]], schema=self.schema)
+            return ShareEnd(share, 100)
+
+    order = LookOrder([Long([])], [], InParts(["a"]), is_stopped=lambda: len(read) >= 3)
+    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    assert found.fault == "the look at references was stopped"
+    assert len(read) == 3
