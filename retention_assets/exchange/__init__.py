@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange.compression import is_packed
-from retention_assets.exchange.json_lines import KEYS, datasets_of_json, read_json
+from retention_assets.exchange.json_lines import KEYS, SMALL, datasets_of_json, few_ids, read_json
 from retention_assets.exchange.parquet import read_parquet
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.views.added_deletes import move_heads
 
 __all__ = [
-    "ADDED", "KEYS", "datasets_in", "is_log", "is_plain", "joined_lines", "read_file", "read_lines", "read_log",
-    "reading_order",
+    "ADDED", "KEYS", "SMALL", "datasets_in", "ids_in", "is_log", "is_plain", "joined_lines", "read_file", "read_lines",
+    "read_log", "reading_order",
 ]  # fmt: skip
 
 _PLAIN = (".jsonl", ".ndjson", ".json")
@@ -58,6 +58,13 @@ def datasets_in(file: Path) -> list[str]:
     if file.suffix == ".parquet":
         return sorted(pc.unique(read_parquet(file)["dataset"]).to_pylist())
     return datasets_of_json(file)
+
+
+def ids_in(file: Path) -> pa.Table:
+    """The dataset and the transaction of each line of a file that is about one. Small files are not read whole for it."""
+    found = few_ids(file) if file.suffix != ".parquet" else None
+    lines = read_file(file).select(["dataset", "transaction"]) if found is None else found
+    return lines.filter(pc.is_valid(lines["transaction"]))
 
 
 def is_log(name: str) -> bool:

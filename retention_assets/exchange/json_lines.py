@@ -16,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem, nearest, quote
 from retention_assets.exchange.compression import is_packed, unpacked
@@ -30,7 +31,8 @@ TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 
 
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
-_SMALL = 65536
+# A file up to this size is small.
+SMALL = 65536
 # DuckDB takes a name for a glob; no name of a file may choose other files.
 _GLOB = re.compile(r"([*?\[])")
 
@@ -58,8 +60,8 @@ def read_json(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
 
 def datasets_of_json(file: Path) -> list[str]:
     """The names of the datasets that a file speaks of, sorted."""
-    if (few := _few_datasets(file)) is not None:
-        return few
+    if (few := few_ids(file)) is not None:
+        return sorted(pc.unique(few["dataset"]).to_pylist())
     with unpacked(file) as plain, _ndjson(plain, file) as db:
         found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
     names = [name for (name,) in found if name]
@@ -67,15 +69,39 @@ def datasets_of_json(file: Path) -> list[str]:
     return sorted(names) if len(names) == len(found) > 0 else sorted(set(read_json(file)["dataset"].to_pylist()))
 
 
-def _few_datasets(file: Path) -> list[str] | None:
-    """The names in a small file without a fault. A database takes thirty milliseconds to begin, and such files are many."""
-    if is_packed(file.name) or not 0 < file.stat().st_size <= _SMALL:
+def few_ids(file: Path) -> pa.Table | None:
+    """The dataset and the transaction of each line of a small file in which nothing is unusual; none of another.
+
+    A database takes thirty milliseconds to begin, and such files are many. What could mean anything else to it is left to it.
+    """
+    if is_packed(file.name) or not 0 < file.stat().st_size <= SMALL:
         return None
     try:
-        names = {json.loads(line)["dataset"] for line in file.read_text(encoding="utf-8").split("\n") if line.strip()}
-    except (ValueError, KeyError, TypeError, RecursionError):
+        lines = [_FEW.decode(line) for line in file.read_bytes().decode().split("\n") if line.strip()]
+        if not all(line.keys() <= _KNOWN for line in lines):
+            return None
+        datasets = pa.array([line["dataset"] for line in lines], pa.string())
+        transactions = pa.array([line.get("transaction") for line in lines], pa.string())
+    # What is no text is left to the database as well: it may read it as one.
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, pa.ArrowException):
         return None
-    return sorted(names) if names and all(isinstance(name, str) and name for name in names) else None
+    if not lines or datasets.null_count or "" in datasets.to_pylist():
+        return None
+    return pa.table({"dataset": datasets, "transaction": transactions})
+
+
+_KNOWN = frozenset(KEYS)
+
+
+def _known_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("has a key twice")
+    return found
+
+
+# Objects of which each key stands once. Only the outermost ones are lines, but none may be doubtful.
+_FEW = json.JSONDecoder(object_pairs_hook=_known_once)
 
 
 @contextmanager

@@ -83,6 +83,9 @@ def sound_log(lines: pa.Table) -> Log:
 def _taken(table: pa.Table, rows: Ints) -> pa.Table:
     """Rows of a table. A run of neighbours is cut out; only what was interleaved is copied row by row."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(rows) == len(table) and not len(breaks):
+        # All of it as it stands: what is one array already is not copied.
+        return table.combine_chunks()
     if len(breaks) > _MOST_RUNS:
         return table.take(pa.array(rows)).combine_chunks()
     runs = [run for run in np.split(rows, breaks) if len(run)]
@@ -168,7 +171,7 @@ class _Ids:
         targets = join_chunks(lines["head"].take(pa.array(refs)))
         encoded = pc.dictionary_encode(pa.chunked_array([ids, parents, targets], pa.string())).combine_chunks()
         words = join_chunks(encoded).indices
-        numbers = np.nan_to_num(words.to_numpy(zero_copy_only=False), nan=-1).astype(np.int64)
+        numbers = words.fill_null(-1).to_numpy().astype(np.int64)
         width = np.int64(len(join_chunks(encoded).dictionary) + 1)
         n = len(ids)
         keys = code * width + numbers[:n]

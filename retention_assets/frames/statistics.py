@@ -105,3 +105,12 @@ def largest_datasets(log: pa.Table) -> pa.Table:
         for name, at in zip(names, first.tolist(), strict=True)
     ]
     return pa.Table.from_pylist(rows, LARGEST_DATASETS)
+
+
+def newest_closes(transactions: pa.Table) -> pa.Table:
+    """When the newest transaction of each dataset was committed that readers can see."""
+    committed = transactions.select(["dataset", "closed_at"]).filter(
+        pc.equal(transactions["status"].cast(pa.string()), "COMMITTED")
+    )
+    plain = committed.set_column(0, "dataset", committed["dataset"].cast(pa.string()))
+    return plain.group_by("dataset").aggregate([("closed_at", "max")])

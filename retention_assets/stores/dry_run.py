@@ -3,7 +3,7 @@
 Belongs here: the answers to deletions, and a store that also remembers its log. Every other question goes to the store behind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from retention_assets.stores.protocol import (
     Permit,
     PreparedTarget,
     Remains,
+    SelectiveStore,
     ServedStore,
     Store,
     SweptTarget,
@@ -51,6 +52,11 @@ class RecordingStore:
     recorded: list[RecordedDeletion] = field(default_factory=list)
     cascaded: list[CascadedRows] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
+
+    @classmethod
+    def before(cls, store: Store) -> "RecordingStore":
+        """One of this kind before a store; it answers for some transactions where the store does."""
+        return SelectiveRecordingStore(store) if cls is RecordingStore and isinstance(store, SelectiveStore) else cls(store)
 
     @property
     def name(self) -> str:
@@ -148,6 +154,16 @@ class RecordingStore:
     def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
         if isinstance(self.store, CascadingStore):
             self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
+
+
+@dataclass
+class SelectiveRecordingStore(RecordingStore):
+    """A recording store before one that answers for some transactions as truly as for all of them."""
+
+    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+        """What the store says of them now."""
+        assert isinstance(self.store, SelectiveStore)
+        return self.store.read_some(wanted, purging)
 
 
 @dataclass

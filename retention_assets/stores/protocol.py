@@ -21,6 +21,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.urls import mask_text
+from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 
 Answer = TypeVar("Answer")
 
@@ -36,6 +37,11 @@ def always() -> None:
     """The permit of who calls a store by hand: there is no lease to lose."""
 
 
+def never() -> bool:
+    """Nobody asks whoever began something to end."""
+    return False
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a store can do beyond the least that all of them can."""
@@ -49,6 +55,9 @@ class Capabilities:
     # `sweep` deletes a target only if it still is what its note says, and nothing that happens meanwhile can make it needed
     # otherwise: the log has not to be read again before each batch.
     guards: bool = False
+    # Several tasks may sweep one dataset side by side, each its own transactions; those whose names are the same up to the
+    # first of this text come to one task (empty: each may come to any). None: one at a time, as where a sweep is one commit.
+    parts_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,8 @@ class Target:
     place_known: bool = False
     # The branches and tags on it that are over, and which its policy drops together with it.
     ended_refs: tuple[str, ...] = ()
+    # A sweep had begun on it that did not come to its end: what is gone by now is what it deleted.
+    begun_earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,48 @@ class SelectiveStore(Store, Protocol):
         `purging` are the realms that are being purged. What keeps it from being sure of any of them raises. A plan that is
         prepared afterwards is about what was read here.
         """
+
+
+class DueTransactions(Protocol):
+    """What is due of a store. It travels to tasks, and each part is read where it is needed: there may be millions."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts it has."""
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """The transactions of a part, in a column of that name. One may come twice."""
+
+
+@runtime_checkable
+class LookingStore(SelectiveStore, Protocol):
+    """A store that has much to look at before it can answer for any transaction: it does so once for a whole sweep."""
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether it answers by a look that was taken."""
+
+    def look(
+        self,
+        due: DueTransactions,
+        purging: Collection[str],
+        last: str | None,
+        tasks: Tasks,
+        folder: str,
+        opened: OpenPlace = open_local,
+        is_stopped: Callable[[], bool] = never,
+    ) -> object:
+        """Look at everything on which it depends whether these may go. What comes back is a small value, and travels; what it
+        found is in a new folder. `last` is what its last whole scan came to, as the ledger keeps it.
+
+        What keeps it from being sure is raised by `read_some`, once it is asked about what that concerns.
+        """
+
+    def answer_by(self, look: object) -> None:
+        """Have `read_some` answer by a look, as long as its folder is there; by none: ask anew each time."""
+
+    def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
+        """Which transactions the look can answer for. The others became due only later."""
 
 
 @runtime_checkable

@@ -1,10 +1,12 @@
 """Realms that settings give to the datasets of a store, whatever its kind.
 
-Belongs here: reading the lines of a store so that each dataset says its realm, wherever a log is read. A log that says its own
-realm wins, if that is the one of the settings or below it; any other is a fault of that dataset alone.
+Belongs here: reading the lines of a store so that each dataset says its realm, wherever a log is read, and tokens that tell of
+it. A log that says its own realm wins, if that is the one of the settings or below it; any other is a fault of that dataset
+alone.
 Does not belong here: the realms of rows by a column (each kind that has columns), and what a realm means (policy/realms.py).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +18,7 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.policy.realms import NAME_RULE, OWN_REALMS, REALM, SYSTEM, is_realm_name, is_within
 from retention_assets.stores.protocol import Store
-from retention_assets.stores.settings import RealmPattern, StoreSettings
+from retention_assets.stores.settings import RealmColumn, RealmPattern, StoreSettings
 
 
 def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
@@ -30,6 +32,28 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     own = _own_realms(lines) if given else {}
     more = [line for name, realm in given.items() if (line := _line(name, realm, own.get(name))) is not None]
     return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
+
+
+def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
+    """What each log is, by its store, and the realm that the settings give it: another realm is another log.
+
+    A kind that names realms by itself has its settings in its own tokens.
+    """
+    tokens = store.tokens(datasets)
+    settings = getattr(store, "settings", None)
+    if not isinstance(settings, StoreSettings) or settings.realm is None or settings.names_own_realms:
+        return tokens
+    said = {name: _said_of(settings, name) for name in tokens}
+    return {name: token if said[name] is None else _digest(token, str(said[name])) for name, token in tokens.items()}
+
+
+def _said_of(settings: StoreSettings, dataset: str) -> str | None:
+    """What settings say of the realm of a dataset. No name of a realm holds the colon of a column."""
+    return f"column: {settings.realm.column}" if isinstance(settings.realm, RealmColumn) else realm_of(settings, dataset)
+
+
+def _digest(token: str, said: str) -> str:
+    return hashlib.sha256(repr((token, said)).encode(errors="surrogateescape")).hexdigest()
 
 
 def gives_realms(settings: StoreSettings) -> bool:

@@ -145,8 +145,8 @@ def test_gzip_says_how_long_it_is(tmp_path: Path) -> None:
         read_lines(file)
 
 
-@pytest.mark.parametrize("flip", [1, 64])
-def test_no_flipped_bit_of_a_parquet_log_with_checksums_is_believed(tmp_path: Path, flip: int) -> None:
+def test_no_flipped_bit_of_a_parquet_log_with_checksums_is_believed(tmp_path: Path) -> None:
+    """Of each byte one bit. A sum doesn't care which."""
     at = parse_instant("2026-01-01T00:00:00Z")
     row = {
         "dataset": "lake/d",
@@ -161,7 +161,7 @@ def test_no_flipped_bit_of_a_parquet_log_with_checksums_is_believed(tmp_path: Pa
     whole, sound = file.read_bytes(), read_lines(file)
     refused = 0
     for place in range(len(whole)):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ (1, 64)[place % 2]]) + whole[place + 1 :])
         try:
             assert read_lines(file).equals(sound)
         except BadInput:

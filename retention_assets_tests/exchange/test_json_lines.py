@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from retention_assets.cli import main
 from retention_assets.errors import BadInput
+from retention_assets.exchange import ids_in, read_file
 from retention_assets.frames.log import LOG
 from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refusal, row
@@ -285,3 +286,36 @@ def test_a_log_is_read_or_refused_and_nothing_else_happens(texts: list[str]) -> 
         except BadInput:
             return
         assert schema == LOG
+
+
+# --- ids alone ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LINE}\n\n{line(transaction='T2', bytes='many')}\r\n",
+        f"{LINE}\n{line(transaction=None)}",
+        line(attributes={"a": "b"}),
+        line(transaction=5),
+        LINE.replace('"T1"', '"\\u0054\\u00e9"'),
+    ],
+    ids=["a fault and an empty line", "none", "attributes", "a number", "an escape"],
+)
+def test_ids_alone_are_those_of_the_lines(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text(text)
+    whole = read_file(file).select(["dataset", "transaction"]).to_pylist()
+    assert ids_in(file).to_pylist() == [one for one in whole if one["transaction"] is not None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"{LINE} x", line(byts=1), LINE.replace("}", ',"transaction":"T2"}'), f"{LINE}\n{{}}\n", LINE.replace("T1", "\\ud800")],
+    ids=["no JSON", "an unknown key", "a key twice", "no dataset", "no text"],
+)
+def test_a_file_that_is_refused_has_no_ids_either(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text(text)
+    with pytest.raises(BadInput):
+        ids_in(file)

@@ -24,6 +24,6 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 @pytest.fixture
 def units(store_url: str) -> Iterator[Units]:
     """Units of work that nobody expires, in a database of each kind."""
-    units = Units(store_url)
+    units = Units(store_url, pooled=True)
     yield units
-    units.store().close()
+    units.close()

@@ -168,8 +168,10 @@ class Contract:
         assert [one.transaction for one in prepared] == [*ids.values(), "no-such-transaction"]
         assert environment.everything() == before
 
-    @pytest.mark.parametrize("parallelism", [1, 4])
-    @pytest.mark.parametrize("chosen", [("T1",), ("T2",), ("T1", "T2", "T3", "T4"), ("T4", "T1")])
+    # One target is one part, however many there may be.
+    @pytest.mark.parametrize(
+        ("chosen", "parallelism"), [(("T1",), 1), (("T2",), 4), (CHAIN[:4], 1), (CHAIN[:4], 4), (("T4", "T1"), 4)]
+    )
     def test_a_sweep_deletes_what_its_targets_own_and_nothing_else(
         self, environment: Environment, ids: dict[str, str], chosen: tuple[str, ...], parallelism: int
     ) -> None:

@@ -1,6 +1,7 @@
 """Realms that settings give to datasets: the same wherever a log is read, whatever the kind of store."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,23 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
+from retention_assets.evaluation.changes import list_datasets_with_tokens
 from retention_assets.evaluation.dataset_log import read_from
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.pipeline.store_logs import choose_datasets, read_share
+from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
+from retention_assets.pipeline.stage import Source
 from retention_assets.policy.realms import OWN_REALMS
+from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.dry_run import RecordingStore, RememberingStore
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets.stores.protocol import Store
-from retention_assets.stores.realms import read_lines, realm_attributes
+from retention_assets.stores.realms import read_lines, realm_attributes, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.registry import StoreKind, open_store
+from retention_assets.stores.settings import StoreSettings
 from retention_assets.sweep.read import read_fresh
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.stores.toy import ToySettings, ToyStore
@@ -113,6 +119,56 @@ def test_a_record_says_its_own_realm(units: Units) -> None:
     before = store.tokens(store.datasets())
     units.has("d", kind="acme")
     assert store.tokens(store.datasets()) != before
+
+
+class Logged:
+    """A store of which only tokens are asked, with the settings of a kind."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.name, self.settings = settings.name, settings
+
+    def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
+        """One for all but what is not there."""
+        return {name: "t" for name in datasets if name != "s/gone"}
+
+
+KINDS: dict[str, tuple[type[StoreSettings], dict[str, Any]]] = {
+    "files": (FilesSettings, {"log": "/l", "data": "/d/{dataset}/{transaction}"}),
+    "iceberg": (IcebergSettings, {"catalog": {"uri": "x"}}),
+    "aspects": (AspectsSettings, {"url": "postgresql://h/d"}),
+    "records": (RecordsSettings, {"url": "postgresql://h/d", "root": {"table": "u", "key": "i", "opened_at": "a", "closed_at": "b"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_realm_by_the_settings_is_another_log_of_those_datasets_alone(kind: str) -> None:
+    """So the next run reads them anew."""
+    made, keys = KINDS[kind]
+
+    def tokens(realm: Any) -> Mapping[str, str]:
+        said = {"name": "s", **keys, **({"realm": realm} if realm else {})}
+        store: Any = Logged(made.model_validate(said, context={"folder": Path("/")}))
+        return tokens_of(store, ["s/acme.a", "s/b", "s/gone"])
+
+    assert tokens(None) == {"s/acme.a": "t", "s/b": "t"}
+    by_pattern, by_name = tokens({"pattern": r"^(acme)\."}), tokens("acme")
+    assert by_pattern == {**tokens("acme"), "s/b": "t"}
+    assert tokens("acme/eu")["s/b"] not in ("t", by_name["s/b"])
+    if made.has_realm_column:
+        assert tokens({"column": "c"})["s/b"] not in ("t", tokens({"column": "d"})["s/b"], tokens("c")["s/b"])
+
+
+def test_a_run_notes_the_same_tokens_as_whoever_asks_what_has_changed(tmp_path: Path) -> None:
+    """Otherwise every dataset would be read at every tick."""
+    lake = Lake(tmp_path / "lake").has(ONE, "lake/a")
+    said = json.loads(lake.settings_file.read_text())
+    for realm in (None, "acme"):
+        said["stores"][0] |= {"realm": realm} if realm else {}
+        lake.settings_file.write_text(json.dumps(said))
+        write_tokens(choose_datasets(lake.stores.values(), DatasetFilter()), str(tmp_path / str(realm)))
+        noted = read_tokens([Source(str(tmp_path / str(realm)))])
+        assert noted == list_datasets_with_tokens(lake.environment).tokens
+        assert (noted == lake.stores["lake"].tokens(["lake/a"])) is (realm is None)
 
 
 BAD: dict[str, tuple[type[Any], dict[str, Any], Any, str]] = {

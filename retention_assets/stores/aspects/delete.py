@@ -297,7 +297,8 @@ class Deletion:
         query = select(table.urn, table.version, table.moment, table.size)
         query = query.where(table.aspect == self.aspect, table.urn.in_(urns))
         found: dict[str, dict[int, tuple[int | str, int]]] = {}
-        for urn, version, moment, size in connection.execute(query):
+        # All at once: each row for itself costs as much as its deletion.
+        for urn, version, moment, size in connection.execute(query).all():
             found.setdefault(urn, {})[version] = (moment, size)
         return {urn: UrnRows(versions) for urn, versions in found.items()}
 

@@ -14,6 +14,8 @@ import re
 _ENTITY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _VERSION = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 PREFIX = "urn:li:"
+# Before the last of these is the urn, so that all versions of an urn are alike before the first.
+VERSION_AT = "@"
 
 Key = tuple[str, str]
 
@@ -31,11 +33,11 @@ def key_of(store: str, dataset: str) -> Key:
 
 def transaction_of(urn: str, version: int) -> str:
     """The name of a row in its dataset."""
-    return f"{urn}@{version}"
+    return f"{urn}{VERSION_AT}{version}"
 
 
 def row_of(transaction: str, entity: str) -> tuple[str, int] | None:
     """The urn and version of a transaction; none for a text that is no name of a row of this entity."""
-    urn, _, version = transaction.rpartition("@")
+    urn, _, version = transaction.rpartition(VERSION_AT)
     mine = _ENTITY.fullmatch(entity) and urn.startswith(f"{PREFIX}{entity}:") and _VERSION.fullmatch(version)
     return (urn, int(version)) if mine else None

@@ -25,7 +25,7 @@ from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, location_of, writes_ahead
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
-from retention_assets.stores.aspects.names import Key, dataset_of, key_of
+from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of
 from retention_assets.stores.aspects.policies import read_policies
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
@@ -43,7 +43,8 @@ from retention_assets.stores.protocol import (
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
-_CAPABILITIES = Capabilities(log_is_complete=True, guards=True)
+# Of one urn, what stays is noted with what goes before it: a plan that knew only some of what goes would count on the rest.
+_CAPABILITIES = Capabilities(log_is_complete=True, guards=True, parts_at=VERSION_AT)
 
 
 class AspectsStore(LazyStore[AspectsSettings]):

@@ -17,10 +17,9 @@ from threading import Lock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.exchange import datasets_in, is_plain, read_file
+from retention_assets.exchange import SMALL, datasets_in, ids_in, is_plain, read_file
 from retention_assets.frames.arrays import Ints, join_chunks
 from retention_assets.stores.files.copies import check_copy
 from retention_assets.stores.files.file_systems import is_local, open_file_system
@@ -31,7 +30,7 @@ WHOLE_BYTES = 64 << 20
 # What a process keeps of all logs together.
 _KEPT_BYTES = 256 << 20
 # Files up to this size are read many at a time.
-_SMALL = 64 << 10
+_SMALL = SMALL
 _AT_ONCE = 1_000
 # A name, and an array of places: about this much of Python.
 _PER_DATASET = 250
@@ -71,13 +70,19 @@ class _SliceCache:
         self._slices: OrderedDict[tuple[LogFile, bool], ContentSlice] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
-        """A slice that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
+    def kept(self, file: LogFile, whole: bool) -> ContentSlice | None:
+        """A slice, if it was kept."""
         key = file, whole
         with self._lock:
             if (kept := self._slices.get(key)) is not None:
                 self._slices.move_to_end(key)
-                return kept
+            return kept
+
+    def get(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
+        """A slice that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
+        if (kept := self.kept(file, whole)) is not None:
+            return kept
+        key = file, whole
         stays = is_settled(file)
         made = make()
         if stays and made.bytes <= _KEPT_BYTES:
@@ -145,20 +150,19 @@ def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Ta
 
 def ids_of(file: LogFile, dataset: str) -> pa.Array:
     """The ids of a dataset's transactions in a file."""
-    if file.size > WHOLE_BYTES:
-        slice_ = _cache.get(file, False, lambda: ContentSlice.of(_only_ids(_read(file))))
-    else:
+    # Of small files these are known without a database, and of very large ones nothing else is kept.
+    if (kept := _cache.kept(file, True)) is not None:
+        slice_ = kept
+    elif SMALL < file.size <= WHOLE_BYTES:
         slice_ = _cache.get(file, True, lambda: ContentSlice.of(_read(file)))
+    else:
+        slice_ = _cache.get(file, False, lambda: ContentSlice.of(_of_copy(file, ids_in)))
     return (
         join_chunks(slice_.table["transaction"].take(slice_.rows[dataset]).drop_null()) if dataset in slice_.rows else _NO_IDS
     )
 
 
 _NO_IDS = pa.array([], pa.string())
-
-
-def _only_ids(lines: pa.Table) -> pa.Table:
-    return lines.select(["dataset", "transaction"]).filter(pc.is_valid(lines["transaction"]))
 
 
 @contextmanager
@@ -179,8 +183,12 @@ def local_copy(file: LogFile) -> Iterator[Path]:
 
 
 def _read(file: LogFile, datasets: Collection[str] | None = None) -> pa.Table:
+    return _of_copy(file, lambda path: read_file(path, datasets))
+
+
+def _of_copy(file: LogFile, read: Callable[[Path], pa.Table]) -> pa.Table:
     try:
         with local_copy(file) as path:
-            return read_file(path, datasets)
+            return read(path)
     except FileNotFoundError:
         raise BadInput(Problem("was there a moment ago and is not any more", file=file.shown, remedy="Try again.")) from None

@@ -16,6 +16,7 @@ from fsspec.registry import known_implementations, registry  # type: ignore[impo
 
 from retention_assets.errors import InvalidValue, Refused, nearest
 from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
+from retention_assets.stores.files.s3_times import read_times_quickly
 
 __all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
 
@@ -76,6 +77,8 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
             f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(said)}."
             " Is it reachable, and is what its driver needs installed here?"
         ) from fault
+    if is_s3(fs):
+        read_times_quickly(fs)
     return fs, str(path)
 
 

@@ -1,7 +1,7 @@
 """Which files a log of a `files` store has, and which version each is.
 
-Belongs here: listing, and telling one version of a file from another. Every question to the store begins with a listing of its
-own, because what was true a moment ago may protect nothing now.
+Belongs here: listing, and telling one version of a file from another. Questions to the store begin with a listing of their
+own, because what was true a moment ago may protect nothing now; of a log of many files see log.py.
 Does not belong here: what is in the files (content.py), and what follows from it (log.py).
 """
 
@@ -73,6 +73,19 @@ def is_settled(file: LogFile) -> bool:
     except FileNotFoundError:
         return False
     return _local_version(info) == file.version and now().timestamp() * 1e9 - info.st_ctime_ns > _GRAIN
+
+
+def is_as_listed(file: LogFile) -> bool:
+    """Whether a local file still is the version that was listed."""
+    info = _stat_at(file.path)
+    return info is not None and _local_version(info) == file.version
+
+
+def folder_version(place: str) -> str | None:
+    """Another text once files have come into a local folder, or are gone from it; none of what is no such folder."""
+    fs, path = open_file_system(place)
+    info = _stat_at(path) if is_local(fs) else None
+    return _local_version(info) if info and stat.S_ISDIR(info.st_mode) else None
 
 
 def _local(path: str) -> list[Found]:

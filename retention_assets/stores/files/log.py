@@ -1,7 +1,8 @@
 """The log of a `files` store: which file holds lines of which dataset, and what follows from it.
 
-Belongs here: the questions to a log. Each lists the files anew; what depends on their versions alone is worked out once for
-them, so that a question about one dataset does not cost more where there are many.
+Belongs here: the questions to a log. Each lists the files anew, but for those of a sweep about one dataset among very many
+(`recent_index`); what depends on their versions alone is worked out once for them, so that a question about one dataset does
+not cost more where there are many.
 Does not belong here: the listing (listing.py), reading (content.py), data, and what the lines mean.
 """
 
@@ -9,13 +10,15 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from retention_assets.clock import moment
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import joined_lines, reading_order
 from retention_assets.stores.files.content import datasets_of, ids_of, lines_of_all
-from retention_assets.stores.files.listing import Found, LogFile, list_logs
+from retention_assets.stores.files.listing import Found, LogFile, folder_version, is_as_listed, list_logs
 
 # Of log: some thousand small histories, or a second's work.
 _TOGETHER = 4 << 20
@@ -42,6 +45,20 @@ class LogIndex:
         return pa.concat_arrays(ids) if ids else pa.array([], pa.string())
 
 
+class _Listed(NamedTuple):
+    """The files of a local folder, when they began to be listed, and what was said of the folder before."""
+
+    at: float
+    folder: str
+    found: tuple[Found, ...]
+
+
+# The last listing of each log that has many files.
+_listed: dict["FilesLog", _Listed] = {}
+# From so many files on listing them costs more than deleting a small dataset; and for so long, in seconds, a listing is good.
+_MANY, _LATELY = 100, 1.0
+
+
 @dataclass(frozen=True)
 class FilesLog:
     """The log of a store: one file, or all those in a folder."""
@@ -51,7 +68,25 @@ class FilesLog:
 
     def index(self) -> LogIndex:
         """Its files, listed anew. Raises BadInput if there is none, or one speaks of another store."""
-        return _index_of(self, list_logs(self.place))
+        at, folder = moment().running, folder_version(self.place)
+        found = list_logs(self.place)
+        if len(found) >= _MANY and folder is not None:
+            _listed[self] = _Listed(at, folder, found)
+        else:
+            _listed.pop(self, None)
+        return _index_of(self, found)
+
+    def recent_index(self, dataset: str) -> LogIndex:
+        """The same for a question about one dataset in the middle of a sweep, which may be one of thousands.
+
+        Of a large folder a listing of the last second will do, if neither the folder nor a file of the dataset has changed: a
+        sweep itself asks whether anything changed no more often than that.
+        """
+        listed = _listed.get(self)
+        if listed is None or moment().running - listed.at > _LATELY or folder_version(self.place) != listed.folder:
+            return self.index()
+        index = _index_of(self, listed.found)
+        return index if all(is_as_listed(file) for file in index.files.get(dataset, ())) else self.index()
 
     def datasets(self) -> list[str]:
         """The names of all datasets, sorted."""

@@ -39,7 +39,7 @@ class FolderOwnership:
     @classmethod
     def of(cls, log: FilesLog, layout: FolderLayout, dataset: str, transactions: Collection[str]) -> Self:
         """Read from the log. Raises BadInput if it cannot be read."""
-        index = log.index()
+        index = log.recent_index(dataset)
         alike = _alike(index.transactions(dataset), transactions)
         return cls(log, index, layout, dataset, tuple(_neighbours(index, layout, dataset)), alike)
 

@@ -63,8 +63,8 @@ class FilesStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """No more than what all stores can."""
-        return Capabilities()
+        """Tasks may delete folders side by side; what is in a latest view goes one by one, as readers are told."""
+        return Capabilities(parts_at="")
 
     @property
     def log(self) -> FilesLog:
@@ -115,7 +115,7 @@ class FilesStore:
         if claim:
             # Where the root or the log is not as it should be the sweep will say it.
             with suppress(BadInput, OSError, Refused):
-                if RootSigns(self._open_folders(layout), layout, self.log.index(), dataset).holds_data():
+                if RootSigns(self._open_folders(layout), layout, self.log.recent_index(dataset), dataset).holds_data():
                     leave_identity(layout)
         return place_of(layout)
 
@@ -217,11 +217,13 @@ def _remains(target: Target, size: int | Exception | None, is_known: bool) -> Re
 def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
     if isinstance(found, Exception):
         return _failed(target, found)
+    # What a sweep that was killed had deleted of it is nowhere else counted.
+    freed_before = int(target.note) if target.begun_earlier and target.note else 0
     if found is None:
-        return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
+        return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)
     if found.hidden is not None:
         return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=found.hidden)
-    return SweptTarget(target.transaction, Outcome.DELETED, found.freed)
+    return SweptTarget(target.transaction, Outcome.DELETED, max(found.freed, freed_before))
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:

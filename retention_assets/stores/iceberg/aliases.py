@@ -12,8 +12,9 @@ is no SQL catalog, and in one that is if the alias writes its metadata elsewhere
 is registered while a sweep is under way.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -34,8 +35,9 @@ def table_locations(catalog: Catalog) -> dict[Name, str] | None:
         return None
     columns: tuple[Any, ...] = (IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location)
     query = select(*columns).where(IcebergTables.catalog_name == catalog.name)
-    with catalog.engine.connect() as connection:
-        rows = connection.execute(query).all()
+    # Past SQLAlchemy, which would make a row of each: this is asked for each table, and there may be thousands.
+    with catalog.engine.connect() as connection, connection.execute(query) as found:
+        rows: Sequence[Any] = (found.cursor or found).fetchall()
     return {(namespace, table): location for namespace, table, location in rows if location}
 
 
@@ -93,5 +95,6 @@ def _folder_of_table(table: Table) -> str:
     return file_identity(table.location()).rstrip("/")
 
 
+@lru_cache(maxsize=100_000)
 def _folder_of_file(location: str) -> str:
     return file_identity(location).rpartition("/")[0]

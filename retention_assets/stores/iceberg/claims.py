@@ -41,10 +41,64 @@ class TableSummary:
 
 
 @dataclass
+class _Places:
+    """Where tables have files, by folder: of thousands of tables the few are found that are near another one."""
+
+    # The roots and the folders elsewhere of each table.
+    _of: dict[str, tuple[tuple[str, ...], frozenset[str]]] = field(default_factory=dict)
+    # The tables that have a root, and those that have a root or a folder elsewhere there or below.
+    _roots: dict[str, set[str]] = field(default_factory=dict)
+    _below: dict[str, set[str]] = field(default_factory=dict)
+
+    def put(self, name: str, summary: TableSummary) -> None:
+        """Note a table, instead of what was known of it."""
+        places = summary.fence.roots, summary.folders or frozenset()
+        if self._of.get(name) == places:
+            return
+        self.drop(name)
+        self._of[name] = places
+        for root in places[0]:
+            self._roots.setdefault(root, set()).add(name)
+        for folder in _folders_of(places):
+            self._below.setdefault(folder, set()).add(name)
+
+    def drop(self, name: str) -> None:
+        """Forget a table."""
+        if (places := self._of.pop(name, None)) is None:
+            return
+        for root in places[0]:
+            self._roots[root].discard(name)
+        for folder in _folders_of(places):
+            self._below[folder].discard(name)
+
+    def near(self, fence: TableFence) -> set[str]:
+        """The tables that have a root in or around a root of this one, or files below one."""
+        found = set[str]()
+        for root in fence.roots:
+            found |= self._below.get(root, set())
+            for above in _at_and_above(root):
+                found |= self._roots.get(above, set())
+        return found
+
+
+def _folders_of(places: tuple[tuple[str, ...], frozenset[str]]) -> set[str]:
+    roots, folders = places
+    return {above for place in (*roots, *(f"{folder}/" for folder in folders)) for above in _at_and_above(place)}
+
+
+def _at_and_above(place: str) -> list[str]:
+    """A folder and all in which it is, each with its / at the end."""
+    return [place[: at + 1] for at, sign in enumerate(place) if sign == "/"]
+
+
+@dataclass
 class OtherTables:
     """What one opened store knows of the tables of its catalog, each by its dataset's name."""
 
     _known: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
+    _places: _Places = field(default_factory=_Places)
+    # Those of which nobody has decided yet whether their manifests are read.
+    _undecided: set[str] = field(default_factory=set)
     _lists_read: int = 0
 
     def claims(
@@ -63,7 +117,7 @@ class OtherTables:
         fence = TableFence.of(table.metadata)
         mine = {file for file in wanted if fence.names(file)}
         found: dict[str, str] = {}
-        for name in sorted(others) if mine else ():
+        for name in self._to_ask(fence, others) if mine else ():
             try:
                 claimed = self._claimed_by(name, others[name], fence, mine - found.keys(), load, threads)
             except (Unreadable, Unloadable) as fault:
@@ -71,6 +125,15 @@ class OtherTables:
                 raise Unloadable(f"{text}; mend it or drop that name: {fault}") from fault
             found |= dict.fromkeys(claimed, name)
         return found
+
+    def _to_ask(self, fence: TableFence, others: Mapping[str, str | None]) -> list[str]:
+        """The tables that are not known as they are now, and those that may have files of this one."""
+        changed = {
+            name
+            for name, location in others.items()
+            if (known := self._known.get(name)) is None or (location is not None and known[0] != location)
+        }
+        return sorted(changed | ((self._places.near(fence) | self._undecided) & others.keys()))
 
     def _claimed_by(
         self,
@@ -87,14 +150,21 @@ class OtherTables:
             other = load(name)
             if other is None:
                 self._known.pop(name, None)
+                self._places.drop(name)
+                self._undecided.discard(name)
                 return frozenset()
             known, summary = other.metadata_location, _summary_of(other, summary)
         overlaps = summary.fence.overlaps(fence)
+        # What overlaps is read for what is asked now; somebody else may need to know its folders.
+        is_decided = summary.folders is not None or not overlaps
         if not overlaps and summary.folders is None and self._may_read(summary):
             other = other or load(name)
             if other is not None:
                 summary = replace(summary, folders=_folders_elsewhere(other, summary.fence, threads))
+            is_decided = other is not None
         self._known[name] = str(known), summary
+        self._places.put(name, summary)
+        (self._undecided.discard if is_decided else self._undecided.add)(name)
         if not overlaps and not any(fence.names(f"{folder}/") for folder in summary.folders or ()):
             return frozenset()
         other = other or load(name)

@@ -13,8 +13,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeVar
 
 import pyarrow as pa
@@ -184,8 +185,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         namespaces = sorted(set(_namespaces(catalog, ())))
         chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
         for namespace, wanted in zip(namespaces, chosen, strict=True):
-            # A namespace may be dropped while its neighbours are listed.
-            with suppress(NoSuchNamespaceError):
+            with _unless_dropped(catalog, namespace):
                 yield from (tuple(table) for table in (catalog.list_tables(namespace) if wanted else ()))
 
     def _views(self, catalog: Catalog) -> Iterator[Identifier]:
@@ -193,9 +193,8 @@ class IcebergStore(LazyStore[IcebergSettings]):
         chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
         for namespace, wanted in zip(namespaces, chosen, strict=True):
             try:
-                yield from (tuple(view) for view in (catalog.list_views(namespace) if wanted else ()))
-            except NoSuchNamespaceError:
-                continue
+                with _unless_dropped(catalog, namespace):
+                    yield from (tuple(view) for view in (catalog.list_views(namespace) if wanted else ()))
             except NotImplementedError:
                 # Most catalogs keep no views.
                 return
@@ -238,7 +237,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             found = self._ask_catalog(table_locations) or {}
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
-        near = (self._dataset((*namespace.split("."), name)) for namespace, name in tables_beside(table, found))
+        near = (f"{self.name}/{_name_of(*one)}" for one in tables_beside(table, found))
         return self._aliases.of(dataset, table, near, self._load_in_sweep)
 
     def _find_claims(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
@@ -254,7 +253,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Every table of the catalog and, where one query tells it, the place of its metadata."""
         found = table_locations(catalog)
         if found is not None:
-            return {self._dataset((*namespace.split("."), name)): location for (namespace, name), location in found.items()}
+            return {f"{self.name}/{_name_of(*one)}": location for one, location in found.items()}
         names = {
             self._dataset(tuple(table)) for namespace in _namespaces(catalog, ()) for table in catalog.list_tables(namespace)
         }
@@ -291,8 +290,30 @@ def _load_table(catalog: Catalog, identifier: Identifier) -> Table | None:
     raise AssertionError("the second attempt returns or raises")
 
 
+@contextmanager
+def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
+    """A namespace may be dropped while its neighbours are listed. One that is there and is said not to be has tables that
+    nobody has seen: what is behind that answer may be a wrong address, or a server in front of the catalog.
+    """
+    try:
+        yield
+    except NoSuchNamespaceError:
+        if _is_listed(catalog, namespace):
+            raise
+
+
+def _is_listed(catalog: Catalog, namespace: Identifier) -> bool:
+    """Whether the namespace above lists it, which may itself have been dropped. The uppermost one always is there."""
+    if not namespace:
+        return True
+    try:
+        return namespace in map(tuple, catalog.list_namespaces(namespace[:-1]))
+    except NoSuchNamespaceError:
+        return _is_listed(catalog, namespace[:-1])
+
+
 def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
-    with suppress(NoSuchNamespaceError):
+    with _unless_dropped(catalog, above):
         for namespace in catalog.list_namespaces(above):
             # Catalogs without nesting answer the same for every namespace.
             if len(namespace) > len(above) and tuple(namespace[: len(above)]) == above:
@@ -302,6 +323,12 @@ def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
 
 def _join_name(parts: Identifier) -> str:
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
+
+
+@lru_cache(maxsize=100_000)
+def _name_of(namespace: str, table: str) -> str:
+    """A table as a SQL catalog names it."""
+    return _join_name((*namespace.split("."), table))
 
 
 def _error_line(fault: Exception) -> str:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, literal, select
+from sqlalchemy import ColumnElement, Connection, LargeBinary, Row, Select, Text, cast, func, literal, select
 
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables
@@ -72,19 +73,20 @@ _HASH = "retention_crc32"
 def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
     """All units of work as lines, or the one line that says why there are none."""
     try:
-        pages = [_lines_of_rows(rows, dataset) for rows in _pages(database, tables, page)]
+        rows = pa.Table.from_batches(_pages(database, tables, page), _schema_of(tables))
+        for name in TIMES:
+            if name in rows.column_names:
+                _check_range(rows[name], name)
     except pa.ArrowException as fault:
         return _fault_line(dataset, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
     except _NoInstant as fault:
         return _fault_line(dataset, str(fault))
-    return pa.Table.from_batches(pages, LINES)
+    return _lines_of_rows(rows, dataset)
 
 
 def token_of(database: ForeignDatabase, tables: RecordTables) -> str:
     """A text that is another one after any insert, deletion or change of what a log says. One scan of the root table."""
-    key = tables.root.key.text
-    as_text = tables.dialect in ("postgresql", "sqlite")
-    texts = [func.coalesce(cast(text, Text) if as_text else text, "\x1e") for text in (key, *tables.texts)]
+    texts = [tables.root.key.text, *tables.texts]
     with database.reading() as connection:
         rows, total = connection.execute(_checksum(connection, texts).select_from(tables.root.table)).one()
     return f"{rows}-{total or 0}"
@@ -94,49 +96,56 @@ class _NoInstant(Exception):
     """A time that no clock can show."""
 
 
+def _schema_of(tables: RecordTables) -> pa.Schema:
+    """The columns that are read: the key, times, and what becomes attributes, as far as the root has them."""
+    kinds = {"transaction": pa.string(), **dict.fromkeys(TIMES, INSTANT), **dict.fromkeys(ATTRIBUTE_COLUMNS, pa.string())}
+    there = {"transaction", *tables.log_columns}
+    return pa.schema([pa.field(name, kind) for name, kind in kinds.items() if name in there])
+
+
 def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
-    paging = paging_of(database, tables, page)
-    key, times = tables.root.key, [name for name in TIMES if name in tables.log_columns]
-    columns = [key.text, *(tables.time(name) for name in times)]
-    fields = [pa.field("transaction", pa.string()), *(pa.field(name, INSTANT) for name in times)]
+    paging, schema = paging_of(database, tables, page), _schema_of(tables)
+    key = tables.root.key
+    columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
-        if name in tables.log_columns:
+        if name in schema.names:
             said = tables.log_columns[name]
-            columns.append(cast(said, Text) if tables.dialect in ("postgresql", "sqlite") else said)
-            fields.append(pa.field(name, pa.string()))
-    query: Select[Any] = select(*(column.label(f"c{number}") for number, column in enumerate(columns))).order_by(key.column)
+            columns[name] = cast(said, Text) if tables.dialect in ("postgresql", "sqlite") else said
+    query: Select[Any] = select(*(columns[name].label(f"c{at}") for at, name in enumerate(schema.names))).order_by(key.column)
     after: str | None = None
     while True:
         rows = 0
-        for batch in database.batches(paging.query(query, after), pa.schema(fields)):
+        # On SQLite each of these columns is a text or nothing.
+        for batch in database.batches(paging.query(query, after), schema, bytes_too=False):
             rows, after = rows + len(batch), batch["transaction"][-1].as_py()
             yield batch
         if rows < paging.size or after is None:
             return
 
 
-def _lines_of_rows(rows: pa.RecordBatch, dataset: str) -> pa.RecordBatch:
-    """A batch of rows as lines; what no unit of work has stays null."""
-    size, given = len(rows), set(rows.schema.names)
-    for name in TIMES:
-        if name in given:
-            _check_range(rows[name], name)
+def _lines_of_rows(rows: pa.Table, dataset: str) -> pa.Table:
+    """Rows as lines; what no unit of work has stays null. Each column is one array, so that nobody has to copy it into one."""
+    size, given = len(rows), {name: join_chunks(rows[name]) for name in rows.column_names}
+    del rows
     made = {
         "dataset": pa.repeat(dataset, size),
-        "transaction": rows["transaction"],
+        "transaction": given["transaction"],
         "parent_given": pa.repeat(True, size),
         "type": pa.repeat("RECORD", size),
-        "status": pc.if_else(pc.is_null(rows["closed_at"]), "OPEN", "COMMITTED"),
-        **{name: rows[name] for name in TIMES if name in given},
+        "status": pc.if_else(pc.is_null(given["closed_at"]), "OPEN", "COMMITTED"),
+        **{name: given[name] for name in TIMES if name in given},
     }
     if names := [name for name in ATTRIBUTE_COLUMNS if name in given]:
-        made["attributes"] = _attributes(rows.select(names))
-    columns = [made[field.name] if field.name in made else pa.nulls(size, field.type) for field in LINES]
-    return pa.record_batch(columns, schema=LINES)
+        made["attributes"] = _attributes(pa.record_batch([given[name] for name in names], names))
+    nothing = {field.type: pa.nulls(size, field.type) for field in LINES if field.name not in made}
+    return pa.table([made.get(field.name, nothing.get(field.type)) for field in LINES], schema=LINES)
 
 
 def _attributes(said: pa.RecordBatch) -> pa.Array:
     """Of each row a map that has its type and its realm, as far as it has them."""
+    if len(said.columns) == 1 and not said[0].null_count:
+        offsets = pa.array(np.arange(len(said) + 1, dtype=np.int32))
+        return pa.MapArray.from_arrays(offsets, pa.repeat(said.schema.names[0], len(said)), said[0])
     there = np.column_stack([np.asarray(pc.is_valid(column)) for column in said.columns])
     offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
     # Row by row: the place of each value among all columns, one after the other.
@@ -146,7 +155,7 @@ def _attributes(said: pa.RecordBatch) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-def _check_range(times: pa.Array, name: str) -> None:
+def _check_range(times: pa.ChunkedArray, name: str) -> None:
     ends = pc.min_max(times.cast(pa.int64()))
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is not None and (first < _FIRST or last >= _LAST):
@@ -159,18 +168,18 @@ def _fault_line(dataset: str, fault: str) -> pa.Table:
 
 def _checksum(connection: Connection, texts: list[Any]) -> Select[Any]:
     """How many rows there are, and the sum of a hash of what each says: what is swapped between two rows is noticed, too."""
-    separated = func.concat(*[part for text in texts for part in (text, literal("\x1f"))][:-1])
-    if connection.dialect.name == "postgresql":
-        hashed: ColumnElement[Any] = func.hashtextextended(separated, 0)
-    elif connection.dialect.name == "sqlite":
+    if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
-        driver.create_function(_HASH, -1, _crc32, deterministic=True)
-        hashed = getattr(func, _HASH)(*texts)
-    else:
-        hashed = func.crc32(separated)
-    columns: list[ColumnElement[Any]] = [func.count(), func.sum(hashed)]
-    return select(*columns)
+        # The library's own function, so that no Python runs for a row; it wants bytes.
+        driver.create_function(_HASH, 1, zlib.crc32, deterministic=True)
+        hashed: ColumnElement[Any] = getattr(func, _HASH)(cast(func.json_array(*texts), LargeBinary))
+        return select(*_sums_of(hashed))
+    as_text = connection.dialect.name == "postgresql"
+    there = [func.coalesce(cast(text, Text) if as_text else text, "\x1e") for text in texts]
+    separated = func.concat(*[part for text in there for part in (text, literal("\x1f"))][:-1])
+    hashed = func.hashtextextended(separated, 0) if as_text else func.crc32(separated)
+    return select(*_sums_of(hashed))
 
 
-def _crc32(*texts: object) -> int:
-    return zlib.crc32("\x1f".join(map(str, texts)).encode(errors="surrogateescape"))
+def _sums_of(hashed: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    return [func.count(), func.sum(hashed)]

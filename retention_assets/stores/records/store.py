@@ -64,7 +64,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
     @property
     def capabilities(self) -> Capabilities:
         """The log is the data itself, and each deletion asks whether it still is what was planned."""
-        return Capabilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None)
+        return Capabilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None, parts_at="")
 
     @property
     def dataset(self) -> str:

@@ -28,8 +28,9 @@ from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused
+from retention_assets.sql import reflection
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, indexes_of, place_of, table_of
+from retention_assets.sql.reflection import Place, indexes_of, places_of
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
@@ -75,7 +76,7 @@ class RecordTables:
             return cast(column, DateTime) if _is_day(column) else column
         # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
         day = case((func.length(column) == len("2026-01-01"), column.op("||")("T00:00:00Z")), else_=column)
-        return case((func.typeof(column) == "null", null()), (func.typeof(column) == "text", day), else_="is a number")
+        return case((func.typeof(column) == "text", day), (column.is_(None), null()), else_="is a number")
 
 
 def _is_day(column: Column[Any]) -> bool:
@@ -85,7 +86,9 @@ def _is_day(column: Column[Any]) -> bool:
 def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTables:
     """The tables as they are now. Raises Refused if one of them, or a column, is not there or can't be what is said of it."""
     inspection = _Inspection(database, settings)
-    root = inspection.rows(settings.root.table, settings.root.key)
+    keys = [(settings.root.table, settings.root.key), *((child.table, child.key) for child in settings.children)]
+    found = reflection.tables_of(database, [name for name, _ in keys])
+    root, *children = (inspection.rows(table, key) for table, (_, key) in zip(found, keys, strict=True))
     columns = {name: getattr(settings.root, name) for name in LOG_COLUMNS}
     if isinstance(settings.realm, RealmColumn):
         columns["realm"] = settings.realm.column
@@ -93,9 +96,8 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
     for name in TIMES:
         if name in log_columns:
             inspection.check_time(root.table, log_columns[name])
-    children = tuple(inspection.rows(child.table, child.key) for child in settings.children)
     inspection.check_children(root, children)
-    return RecordTables(database.dialect, root, children, log_columns)
+    return RecordTables(database.dialect, root, tuple(children), log_columns)
 
 
 def cascades_of(database: ForeignDatabase, tables: RecordTables) -> Cascades:
@@ -110,9 +112,8 @@ class _Inspection:
     database: ForeignDatabase
     settings: RecordsSettings
 
-    def rows(self, name: str, key: str) -> TableRows:
+    def rows(self, table: Table, key: str) -> TableRows:
         """A table by its key."""
-        table = table_of(self.database, name)
         expires = None
         if self.settings.ttl:
             expires = self.column(table, self.settings.ttl.column)
@@ -144,9 +145,10 @@ class _Inspection:
 
         Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
         """
-        mine, seen = place_of(self.database, root.table), set[tuple[Place, str]]()
-        for rows in children:
-            place, key = place_of(self.database, rows.table), rows.key.column.name
+        mine, *places = places_of(self.database, [root.table, *(rows.table for rows in children)])
+        seen = set[tuple[Place, str]]()
+        for place, rows in zip(places, children, strict=True):
+            key = rows.key.column.name
             if place == mine:
                 raise Refused(
                     f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"

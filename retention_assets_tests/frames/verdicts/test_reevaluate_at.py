@@ -34,6 +34,7 @@ from retention_assets_tests.policies import (
     random_policies,
     with_purges,
 )
+from retention_assets_tests.rounds import rounds
 
 TICK = timedelta(microseconds=1)
 DAY = timedelta(days=1)
@@ -102,7 +103,7 @@ def monthly_policies(rng: random.Random) -> list[Policy]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(1)))
 @pytest.mark.parametrize("at_months_ends", [True, False])
 def test_nothing_changes_before_the_next_look(
     at_months_ends: bool, seed: int, log_of: Callable[[Iterable[History]], Log]
@@ -136,7 +137,7 @@ def test_nothing_changes_before_the_next_look(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(1)))
 def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
     seed: int, log_of: Callable[[Iterable[History]], Log]
 ) -> None:
@@ -213,7 +214,7 @@ _ONE_ROW: Any = SimpleNamespace(starts=np.array([0]))
 
 
 @pytest.mark.long
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(_INSTANTS, _INSTANTS, st.sampled_from(_AGES), st.sampled_from([None, "day"]), st.lists(st.floats(0, 1), max_size=6))
 def test_a_line_turns_at_the_next_instant_and_at_none_before(
     time: datetime, as_of: datetime, age_text: str, align: Literal["day"] | None, between: list[float]

@@ -76,6 +76,10 @@ def test_datahubs_own_file_is_obeyed_from_the_mark_to_the_sweep(postgresql: Tabl
     assert datahub.verified() == ()
 
 
+# What each database's store says of such rows is tested in test_store.py; here what becomes of it, on one of them each.
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_a_new_version_between_mark_and_sweep_takes_nothing_more(datahub: DataHub, table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
     datahub.marks(MARKED)
@@ -115,6 +119,7 @@ def test_versions_that_come_again_after_retention_are_marked_and_swept_with_a_gr
     assert datahub.verified() == ()
 
 
+@pytest.mark.parametrize("store_url", ["mariadb"], indirect=True)
 def test_a_version_that_was_written_anew_in_the_grace_is_spared(datahub: DataHub, table: Table) -> None:
     """By its time it is as old as could be."""
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
@@ -127,6 +132,7 @@ def test_a_version_that_was_written_anew_in_the_grace_is_spared(datahub: DataHub
     assert datahub.marks(DUE) == 1
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_what_a_rollback_made_newer_is_spared_at_the_door(datahub: DataHub, table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
     datahub.marks(MARKED)
@@ -136,6 +142,7 @@ def test_what_a_rollback_made_newer_is_spared_at_the_door(datahub: DataHub, tabl
     assert datahub.statuses(STATUS) == {f"{URN}@1": "SPARED"}
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(datahub: DataHub, table: Table) -> None:
     table.chain("no urn", "status", {0: 1, 1: 50, 2: 40})
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
@@ -148,13 +155,15 @@ def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(datahub: 
 # --- the policy book --------------------------------------------------------------------------------------------------
 
 
+# The policy book knows no database of a store: each case has one of them.
 @pytest.mark.parametrize(
-    ("more", "settings", "left"),
+    ("store_url", "more", "settings", "left"),
     [
-        pytest.param({}, {}, {0, 2, 3}, id="what a person wrote stays, and the files drift"),
-        pytest.param({"forceOverwrite": True}, {}, {0, 3}, id="unless the entry insists"),
-        pytest.param({}, {"overwrite_user_policies": True}, {0, 3}, id="or the settings do"),
+        pytest.param("sqlite", {}, {}, {0, 2, 3}, id="what a person wrote stays, and the files drift"),
+        pytest.param("postgresql", {"forceOverwrite": True}, {}, {0, 3}, id="unless the entry insists"),
+        pytest.param("sqlite", {}, {"overwrite_user_policies": True}, {0, 3}, id="or the settings do"),
     ],
+    indirect=["store_url"],
 )
 def test_system_and_user_managed_entries(
     datahub: DataHub, table: Table, more: dict[str, Any], settings: dict[str, Any], left: set[int]
@@ -170,6 +179,7 @@ def test_system_and_user_managed_entries(
     assert table.versions(URN, "status") == left
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_changed_entry_has_just_its_own_datasets_judged_anew(datahub: DataHub, table: Table) -> None:
     for entity, aspect in (("dataset", "status"), ("dataset", "ownership"), ("chart", "status"), ("datasetField", "status")):
         table.chain(f"urn:li:{entity}:1", aspect, {0: 1, 1: 50})

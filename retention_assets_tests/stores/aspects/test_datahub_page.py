@@ -81,33 +81,43 @@ def test_the_file_of_the_page_is_obeyed_as_it_is(datahub: DataHub, table: Table)
     assert table.versions(REQUEST, "dataHubExecutionRequestResult") == {0, 3}
 
 
-@pytest.mark.parametrize(
-    ("kept", "left"),
-    [("-", {1, 2, 3, 4}), ("v2", {3, 4}), ("t25d", {3, 4}), ("v1", {4})],
-    ids=[
-        "indefinite: all versions",
-        "version-based: latest N",
-        "time-based: the last N seconds",
-        "the latest is never deleted",
-    ],
-)
-@pytest.mark.parametrize("level", [("*", "*"), ("dataset", "*"), ("dataset", "status")], ids=["global", "entity", "aspect"])
-def test_each_type_of_policy_at_each_level(
-    kept: str, left: set[int], level: tuple[str, str], datahub: DataHub, table: Table
-) -> None:
-    datahub.retains("p", [entry(*level, kept)])
-    table.chain(DATASET, "status", ages(10, 1, 2, 3, 4))
-    swept(datahub)
-    assert table.versions(DATASET, "status") == {0, *left}
+# What is kept, and the versions that are left of four.
+KEPT = {
+    "indefinite: all versions": ("-", {1, 2, 3, 4}),
+    "version-based: latest N": ("v2", {3, 4}),
+    "time-based: the last N seconds": ("t25d", {3, 4}),
+    "the latest is never deleted": ("v1", {4}),
+}
 
 
-@pytest.mark.parametrize("first", range(4))
-def test_policies_are_searched_in_the_order_of_the_page(first: int, datahub: DataHub, table: Table) -> None:
-    order = [("dataset", "status"), ("*", "status"), ("dataset", "*"), ("*", "*")]
-    datahub.retains("p", [entry(*key, f"v{number}") for number, key in list(enumerate(order, 1))[first:]])
-    table.chain(DATASET, "status", ages(10, *range(1, 9)))
+@pytest.mark.parametrize("first", KEPT)
+def test_each_type_of_policy_at_each_level(first: str, datahub: DataHub, table: Table) -> None:
+    """Each level has another type, the global one the `first`: in four cycles each type is at each level."""
+    types = [*KEPT.values()]
+    turned = [*types, *types][[*KEPT].index(first) :]
+    levels = {
+        ("*", "*"): ("tag", "ownership"),
+        ("chart", "*"): ("chart", "ownership"),
+        ("dataset", "status"): ("dataset", "status"),
+    }
+    datahub.retains("p", [entry(*level, kept) for level, (kept, _) in zip(levels, turned, strict=False)])
+    for entity, aspect in levels.values():
+        table.chain(f"urn:li:{entity}:a", aspect, ages(10, 1, 2, 3, 4))
     swept(datahub)
-    assert table.versions(DATASET, "status") == {0, *range(9 - (first + 1), 9)}
+    found = {entity: table.versions(f"urn:li:{entity}:a", aspect) for entity, aspect in levels.values()}
+    assert found == {entity: {0, *left} for (entity, _), (_, left) in zip(levels.values(), turned, strict=False)}
+
+
+def test_policies_are_searched_in_the_order_of_the_page(datahub: DataHub, table: Table) -> None:
+    """Each dataset is named by one entry less than the one before, and obeys the first that is left."""
+    order = [("dataset", "status"), ("*", "status"), ("dataset", "*"), ("chart", "*"), ("*", "*")]
+    obeyed = {("dataset", "status"): 1, ("chart", "status"): 2, ("dataset", "ownership"): 3, ("tag", "ownership"): 5}
+    datahub.retains("p", [entry(*key, f"v{number}") for number, key in enumerate(order, 1)])
+    for entity, aspect in obeyed:
+        table.chain(f"urn:li:{entity}:a", aspect, ages(10, *range(1, 9)))
+    swept(datahub)
+    for (entity, aspect), number in obeyed.items():
+        assert table.versions(f"urn:li:{entity}:a", aspect) == {0, *range(9 - number, 9)}, (entity, aspect)
 
 
 def test_a_plugin_file_lies_over_the_bundled_one(datahub: DataHub, table: Table) -> None:
@@ -129,17 +139,21 @@ DIFFERENCES = {
 }
 
 
-@pytest.mark.parametrize(("history", "versions", "days", "here", "there"), DIFFERENCES.values(), ids=DIFFERENCES)
-def test_what_datahub_does_otherwise(
-    history: dict[int, int], versions: int, days: int | None, here: set[int], there: set[int], datahub: DataHub, table: Table
-) -> None:
-    theirs = "urn:li:theirs:a"
-    for urn in (DATASET, theirs):
-        table.chain(urn, "status", history)
-    datahub.retains("p", [entry("dataset", "status", f"v{versions}" + (f"+t{days}d" if days else ""))])
+def test_what_datahub_does_otherwise(datahub: DataHub, table: Table) -> None:
+    """In one cycle: each difference is an entity of its own, beside one that only DataHub's deletion is for."""
+    rules = []
+    for number, (history, versions, days, _, _) in enumerate(DIFFERENCES.values()):
+        for entity in (f"ours{number}", f"theirs{number}"):
+            table.chain(f"urn:li:{entity}:a", "status", history)
+        rules.append(entry(f"ours{number}", "status", f"v{versions}" + (f"+t{days}d" if days else "")))
+    datahub.retains("p", rules)
     swept(datahub)
-    by_datahub(table, theirs, versions, days)
-    assert (table.versions(DATASET, "status") - {0}, table.versions(theirs, "status") - {0}) == (here, there)
+    found = {}
+    for number, (what, (_, versions, days, _, _)) in enumerate(DIFFERENCES.items()):
+        by_datahub(table, f"urn:li:theirs{number}:a", versions, days)
+        ours, theirs = (table.versions(f"urn:li:{who}{number}:a", "status") - {0} for who in ("ours", "theirs"))
+        found[what] = (ours, theirs)
+    assert found == {what: (here, there) for what, (_, _, _, here, there) in DIFFERENCES.items()}
 
 
 def by_datahub(table: Table, urn: str, versions: int, days: int | None) -> None:

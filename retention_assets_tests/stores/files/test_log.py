@@ -17,7 +17,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.exchange import read_file
+from retention_assets.exchange import ids_in, read_file
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import content, listing, log
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -137,13 +137,18 @@ MANY = [f"lake/{number:03}" for number in range(100)]
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read, one entry for each reading; everything was written long ago."""
-    found, real = list[Path](), read_file
+    found, real, real_ids = list[Path](), read_file, ids_in
 
     def reads(path: Path, datasets: Any = None) -> pa.Table:
         found.append(path)
         return real(path, datasets)
 
+    def reads_ids(path: Path) -> pa.Table:
+        found.append(path)
+        return real_ids(path)
+
     monkeypatch.setattr(content, "read_file", reads)
+    monkeypatch.setattr(content, "ids_in", reads_ids)
     monkeypatch.setattr(listing, "now", lambda: YEARS_ON)
     return found
 
@@ -262,3 +267,30 @@ def test_small_logs_are_one_share_and_a_large_one_is_another(tmp_path: Path, mon
     monkeypatch.setattr(log, "_TOGETHER", 4 * len(line()))
     names = lake.store().datasets()
     assert lake.store().shares(names) == [("lake/a", "lake/b"), ("lake/c",), ("lake/d",)]
+
+
+def test_a_question_in_a_sweep_lists_many_files_anew_when_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_MANY", 2)
+    lake, listed, real = LocalFiles(tmp_path), list[str](), listing.list_logs
+
+    def lists(place: str) -> Any:
+        listed.append(place)
+        return real(place)
+
+    monkeypatch.setattr(log, "list_logs", lists)
+    for name in "ab":
+        lake.put_log(f"{name}.jsonl", line(f"lake/{name}"))
+    mine = lake.store().log
+    whole = mine.index()
+    assert mine.recent_index("lake/a") is whole
+    assert len(listed) == 1
+    lake.put_log("a.jsonl", line() + line(transaction="T2"))
+    assert mine.recent_index("lake/a").transactions("lake/a").to_pylist() == ["T1", "T2"]
+    lake.put_log("c.jsonl", line("lake/c"))
+    assert list(mine.recent_index("lake/a").files) == ["lake/a", "lake/b", "lake/c"]
+    assert len(listed) == 3
+    monkeypatch.setattr(log, "_LATELY", -1.0)
+    mine.recent_index("lake/a")
+    assert len(listed) == 4

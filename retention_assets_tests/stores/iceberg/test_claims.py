@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import aliases, claims
+from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep
@@ -230,3 +232,50 @@ def test_a_table_that_forbids_deleting_is_spared_before_anything_is_planned(ware
     cycle.sweeps()
     why = "Its table lets nobody delete its files: property 'gc.enabled=false'."
     assert (cycle.statuses()[one], cycle.notes()) == (("SPARED", why), [])
+
+
+def test_of_many_tables_only_those_are_asked_that_changed_or_are_near(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {name: warehouse.table(name) for name in ("t", "far", "changed", "sharing")}
+    one, two = replace(tables["t"], 1), replace(tables["t"], 2)
+    add_as_programs_do(tables["sharing"], tables["t"])
+    asked, real = list[str](), claims.OtherTables._claimed_by
+
+    def claimed_by(known: claims.OtherTables, name: str, *about: Any) -> Any:
+        asked.append(name)
+        return real(known, name, *about)
+
+    monkeypatch.setattr(claims.OtherTables, "_claimed_by", claimed_by)
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert set(asked) == {"ice/db.far", "ice/db.changed", "ice/db.sharing"}
+    asked.clear()
+    replace(tables["changed"], 3)
+    replace(tables["t"], 3)
+    assert [(each.outcome, each.left) for each in sweep(store, two).values()] == [(Outcome.DELETED, 1)]
+    assert set(asked) == {"ice/db.changed", "ice/db.sharing"}
+
+
+PLACES = {
+    "the same folder": (("file:/a/b/",), (), True),
+    "a folder in it": (("file:/a/b/c/",), (), True),
+    "the folder around it": (("file:/a/",), (), True),
+    "a name that begins alike": (("file:/a/bc/",), (), False),
+    "a folder beside it, files in it": (("file:/a/d/",), ("file:/a/b/c",), True),
+    "a folder beside it, files beside it": (("file:/a/d/",), ("file:/a/e",), False),
+    "files around it": (("file:/a/d/",), ("file:/a",), False),
+}
+
+
+@pytest.mark.parametrize(("roots", "folders", "is_near"), PLACES.values(), ids=PLACES)
+def test_a_table_is_near_by_its_roots_and_by_folders_in_which_it_has_files(
+    roots: tuple[str, ...], folders: tuple[str, ...], is_near: bool
+) -> None:
+    places, fence = claims._Places(), TableFence(("file:/a/b/",))
+    summary = claims.TableSummary(TableFence(roots), frozenset(), False, frozenset(folders))
+    places.put("other", summary)
+    # As it is told without looking anything up.
+    assert is_near == (summary.fence.overlaps(fence) or any(fence.names(f"{folder}/") for folder in folders))
+    assert places.near(fence) == ({"other"} if is_near else set())
+    places.put("other", claims.TableSummary(TableFence(("file:/z/",)), frozenset(), False))
+    assert places.near(fence) == set()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
@@ -28,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import TypeEngine
 
 from retention_assets.settings.urls import Url
@@ -56,11 +57,14 @@ class Units:
     child_key: TypeEngine[Any] | None = None
     ttl: dict[str, Any] | None = None
     indexed: bool = True
+    # Whether connections to a server are kept until `close`: one takes as long as the statements for which it is made.
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         parsed = make_url(self.url)
         self.dialect = parsed.get_backend_name()
-        self.engine: Engine = create_engine(parsed.set(drivername=DRIVERS[self.dialect]), poolclass=NullPool)
+        pool = QueuePool if self.pooled and self.dialect != "sqlite" else NullPool
+        self.engine: Engine = create_engine(parsed.set(drivername=DRIVERS[self.dialect]), poolclass=pool)
         times: dict[str, TypeEngine[Any]] = {
             "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
         }  # fmt: skip
@@ -198,6 +202,16 @@ class Units:
         """The store, opened anew."""
         return RecordsStore(RecordsSettings.model_validate({**self.settings, "url": Url(self.url)}))
 
+    @cached_property
+    def opened(self) -> RecordsStore:
+        """One store for what a run does one after the other: it has looked at the tables."""
+        return self.store()
+
+    def close(self) -> None:
+        """Give back all connections, those of the stores too."""
+        self.opened.close()
+        self.engine.dispose()
+
     @property
     def dataset(self) -> str:
         """The name of the one dataset."""
@@ -225,8 +239,8 @@ class Records(Environment):
     datasets = ("ods/unit_of_work",)
     independent = True
 
-    def __init__(self, url: str) -> None:
-        self.units = Units(url)
+    def __init__(self, url: str, pooled: bool = False) -> None:
+        self.units = Units(url, pooled=pooled)
         self.has_clock = not url.startswith("sqlite")
 
     def store(self) -> RecordsStore:

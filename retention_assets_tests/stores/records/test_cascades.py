@@ -206,7 +206,9 @@ def units(units: Units) -> Units:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_goes_where_the_database_would_delete_or_change_more_than_is_named(units: Units, name: str) -> None:
+def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_then_it_is_foretold(
+    units: Units, name: str
+) -> None:
     targets = planned(units.store())
     attack = is_attacked(units, name)
     before, victims = units.everything(), count(units, attack.victims)
@@ -220,12 +222,11 @@ def test_nothing_goes_where_the_database_would_delete_or_change_more_than_is_nam
     assert (found.outcome, attack.path in str(found.error)) == (FAILED, True)
     assert any(attack.path in sentence for sentence in store.warnings())
     assert (units.everything(), count(units, attack.victims)) == (before, victims)
+    what_is_accepted_goes_and_is_foretold(units, attack)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_what_is_accepted_goes_and_is_foretold(units: Units, name: str) -> None:
+def what_is_accepted_goes_and_is_foretold(units: Units, attack: Attack) -> None:
     """The same tables; what the database really does is what was said before."""
-    attack = is_attacked(units, name)
     store = store_of(units, *attack.children, cascades="accepted")
     assert isinstance(store, CascadingStore)
     assert store.datasets() == [units.dataset]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from retention_assets_tests.stores.contract import Contract, Environment
+from retention_assets_tests.stores.contract import Contract
 from retention_assets_tests.stores.records.environments import Records
 
 
@@ -12,7 +12,7 @@ class TestRecordsStore(Contract):
     """On SQLite, PostgreSQL, and MariaDB where one is installed."""
 
     @pytest.fixture
-    def environment(self, store_url: str) -> Iterator[Environment]:
-        environment = Records(store_url)
+    def environment(self, store_url: str) -> Iterator[Records]:
+        environment = Records(store_url, pooled=True)
         yield environment
-        environment.store().close()
+        environment.units.close()

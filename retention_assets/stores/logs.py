@@ -1,0 +1,107 @@
+"""The logs of stores, share by share: which datasets are chosen, and what becomes of those that can't be read.
+
+Belongs here: a store that is away, and datasets that can't be read: each is refused by name, the others go on. None of it needs
+Spark, so that who only looks does not start one.
+Does not belong here: who reads which share (pipeline/read_logs.py), how a store reads (its own modules), what makes a log
+sound (frames).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from retention_assets.datasets import DatasetFilter
+from retention_assets.errors import Refused
+from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames.soundness import sound_log
+from retention_assets.stores.protocol import Store
+from retention_assets.stores.realms import read_lines
+
+# A share that can't be read is asked for in so many pieces.
+_PIECES = 8
+
+
+@dataclass(frozen=True)
+class ChosenDatasets:
+    """The datasets of a store that are to be read, and why the store could not even list them, if so."""
+
+    store: Store
+    datasets: tuple[str, ...]
+    fault: str | None = None
+
+
+def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[ChosenDatasets]:
+    """The datasets that are chosen, store by store."""
+    chosen = []
+    for store in stores:
+        try:
+            names = store.datasets()
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
+            chosen.append(ChosenDatasets(store, (), f"{type(fault).__name__}: {fault}"))
+        else:
+            chosen.append(ChosenDatasets(store, tuple(wanted.select(names))))
+    return chosen
+
+
+def shares_of(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
+    """The shares of a store; where it can't say, all in one, which is then refused by name if it can't be read either."""
+    try:
+        return one.store.shares(one.datasets)
+    except Exception:  # noqa: BLE001 - see above: one store that fails must not keep others from being read
+        return [one.datasets]
+
+
+def read_share(store: Store, datasets: Sequence[str]) -> Log:
+    """The logs of a share; those that can't be read are refused, the others go on."""
+    logs = _logs(store, datasets)
+    if len(logs) == 1:
+        return logs[0]
+    rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries()
+    return Log(rows, pa.concat_tables([log.datasets for log in logs]))
+
+
+def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
+    try:
+        return [_of_all(store, datasets)]
+    except Exception as fault:  # noqa: BLE001 - see above: what can't be read is refused by name
+        if len(datasets) == 1:
+            return [_refused(datasets, fault)]
+        # One of them may keep the others from being read. Where no piece can be, it is not one, and nobody asks any further.
+        step = -(-len(datasets) // _PIECES)
+        pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
+        found = [_whole(store, piece) for piece in pieces]
+        if all(one is None for one in found):
+            return [_refused(datasets, fault)]
+        return [log for piece, one in zip(pieces, found, strict=True) for log in ([one] if one else _logs(store, piece))]
+
+
+def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
+    try:
+        return _of_all(store, datasets)
+    except Exception:  # noqa: BLE001 - see above: it is asked for in pieces
+        return None
+
+
+def _of_all(store: Store, datasets: Sequence[str]) -> Log:
+    """The log of all datasets that were asked for. One of which the store has no line is there as well, without transactions.
+
+    Left out, it would be published by nobody and looked at by nobody, and so be asked for again and again.
+    """
+    log = sound_log(read_lines(store, datasets))
+    empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
+    if not empty:
+        return log
+    rows = [{"dataset": name, "transactions": 0} for name in empty]
+    every = pa.concat_tables([log.datasets, pa.Table.from_pylist(rows, DATASETS)])
+    # In the order that a sound log has, in which those without transactions stand anywhere.
+    return Log(log.transactions, every.sort_by("dataset"))
+
+
+def _refused(datasets: Sequence[str], fault: Exception) -> Log:
+    text = str(fault) if isinstance(fault, Refused) else f"{type(fault).__name__}: {fault}"
+    rows = [
+        {"dataset": name, "transactions": 0, "attributes": None, "fault": f"cannot be read: {text}", "fault_transaction": None}
+        for name in datasets
+    ]
+    return Log(LOG.empty_table(), pa.Table.from_pylist(rows, DATASETS))
