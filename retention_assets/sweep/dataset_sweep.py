@@ -21,7 +21,8 @@ from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.sweeps import Plan, Planned, Settlement
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
+from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import Remains, Store, StoreFailed, Target, call_store
@@ -39,7 +40,8 @@ _BEGUN = {
     Remains.NOTHING: "It was deleted before it was needed again. ",
     Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
 }
-_MOST_ERRORS = 5
+# So many sentences about one dataset are enough.
+MOST_ERRORS = 5
 # What has not come to its end by these is not settled.
 BEGUN_STILL = (Outcome.EXPIRING, Outcome.WITHHELD)
 # How many pieces a batch is cut into that no policy says how to sweep.
@@ -90,6 +92,8 @@ class SweepContext:
     wait: Callable[[timedelta, threading.Event], None]
     # Among so many the parallelism of a policy is divided.
     tasks: int = 1
+    # Which transactions of its datasets it is about: those of a part, or all.
+    names: NameRange = ALL_NAMES
 
 
 @dataclass
@@ -191,19 +195,19 @@ class DatasetSweep:
     def tell(self, settled: Sequence[Settlement]) -> None:
         """Add what was written down to the result."""
         self.result.outcomes.update(one.outcome for one in settled)
+        done = (Outcome.DELETED, Outcome.ALREADY_GONE)
         if (fault := self.permit.ledger_fault()) is not None:
             gone = [one.mark for one in settled if one.outcome is Outcome.DELETED]
             raise Withheld(
                 f"the sweep of {self.dataset} ends here: {fault}. It has just deleted {len(gone)} transactions, of which"
                 " there may be no record. Put the ledger back in its place, whole, and run again: what was begun is finished."
             )
-        self.result.bytes_freed += sum(one.bytes for one in settled if one.outcome is Outcome.DELETED)
+        self.result.bytes_freed += sum(one.bytes for one in settled if one.outcome in done)
         self.result.bytes_hidden += sum(one.bytes_hidden for one in settled if one.outcome is Outcome.HIDDEN)
         self.result.left += sum(one.left for one in settled)
-        done = (Outcome.DELETED, Outcome.ALREADY_GONE)
         for said, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
             words = [one.error for one in settled if one.outcome in outcomes and one.error]
-            said += words[: max(0, _MOST_ERRORS - len(said))]
+            said += words[: max(0, MOST_ERRORS - len(said))]
 
     def _expiring_marks(self, marks: pa.Table) -> set[int]:
         """Of some marks those whose rows the store expires by itself, as their policy version says."""
@@ -231,7 +235,7 @@ class DatasetSweep:
         for one in execute_expiry(self.store, self.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
             if one.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
-                if len(self.result.errors) < _MOST_ERRORS:
+                if len(self.result.errors) < MOST_ERRORS:
                     self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
             else:
                 said.append(one if one.outcome in (Outcome.ALREADY_GONE, Outcome.WITHHELD) else then[one.mark])

@@ -7,7 +7,8 @@ Does not belong here: the sweep of a share (share_sweep.py).
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -18,11 +19,13 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
 from retention_assets.stores.protocol import PacedStore, SelectiveStore, Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.lease import LedgerFailed, hold_leases
+from retention_assets.sweep.lease import HeldLeases, LedgerFailed, hold_leases, hold_part
+from retention_assets.sweep.looks import DueHere, among_looked_at, looking
 from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.share_sweep import sweep_share
@@ -70,8 +73,8 @@ class Sweeper:
             tasks=self.tasks,
         )
 
-    def run(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
-        """Sweep what is due of some datasets, and what an earlier sweep left. One result for each."""
+    def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
+        """Sweep what is due of some datasets, and what an earlier sweep left, or of a part of one. One result for each."""
         # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
         self.ledger.reports.finish_done(self.holder)
         for name, mine in by_store(sorted(set(datasets))).items():
@@ -80,13 +83,20 @@ class Sweeper:
                 yield from (SweepResult(one, refused=f"the settings have no store named {name}") for one in mine)
                 continue
             try:
-                yield from self._sweep_store(store.among(self.tasks) if isinstance(store, PacedStore) else store, mine)
+                paced = store.among(self.tasks) if isinstance(store, PacedStore) else store
+                with looking(paced, DueHere(self.ledger, mine, self._context.as_of), self.stop.is_set):
+                    yield from self._sweep_store(paced, mine, part)
             except StoreFailed as fault:
                 yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
-    def _sweep_store(self, store: Store, datasets: Sequence[str]) -> Iterator[SweepResult]:
-        """Read store share by store share, and swept in shares of the ledger: many small datasets, or a large one."""
-        amounts = self.ledger.sweeps.amounts(datasets, self._context.as_of)
+    def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
+        """Read store share by store share, and swept in shares of the ledger: many small datasets, or a large one.
+
+        Of a part the log is read whole, but by a store that need not.
+        """
+        # One alone is a share, whatever there is to do.
+        amounts = self.ledger.sweeps.amounts(datasets, self._context.as_of) if len(datasets) > 1 else {}
+        among = ALL_NAMES if part is None else part.names
         waiting: list[DatasetReading] = []
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
@@ -96,7 +106,8 @@ class Sweeper:
                 continue
             try:
                 as_of, is_selective = self._context.as_of, isinstance(store, SelectiveStore)
-                reading = read_fresh(store, share, Wanted.by(self.ledger, share, as_of) if is_selective else None)
+                wanted = among_looked_at(store, Wanted.by(self.ledger, share, as_of, among)) if is_selective else None
+                reading = read_fresh(store, share, wanted)
                 self._check_clock(reading)
             except Refused as fault:
                 failed = isinstance(fault, StoreFailed)
@@ -104,10 +115,10 @@ class Sweeper:
                 continue
             for one in reading.datasets:
                 if waiting and _is_full([*waiting, one], amounts):
-                    yield from self._sweep_share(store, waiting)
+                    yield from self._sweep_share(store, waiting, part)
                     waiting = []
                 waiting.append(one)
-        yield from self._sweep_share(store, waiting)
+        yield from self._sweep_share(store, waiting, part)
 
     def _place_fault(self, store: str) -> str | None:
         """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read."""
@@ -127,20 +138,25 @@ class Sweeper:
         yield from self.clocks()
         yield from outside_times(self.stores.values())
 
-    def _context_now(self) -> SweepContext:
+    def _context_now(self, part: DatasetPart | None) -> SweepContext:
         """The context once a lease is taken: by then more may be due, and holds and tags may be over."""
-        at = self.ledger.clock.due_by(self.as_of)
-        return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at))
+        at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
+        return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at), names=names)
 
-    def _sweep_share(self, store: Store, readings: Sequence[DatasetReading]) -> Iterator[SweepResult]:
+    def _hold(self, datasets: Collection[str], part: DatasetPart | None) -> AbstractContextManager[HeldLeases]:
+        if part is None:
+            return hold_leases(self.ledger, datasets, self.holder, self.lease_seconds)
+        return hold_part(self.ledger, part, self.stop, self.lease_seconds)
+
+    def _sweep_share(self, store: Store, readings: Sequence[DatasetReading], part: DatasetPart | None) -> Iterator[SweepResult]:
         if not readings or self.stop.is_set():
             return
         results = {one.dataset: SweepResult(one.dataset) for one in readings}
         try:
-            with hold_leases(self.ledger, results, self.holder, self.lease_seconds) as held:
+            with self._hold(results, part) as held:
                 for name, why in held.others.items():
                     results[name].skipped = why
-                context = self._context_now()
+                context = self._context_now(part)
                 mine = [
                     DatasetSweep(context, store, held.leases[one.dataset], held.permits[one.dataset], one, results[one.dataset])
                     for one in readings

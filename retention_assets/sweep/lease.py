@@ -15,16 +15,23 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.database import unwritable
-from retention_assets.ledger.sweeps.leases import SECONDS, Lease
+from retention_assets.ledger.sweeps.leases import SECONDS, Lease, LeaseLost
+from retention_assets.ledger.sweeps.parts import DatasetPart
 from retention_assets.sweep.permit import SweepPermit
 
 # So many fit into the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a
 # batch. A beat is one small write, so that this costs a ledger nothing. A permit outlives eleven that are missed.
 _BEATS = 24
+# How often it is asked whether an older attempt at a part has ended.
+_LOOK = 1.0
 
 
 class LedgerFailed(Refused):
     """The ledger can't be written any more. Nothing can go on, since nothing could be recorded."""
+
+
+class PartBegunAnew(Exception):
+    """A task was run twice, and this is not the one that finishes: it has no answer, and must not seem to have one."""
 
 
 @dataclass(frozen=True)
@@ -75,48 +82,111 @@ def hold_leases(
     for name, lease in taken.leases.items():
         permits[name].confirm(lease, sent, seconds)
         permits[name].watch(ledger_fault)
-    over = threading.Event()
+    alive = dict(taken.leases)
 
-    def beats() -> None:
-        alive = dict(taken.leases)
-        while alive and not over.wait(seconds / _BEATS):
-            sent = moment()
-            try:
-                kept = ledger.leases.beat_all(alive.values(), seconds)
-            except SQLAlchemyError:
-                # The database may be back before the lease ends. The permit ends earlier, by itself.
-                continue
-            for name, lease in kept.leases.items():
-                permits[name].confirm(lease, sent, seconds)
-            for name, why in kept.others.items():
-                # Lost: every write of the sweep is fenced and says so itself, and its permit ends at once.
-                permits[name].end(why.rstrip("."))
-                del alive[name]
+    def beat() -> bool:
+        sent = moment()
+        kept = ledger.leases.beat_all(alive.values(), seconds)
+        for name, lease in kept.leases.items():
+            permits[name].confirm(lease, sent, seconds)
+        for name, why in kept.others.items():
+            # Lost: every write of the sweep is fenced and says so itself, and its permit ends at once.
+            permits[name].end(why.rstrip("."))
+            del alive[name]
+        return bool(alive)
 
     named = min(taken.leases) + (f" and {len(taken.leases) - 1} more" if len(taken.leases) > 1 else "")
-    heart = threading.Thread(target=beats, name=f"lease of {named}", daemon=True)
-    heart.start()
     given_up = False
     try:
         try:
-            yield HeldLeases(taken.leases, permits, taken.others)
+            with _beating(f"lease of {named}", seconds, beat, permits.values()):
+                yield HeldLeases(taken.leases, permits, taken.others)
         finally:
-            for permit in permits.values():
-                permit.end("the sweep is over")
-            over.set()
-            heart.join()
             # What the sweep itself raised must not be hidden by this.
-            given_up = _give_up(ledger, taken.leases.values())
+            given_up = _done(lambda: ledger.leases.give_up_all(taken.leases.values()))
     except OperationalError as fault:
         late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
         raise LedgerFailed(unwritable(fault) + late) from fault
 
 
-def _give_up(ledger: Ledger, leases: Collection[Lease]) -> bool:
-    """Whether that could be written. Where it can't be, the leases end by themselves."""
+@contextmanager
+def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds: float = SECONDS) -> Iterator[HeldLeases]:
+    """A part of a dataset, under the lease that whoever dealt it out extends: its permit is good while somebody does, and until
+    another task begins the part anew. LeaseLost where the lease is over.
+
+    What an older attempt may still be at is waited for. Nothing is held if a stop comes before that.
+    """
+    try:
+        joined = ledger.parts.join(part)
+        while not ledger.parts.may_begin(joined):
+            if stop.wait(_LOOK):
+                yield HeldLeases({}, {}, {})
+                return
+        sent, permit = moment(), SweepPermit()
+        try:
+            now = ledger.parts.beat(joined)
+        except LeaseLost as fault:
+            if ledger.parts.is_newest(joined.lease):
+                raise
+            raise PartBegunAnew(str(fault)) from None
+        permit.confirm(now.lease, sent, seconds, now.seconds)
+        permit.watch(ledger.file.watch())
+
+        def beat() -> bool:
+            sent = moment()
+            try:
+                now = ledger.parts.beat(joined)
+            except LeaseLost as fault:
+                permit.end(str(fault).rstrip("."))
+                return False
+            permit.confirm(now.lease, sent, seconds, now.seconds)
+            return True
+
+        newest = list[bool]()
+        try:
+            with _beating(f"part {part.number} of {part.dataset}", seconds, beat, [permit]):
+                yield HeldLeases({part.dataset: now.lease}, {part.dataset: permit}, {})
+        finally:
+            _done(lambda: newest.append(ledger.parts.leave(now.lease)))
+    except OperationalError as fault:
+        raise LedgerFailed(unwritable(fault)) from fault
+    if newest == [False]:
+        raise PartBegunAnew(
+            f"Another task has begun part {part.number} of {part.dataset} anew, and finishes it; this was attempt"
+            f" {now.lease.attempt}."
+        )
+
+
+@contextmanager
+def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Collection[SweepPermit]) -> Iterator[None]:
+    """A heart that beats until it is said, or `beat` says, that it is over. Then nobody has a permit any more."""
+    over = threading.Event()
+
+    def beats() -> None:
+        while not over.wait(seconds / _BEATS):
+            try:
+                if not beat():
+                    return
+            except SQLAlchemyError:
+                # The database may be back before the lease ends. The permit ends earlier, by itself.
+                continue
+
+    heart = threading.Thread(target=beats, name=name, daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        for permit in permits:
+            permit.end("the sweep is over")
+        over.set()
+        heart.join()
+
+
+def _done(write: Callable[[], object]) -> bool:
+    """Whether that could be written. Where it can't be, what it is about ends by itself."""
     for _ in range(2):
         try:
-            ledger.leases.give_up_all(leases)
+            write()
         except SQLAlchemyError:
             continue
         return True

@@ -37,11 +37,13 @@ class SweepPermit:
         self._changed = False
         self._ledger_fault: Callable[[], str | None] = lambda: None
 
-    def confirm(self, lease: Lease, sent: Moment, seconds: float) -> None:
-        """The ledger has given or extended the lease, and was asked for it at a moment."""
+    def confirm(self, lease: Lease, sent: Moment, seconds: float, rest: float | None = None) -> None:
+        """The ledger has given or extended the lease, and was asked for it at a moment. `rest`: so much of it is left, where
+        somebody else extends it.
+        """
         if self._lease is not None and lease.database != self._lease.database:
             self.end(f"the ledger is another database than before: {lease.database}, and it was {self._lease.database}")
-        self._good_for = seconds * PERMITTED
+        self._good_for = (seconds if rest is None else rest) - seconds * (1 - PERMITTED)
         self._sent, self._lease = sent, lease
         self.notice(lease.protections)
 
@@ -85,5 +87,6 @@ class SweepPermit:
             return f"the clock of this machine went back by {-wall:.0f} s, so that the lease may be over"
         return (
             f"the lease of {self._lease.dataset} was last confirmed {max(wall, running):.0f} s ago, and is good for"
-            f" {self._good_for:.0f} s without that. This program was stopped, the machine slept, or the ledger did not answer"
+            f" {max(0, self._good_for):.0f} s without that. This program was stopped, the machine slept, or the ledger did not"
+            " answer"
         )

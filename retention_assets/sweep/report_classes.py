@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.arrays import flags, join_chunks
+from retention_assets.frames.arrays import Ints, flags, integers, join_chunks
 from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
@@ -25,6 +25,8 @@ from retention_assets.policy.durations import Duration, from_micros, text_of
 from retention_assets.policy.model import Policy
 
 CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
+# So many names are hashed at a time, or a quarter of them.
+_HASHED = 100_000
 _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
 
 
@@ -49,31 +51,47 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table, as_of: datet
     """How many transactions are in each class. A mark says more than today's verdict, unless it was swept and is of another
     transaction than the one that the log has under its id now.
     """
-    swept = flags(pc.equal(marks["status"], "SWEPT"))
-    still = swept & is_in_log(marks, rows)
-    # Should a transaction have both, it is the open one that says what becomes of it.
-    marks = pa.concat_tables([marks.filter(pa.array(~swept)), marks.filter(pa.array(still))])
-    at = pc.index_in(join_chunks(verdicts["transaction"]), value_set=join_chunks(marks["transaction"]))
-    unmarked = verdicts.filter(pc.is_null(at))
-    found = Counter(_OF_VERDICT[verdict] for verdict in unmarked["verdict"].cast(pa.string()).to_pylist())
-    mine = marks.take(at.drop_null())
-    due = np.asarray(pc.less_equal(mine["due_at"], pa.scalar(as_of, mine["due_at"].type)))
-    for status, is_due in zip(mine["status"].to_pylist(), due.tolist(), strict=True):
-        found[{"SWEPT": "swept", "SWEEPING": "sweeping"}.get(status, "due" if is_due else "waiting")] += 1
+    was_swept = flags(pc.equal(marks["status"], "SWEPT"))
+    if was_swept.any():
+        swept = marks.filter(pa.array(was_swept))
+        # Should a transaction have both, it is the open one that says what becomes of it.
+        parts = [marks.filter(pa.array(~was_swept)), swept.filter(pa.array(is_in_log(swept, rows)))]
+        marks = pa.concat_tables(parts).unify_dictionaries()
+    at = _places_of(verdicts["transaction"], marks["transaction"])
+    unmarked = verdicts["verdict"].filter(pa.array(at < 0)).cast(pa.string())
+    found = Counter({_OF_VERDICT[one["values"]]: one["counts"] for one in pc.value_counts(unmarked).to_pylist()})
+    found.update(_classes_of_marks(marks, as_of, at[at >= 0]))
     return {name: found[name] for name in CLASSES}
+
+
+def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
+    """For each name the first of the marks that has it, -1 if none has. Some of them at a time: hashes take memory."""
+    found = np.full(len(names), -1, dtype=np.int64)
+    size = max(_HASHED, -(-len(marked) // 4))
+    for first in range(0, len(marked), size):
+        at = integers(pc.index_in(join_chunks(names), value_set=join_chunks(marked.slice(first, size))), -1)
+        new = (at >= 0) & (found < 0)
+        found[new] = at[new] + first
+    return found
 
 
 def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
     """The same where only what is due was read: by the verdicts of the newest evaluation, and the marks as they are now."""
     opened = marks.filter(pc.not_equal(marks["status"], "SWEPT"))
-    sweeping = flags(pc.equal(opened["status"], "SWEEPING"))
-    due = ~sweeping & flags(pc.less_equal(opened["due_at"], pa.scalar(as_of, opened["due_at"].type)))
-    found = Counter({"sweeping": int(sweeping.sum()), "due": int(due.sum()), "waiting": int((~sweeping & ~due).sum())})
+    found = _classes_of_marks(opened, as_of, np.arange(len(opened)))
     for one in counts:
         found[_OF_VERDICT.get(one.verdict, "swept")] += one.transactions
     # What was selected then has its mark now.
     found["selected"] = max(0, found["selected"] - len(opened))
     return {name: found[name] for name in CLASSES}
+
+
+def _classes_of_marks(marks: pa.Table, as_of: datetime, at: Ints) -> Counter[str]:
+    """How many of some marks are in each class: those in some places, one place perhaps more than once."""
+    due = flags(pc.less_equal(marks["due_at"], pa.scalar(as_of, marks["due_at"].type)))
+    swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
+    place = np.select([swept, sweeping, due], range(3), 3).astype(np.int8)
+    return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))
 
 
 def _bound(policy: Policy, as_of: datetime) -> str | None:

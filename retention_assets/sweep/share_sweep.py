@@ -26,7 +26,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
-from retention_assets.ledger.sweeps.sweeps import Moved, Planned, Settlement
+from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import SelectiveStore, Store, StoreFailed, Target
@@ -92,11 +92,12 @@ class _Round:
         self._read_again(self._stale(self.going))
         for one in self._each():
             self._check_reading(one, "nothing of {} is swept")
-        left = self._sweepable(ledger.sweeps.left(self._names()))
+        left = self._sweepable(ledger.sweeps.left(self._names(), self.context.names))
         if len(left):
             self._open_reports(left)
             self._finish_begun(left)
-        ids = ledger.sweeps.due(self._names(), self.context.as_of) if self.going else np.empty(0, np.int64)
+        about = (self._names(), self.context.as_of, self.context.names)
+        ids = ledger.sweeps.due(*about) if self.going else np.empty(0, np.int64)
         for some in _sliced(ids):
             if self.context.stop.is_set() or not self.going:
                 break
@@ -384,11 +385,13 @@ class _Round:
         latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
         return {
             one.dataset: {
-                mark: replace(
-                    target,
+                mark: Target(
+                    target.transaction,
+                    target.note,
                     in_latest_view=mark in latest,
                     place_known=one.place is not None,
                     ended_refs=ended.get(mark, ()),
+                    begun_earlier=mark in one.begun_earlier,
                 )
                 for mark, target in batch.targets[one.dataset].items()
                 if mark in go
@@ -489,7 +492,7 @@ class _Round:
         openings, logs = {}, {}
         for one in self._each(names):
             name, log = one.dataset, one.reading.log
-            mine = marks.filter(pc.equal(marks["dataset"], name))
+            mine = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], name))
             found = verdicts.get(name)
             empty = next(iter(verdicts.values())).slice(0, 0) if verdicts else log.transactions
             openings[name] = opening_of(name, log, empty if found is None else found, mine, rules, as_of)

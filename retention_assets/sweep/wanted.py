@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Wanted:
     sizes: Mapping[str, int]
 
     @classmethod
-    def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> "Wanted":
-        """What is due of some datasets, and what an earlier sweep has begun."""
-        found = ledger.sweeps.concerned(datasets, as_of).combine_chunks()
+    def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
+        """What is due of some datasets, or of a part of one, and what an earlier sweep has begun."""
+        found = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
         names, begins = np.unique(np.asarray(found["dataset"].to_pylist(), dtype=object), return_index=True)
         column = pa.concat_arrays(found["transaction"].chunks) if len(found) else pa.array([], pa.string())
         parts = {

@@ -51,6 +51,8 @@ class Fate:
     what: str
     act: int = 0
     jump: float = 0.0
+    # Only acts that delete objects count.
+    deletion: bool = False
 
 
 def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any) -> None:

@@ -9,6 +9,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +49,13 @@ def evaluate(
     verdicts = candidate_marks(log.transactions, log.datasets, *judged, *marked)
     marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
     return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
+
+
+@lru_cache(64)
+def settings_in(file: Path, text: bytes) -> Settings:
+    """The settings of a file with this text, read once: most tests ask ten times."""
+    assert file.read_bytes() == text
+    return load_settings(file)
 
 
 class SweptDataset(ABC):
@@ -91,7 +99,8 @@ class SweptDataset(ABC):
     @property
     def settings(self) -> Settings:
         """The settings; the ledger is elsewhere."""
-        return load_settings(self.folder / "retention.yaml")
+        file = self.folder / "retention.yaml"
+        return settings_in(file, file.read_bytes())
 
     def files(self) -> dict[str, bytes]:
         """Everything below `data`, but the books that a store keeps over it."""

@@ -14,13 +14,13 @@ from typing import Any
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
-from retention_assets_tests.sweep.datasets import evaluate
+from retention_assets_tests.sweep.datasets import evaluate, settings_in
 
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
 MARKED = AS_OF
@@ -114,7 +114,7 @@ class Lake:
     @property
     def settings(self) -> Settings:
         """As a run reads them."""
-        return load_settings(self.settings_file)
+        return settings_in(self.settings_file, self.settings_file.read_bytes())
 
     @property
     def environment(self) -> Environment:

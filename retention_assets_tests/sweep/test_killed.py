@@ -1,6 +1,6 @@
-"""A sweep is killed, with SIGKILL, at one write or deletion after the other, over both stores and both ledgers.
+"""A sweep is killed, with SIGKILL, at one write or deletion after the other, over all stores and both ledgers.
 
-Whenever it dies: nothing outside the plan is gone, what stays reads back, the ledger verifies; the next sweep completes, and the
+Only what changes something is counted: who dies before it reads leaves what he leaves who dies before his next write. Whenever it dies: nothing outside the plan is gone, what stays reads back, the ledger verifies; the next sweep completes, and the
 report says what really happened.
 """
 
@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +17,35 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from sqlalchemy import event
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import count_changes, write_past_ledger
 from retention_assets_tests.rounds import every
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, Objects, SweptDataset
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
 DATASETS: Mapping[str, Callable[[Path], SweptDataset]] = {"files": Files, "iceberg": Iceberg, "objects": Objects}
-# There are 200 to 300 writes and deletions in either dataset, some fewer on PostgreSQL. The last sweeper comes to its end.
-SURELY_KILLED, END, LAST, FARTHER = 104, 320, 10_000, 12
-STEP = every(6)
+# There are about a hundred writes and deletions in either dataset. The last sweeper comes to its end.
+SURELY_KILLED, END, LAST = 70, 100, 10_000
+STEP = every(8)
 
 
 def points(first: int, times: int = 1) -> list[int]:
-    return [*range(first, SURELY_KILLED, times * STEP), *range(SURELY_KILLED + first, END, times * FARTHER), LAST]
+    return [*range(first % STEP, END, times * STEP), LAST]
 
 
-# Each store and each ledger is once in what is killed at every sixth point; the other pairs are at points in between.
+# Each store and each ledger is once in what is killed at every eighth point; the other pairs are at points in between.
 PAIRS = {
     ("files", "postgresql"): points(0),
-    ("iceberg", "sqlite"): points(2 % STEP),
-    ("files", "sqlite"): points(1 % STEP, 4),
-    ("iceberg", "postgresql"): points(3 % STEP, 4),
-    # One deletion is one file: what is between two of them is what it is with files.
-    ("objects", "sqlite"): [5, 75, 103, 130, 160, LAST],
+    ("iceberg", "sqlite"): points(3),
+    ("files", "sqlite"): points(1, 4),
+    ("iceberg", "postgresql"): points(4, 4),
+    # One deletion is one file: what is between two of them is what it is with files. Before 47 and 59 some are gone already.
+    ("objects", "sqlite"): [5, 28, 47, 59, 74, LAST],
 }
 POINTS = points(0)
 
@@ -68,8 +68,7 @@ def sweeps_until(dataset: "SweptDataset | Share", url: str, last: int, acts: Any
         return counted_act
 
     ledger = open_simulated(url)
-    event.listen(ledger.database.engine, "before_cursor_execute", counts)
-    event.listen(ledger.database.engine, "commit", counts)
+    count_changes(ledger, counts)
     os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
     PyArrowFileIO.delete = counting(PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting(SqlCatalog.commit_table)  # type: ignore[method-assign]
@@ -83,9 +82,15 @@ def sweepers() -> Any:
 
 
 @pytest.fixture(scope="module")
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SweptDataset:
-    """A dataset that is built once, and restored for each sweep."""
-    return DATASETS[request.param](tmp_path_factory.mktemp("dataset") / "w")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SweptDataset]:
+    """Each dataset, built once. A fixture that is parametrized together with the ledger would be made anew for each test."""
+    return cache(lambda name: DATASETS[name](tmp_path_factory.mktemp("dataset") / "w"))
+
+
+@pytest.fixture
+def dataset(request: pytest.FixtureRequest, built: Callable[[str], SweptDataset]) -> SweptDataset:
+    """A dataset, which is restored for each sweep."""
+    return built(request.param)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,8 @@ def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(
         assert report["finished_at"] is not None
         freed = sum(len(text) for name, text in before.items() if name not in dataset.files())
         assert report["bytes_freed"] <= freed
-        assert last != LAST or report["bytes_freed"] == freed
+        # What a killed sweep freed is known of folders and objects; what it took of files that several share is not.
+        assert not (last == LAST or isinstance(dataset, Files | Objects)) or report["bytes_freed"] == freed
         assert ledger.verify().faults == ()
 
 
@@ -149,7 +155,7 @@ class Share:
             assert (result.refused, result.errors) == (None, [])
 
 
-@pytest.mark.parametrize("last", [3, 60, 85, 100, 112, 118, 124, 130, 140, 160])
+@pytest.mark.parametrize("last", [3, 37, 43, 48, 60, 71, 79, 92])
 def test_a_share_that_is_killed_loses_nothing_and_is_finished_by_the_next(tmp_path: Path, sweepers: Any, last: int) -> None:
     share, names = Share(tmp_path / "lake"), ("lake/a", "lake/b", "lake/c")
     lake = share.lake
@@ -196,5 +202,5 @@ def test_the_points_reach_from_the_first_write_to_the_last(dataset: SweptDataset
     assert sweeper.exitcode == 0
     assert before_the_end[0] == 0
     assert acts.value > SURELY_KILLED
-    assert acts.value - before_the_end[-1] <= FARTHER, acts.value
-    assert len(before_the_end) >= 26
+    assert acts.value - before_the_end[-1] <= STEP, acts.value
+    assert len(before_the_end) >= SURELY_KILLED // STEP

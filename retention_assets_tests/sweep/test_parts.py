@@ -19,6 +19,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.sweep import report_classes
 from retention_assets.sweep.execute import cut_batches, pause, seconds_of
 from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
 from retention_assets.sweep.report_classes import classes_of, opening_of
@@ -219,7 +220,11 @@ def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_st
 # --- classes ---
 
 
-def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_very_instant() -> None:
+@pytest.mark.parametrize("hashed", [1, 100])
+def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_very_instant(
+    hashed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_classes, "_HASHED", hashed)
     verdicts = {
         "V": "mark",
         "S": "spare",
