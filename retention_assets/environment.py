@@ -8,7 +8,7 @@ Does not belong here: what is done with any of them.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,19 @@ class Environment:
     """An environment: what retention.yaml says, openable."""
 
     settings: Settings
+    # One that is open already, for who asks it many things in a row: opening it again asks its database more than most of them.
+    opened: "Ledger | None" = field(default=None, repr=False, compare=False)
+
+    def within(self, ledger: "Ledger") -> "Environment":
+        """The same environment, as long as its ledger is open."""
+        return replace(self, opened=ledger)
 
     @contextmanager
     def ledger(self) -> "Iterator[Ledger]":
         """The ledger, open; made if there is none."""
+        if self.opened is not None:
+            yield self.opened
+            return
         from retention_assets.ledger import open_ledger
 
         clock = self.settings.clock
@@ -93,11 +102,15 @@ class Environment:
             )
         return as_of or present
 
-    def start_java(self) -> None:
-        """Begin to start what runs need besides Python, and do not wait for it."""
-        from retention_assets.pipeline.spark import launch_early
+    def start_spark(self) -> None:
+        """Begin to start what runs need besides this Python, and do not wait for it."""
+        from retention_assets.pipeline.spark import do_early, start_early
 
-        launch_early(self.settings.spark.master, self.settings.spark.conf)
+        start_early(self.settings.spark.master, self.settings.spark.conf)
+        from retention_assets.pipeline.read_logs import load_in_tasks
+
+        stores = list(self.stores().values())
+        do_early(lambda spark: load_in_tasks(spark, stores))
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
         """The stores of some names, or all, opened."""

@@ -34,10 +34,12 @@ _WORDS = {
     re.compile("Read-only file system"): _READ_ONLY,
     re.compile("database is locked|database table is locked"): _BUSY,
 }
+# Of other errors of a database only a right that somebody lacks is no fault of this program.
+_LACKS_RIGHT = "42501"
 # SQLite by the primary code, PostgreSQL by its SQLSTATE: no space, no right, a file that can only be read.
 _DATABASE: dict[str | int | None, str] = {
     sqlite3.SQLITE_FULL: _FULL, "53100": _FULL,
-    sqlite3.SQLITE_PERM: _DENIED, "42501": _DENIED,
+    sqlite3.SQLITE_PERM: _DENIED, _LACKS_RIGHT: _DENIED,
     sqlite3.SQLITE_READONLY: _READ_ONLY, "25006": _READ_ONLY,
 }  # fmt: skip
 _OF_DATABASES = {"OperationalError", "InterfaceError", "InternalError"}
@@ -65,10 +67,12 @@ def _of_system(fault: BaseException) -> str | None:
 
 
 def _of_database(fault: BaseException) -> str | None:
-    if type(fault).__name__ not in _OF_DATABASES or not isinstance(fault, Exception):
+    if type(fault).__name__ not in {*_OF_DATABASES, "ProgrammingError"} or not isinstance(fault, Exception):
         return None
     from retention_assets.sql.errors import code_of, is_conflict, is_lock_timeout
 
+    if type(fault).__name__ not in _OF_DATABASES:
+        return _DATABASE[_LACKS_RIGHT] if code_of(fault) == _LACKS_RIGHT else None
     if is_conflict(fault) or is_lock_timeout(fault):
         return _BUSY
     return _DATABASE.get(code_of(fault)) or _of_words(str(fault)) or _AWAY

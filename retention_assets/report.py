@@ -114,6 +114,24 @@ class ReportLine:
 
 
 @dataclass(frozen=True)
+class ReportedRealm:
+    """A realm that is being purged and is not over, or in which something appeared since it was PURGED; and what keeps it."""
+
+    name: str
+    status: str
+    words: str
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence."""
+        return f"Realm {self.name} is {self.status}; {self.words}."
+
+    def as_dict(self) -> dict[str, str]:
+        """The fields as JSON has them."""
+        return {"realm": self.name, "status": self.status, "left": self.words}
+
+
+@dataclass(frozen=True)
 class DayReport:
     """The report of an execution date, or of all from that one to `last`. It is finished when all its datasets are."""
 
@@ -122,6 +140,8 @@ class DayReport:
     last: date | None = None
     # By day that somebody looked: on a day without any line nothing was due then, and without a look nobody came.
     looks: Mapping[date, DayLook] = field(default_factory=dict)
+    # As the last evaluations left them: of a day that is over nobody knows them any more.
+    realms: tuple[ReportedRealm, ...] = ()
 
     @property
     def when(self) -> str:
@@ -140,16 +160,22 @@ class DayReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        return as_json(self.when, self.lines, self.looks)
+        return as_json(self.when, self.lines, self.looks, self.realms)
 
 
-def as_json(when: str | None, lines: Iterable[ReportLine], looks: Mapping[date, DayLook] | None = None) -> dict[str, Any]:
+def as_json(
+    when: str | None,
+    lines: Iterable[ReportLine],
+    looks: Mapping[date, DayLook] | None = None,
+    realms: Iterable[ReportedRealm] = (),
+) -> dict[str, Any]:
     """Lines and their sum as JSON has them; the fields are the same where there is no report at all."""
     parts = tuple(lines)
     total = sum_lines("all", parts).as_dict()
     del total["dataset"]
     looked = [{"date": day.isoformat(), **_look(look)} for day, look in sorted((looks or {}).items())]
-    return {"execution_date": when, **total, "looked": looked, "datasets": [part.as_dict() for part in parts]}
+    held = [one.as_dict() for one in realms]
+    return {"execution_date": when, **total, "looked": looked, "realms": held, "datasets": [part.as_dict() for part in parts]}
 
 
 def _look(look: DayLook) -> dict[str, Any]:

@@ -39,8 +39,8 @@ def plan(datasets: tuple[str, ...], as_of: datetime | None, detail: bool, format
 
     Exits with 0 where there is nothing to do, and with 3 where there is something.
 
-    It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Neither
-    Dagster nor Spark is started.
+    It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Dagster is
+    not started, and Spark only for the scan of a large store of objects, or where it is a cluster.
     """
     return show_plan(find_environment(), datasets, as_of, detail=detail, format_=format_, strict=strict)
 

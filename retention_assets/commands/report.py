@@ -4,6 +4,7 @@ Belongs here: `report`: which days are meant, and what to print where none has a
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,7 +162,12 @@ def _report(
         found = day_report(ledger, day or days[0], datasets, prices)
     if not found.lines and (globs or not found.looks):
         raise Refused(f"No dataset in the report of {found.when} fits {', '.join(datasets)}.")
-    return found
+    if globs or (found.last or found.execution_date) < days[0]:
+        # What is left of a realm is known of the present, and of all datasets together.
+        return found
+    from retention_assets.operations.realms import reported_realms
+
+    return replace(found, realms=reported_realms(ledger))
 
 
 def _show(found: "DayReport | None", format_: str, most: int) -> None:
@@ -176,4 +182,4 @@ def _show(found: "DayReport | None", format_: str, most: int) -> None:
         if found.lines:
             print_tables(report_tables(found, most))
         else:
-            echo("\n".join([f"Report of {found.when}", *looks_words(found)]))
+            echo("\n".join([f"Report of {found.when}", *looks_words(found), *(one.sentence for one in found.realms)]))

@@ -105,8 +105,8 @@ def run(
                 return ExitCode.FAILED
             confirmed = _write_confirmed(shown, Path(folder))
         if "dagster" not in sys.modules:
-            # Loading it takes as long as starting Java does.
-            environment.start_java()
+            # Loading it takes as long as starting Spark does.
+            environment.start_spark()
         from retention_assets.dagster.headless import run_job
 
         ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level, confirmed)

@@ -52,8 +52,9 @@ class RetentionAsset:
         What keeps it from being done ends as a sentence; the trace stays in Dagster's log below it.
         """
         try:
-            step.check_warehouse()
-            return self.work(step)
+            with step.within_ledger() as opened:
+                opened.check_warehouse()
+                return self.work(opened)
         except Exception as fault:
             words = None if isinstance(fault, dg.Failure) else failure_text(fault)
             if words is None:
@@ -103,7 +104,8 @@ class RetentionAsset:
             if self.pages is None or not _is_of_partitions(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return
-            pages = list(self.pages(step, metadata))
+            with step.within_ledger() as opened:
+                pages = list(self.pages(opened, metadata))
             if why := all_refused(pages):
                 raise dg.Failure(why, allow_retries=False)
             # Dagster writes the metadata of a result once for each partition. What is about one dataset has an event of its

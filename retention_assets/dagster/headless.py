@@ -20,6 +20,7 @@ import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.partition_events import WITHOUT_PAGES
 from retention_assets.dagster.spark import STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
@@ -72,9 +73,9 @@ def run_job(
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
     config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
-    tags = {TAG: str(confirmed)} if confirmed else None
     run_id = str(uuid4())
     with _instance() as instance:
+        tags = {**({TAG: str(confirmed)} if confirmed else {}), **(WITHOUT_PAGES if instance.is_ephemeral else {})}
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
         result = definition.execute_in_process(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags

@@ -21,7 +21,7 @@ from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks.asset_checks import evaluate_checks
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
-from retention_assets.dagster.partition_events import partition_events
+from retention_assets.dagster.partition_events import WITHOUT_PAGES, partition_events
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
 from retention_assets.dagster.step import Step, resources_in
 
@@ -111,7 +111,8 @@ def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
     the materialization as a whole stands last, with all metadata.
     """
     metadata = asset.do(step)
-    if asset.pages is not None:
-        yield from partition_events(step, asset.pages(step, metadata))
-    yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
-    yield from evaluate_checks(step)
+    with step.within_ledger() as opened:
+        if asset.pages is not None and not WITHOUT_PAGES.items() <= step.run.tags.items():
+            yield from partition_events(opened, asset.pages(opened, metadata))
+        yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
+        yield from evaluate_checks(opened)

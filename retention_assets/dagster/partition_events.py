@@ -26,6 +26,8 @@ from retention_assets.render.summaries import named
 
 Event = dg.AssetMaterialization | dg.AssetObservation
 
+# The tag of a run of which no page is ever opened: nothing is said of single partitions.
+WITHOUT_PAGES = {"retention/pages": "none"}
 # More than so many partitions of a step have no events.
 _MOST_PARTITIONS = 1_000
 _NAMED = 5

@@ -5,11 +5,12 @@ Does not belong here: what a step does (assets).
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -59,6 +60,12 @@ class Step:
     # As of when is judged; and the same only where somebody asked for it: a run without asks again what time it is.
     as_of: datetime
     given_as_of: datetime | None = None
+
+    @contextmanager
+    def within_ledger(self) -> "Iterator[Self]":
+        """The same step with its ledger open: all that it asks of it meanwhile, it asks the same one."""
+        with self.retention.ledger() as ledger:
+            yield replace(self, retention=self.retention.within(ledger))
 
     @property
     def actor(self) -> str:

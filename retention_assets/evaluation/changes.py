@@ -22,6 +22,7 @@ from retention_assets.settings.model import AutomationSettings
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
+from retention_assets.stores.realms import tokens_of
 
 # A scan that failed is tried again, not at every tick: it may take hours, and its source may be broken for days.
 _RETRY = timedelta(hours=1)
@@ -60,7 +61,7 @@ def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | 
 
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
         names = _names(retention, store, _RETRY)
-        return names, store.tokens(names)
+        return names, tokens_of(store, names)
 
     return _list_from_stores(retention, ask, stores)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.ledger import Ledger
@@ -82,15 +81,6 @@ def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleIn
             item = None if stored.revoked else item_of(stored.name, stored.content)
             if isinstance(item, VisibilityRule):
                 yield RuleInTime(item, min(stored.written_at, at), min(following.written_at, at) if following else None)
-
-
-def newest_closes(transactions: pa.Table) -> pa.Table:
-    """When the newest transaction of each dataset was committed that readers can see."""
-    committed = transactions.select(["dataset", "closed_at"]).filter(
-        pc.equal(transactions["status"].cast(pa.string()), "COMMITTED")
-    )
-    plain = committed.set_column(0, "dataset", committed["dataset"].cast(pa.string()))
-    return plain.group_by("dataset").aggregate([("closed_at", "max")])
 
 
 def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]], at: datetime, actor: str) -> int:

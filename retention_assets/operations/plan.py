@@ -209,7 +209,7 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
 def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     """Live through a run of the chosen datasets at an instant. Nothing is written but a copy that is thrown away."""
     at = request.as_of or environment.present()
-    with rehearse(environment, request.datasets, at) as rehearsed:
+    with rehearse(environment, request.datasets, at, as_of=request.as_of) as rehearsed:
         rules, begin = rehearsed.rules(at), rehearsed.marking_time(request.as_of)
         judged = _judge(rehearsed, rules, begin, at)
         # The grace of the others is not over in this run.
@@ -217,7 +217,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         rehearsed.mark(at_once, request.as_of)
         source = rehearsed.source
         due = rehearsed.due_datasets(request.as_of)
-        why = withheld(environment, source, due, at) if source else None
+        why = rehearsed.ends_early or (withheld(environment, source, due, at) if source else None)
         results = () if why else tuple(rehearsed.sweep_copy(request.as_of))
         marks = rehearsed.copy.marks.table()
         deleted, spared = _deleted(rehearsed, marks), _spared(marks)

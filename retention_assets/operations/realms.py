@@ -23,9 +23,10 @@ from retention_assets.ledger.realms import INITIAL, Realm
 from retention_assets.operations.request import NamedRequest
 from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
-from retention_assets.pipeline.store_logs import choose_datasets, read_share, shares_of
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import REALM, is_realm_name, is_within
+from retention_assets.report import ReportedRealm
+from retention_assets.stores.logs import choose_datasets, read_share, shares_of
 
 PURGING = "PURGING"
 
@@ -61,11 +62,6 @@ class RealmState:
             found.append(f"{self.above.name} above it is {self.above.status}")
         return "; ".join(found)
 
-    @property
-    def sentence(self) -> str:
-        """The same as a sentence."""
-        return f"Realm {self.realm.name} is {self.realm.status}; {self.words}."
-
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
         above = {"name": self.above.name, "status": self.above.status} if self.above else None
@@ -83,6 +79,11 @@ def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
     found = published_counts(ledger.publications.named("candidate_marks")) if counted else {}
     left = {name: some for name, some in found.items() if name in counted}
     return [RealmState(one, ledger.realms.above(one.name), tuple(left.get(one.name, ()))) for one in realms]
+
+
+def reported_realms(ledger: Ledger) -> tuple[ReportedRealm, ...]:
+    """What a report says of realms: of which something is left that is to go, or is there though nothing should be."""
+    return tuple(ReportedRealm(one.realm.name, one.realm.status, one.words) for one in realm_states(ledger) if one.left)
 
 
 def purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:

@@ -31,10 +31,11 @@ from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MarkResult
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
-from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
-from retention_assets.stores.protocol import CascadedRows, error_text
+from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import CascadedRows, Store, error_text
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
@@ -54,12 +55,21 @@ class Rehearsal:
     chosen: Sequence[ChosenDatasets]
     # Why a store could not be asked, by its name.
     away: Mapping[str, str]
+    # Those of them of which a scan would fail.
+    unscanned: frozenset[str] = frozenset()
 
     def logs(self) -> Iterator[Log]:
         """The logs of the chosen datasets, share by share; those that can't be read are in it as refused."""
         for one in self.chosen:
             for share in shares_of(one) if one.datasets else ():
                 yield read_share(one.store, share)
+
+    @property
+    def ends_early(self) -> str | None:
+        """Why a run would end before it sweeps anything, if it would: it goes on by what it has read."""
+        if not self.unscanned or any(one.datasets for one in self.chosen):
+            return None
+        return "Nothing would be swept: no dataset can be read, and the run ends there."
 
     def rules(self, at: datetime) -> RulesInForce:
         """What is in force for the chosen datasets at an instant."""
@@ -120,11 +130,13 @@ def rehearse(
     due_by: datetime,
     store: type[RecordingStore] = RecordingStore,
     *,
+    as_of: datetime | None = None,
     simulated: bool = False,
 ) -> Iterator[Rehearsal]:
     """A copy with what is due by an instant. Where there is no ledger yet, it is an empty one.
 
-    Ahead of the present, where a sweep may not go, a copy lives through the days; so does one that is to be simulated.
+    What is scanned is scanned once, as a run would at `as_of`, or else now; nobody records it. Ahead of the present, where a
+    sweep may not go, a copy lives through the days; so does one that is to be simulated.
     """
     settings = environment.settings
     if not settings.stores:
@@ -138,19 +150,51 @@ def rehearse(
         copy = stack.enter_context(open_ledger(url, simulated=None if source else simulated))
         if source:
             copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
-        stores, away = _open(environment, store)
-        chosen = choose_datasets(stores.values(), wanted)
+        scanned, unread = _scan(environment, source, wanted, as_of, stack)
+        stores, away = _open(environment, store, scanned)
+        chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
+        unscanned = {name: fault for name, fault in unread.items() if fault is not None}
         rulebook = load_rulebook(copy, settings, _ACTOR)
-        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away)
+        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
 
 
-def _open(environment: Environment, kind: type[RecordingStore]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
+def _scan(
+    environment: Environment, source: Ledger | None, wanted: DatasetFilter, as_of: datetime | None, stack: ExitStack
+) -> tuple[dict[str, Store], dict[str, str | None]]:
+    """The stores that are scanned, as a scan has found them; and those that are not read: why, or none if nobody asks for them.
+
+    One that can't be scanned is swept all the same, as in a run: the sweep looks for itself.
+    """
+    settings = environment.settings
+    found, unread = dict[str, Store](), dict[str, str | None]()
+    mine = [one for one in settings.stores if isinstance(one, ObjectsSettings)]
+    if mine:
+        # With it comes what scans; most have nothing that is scanned.
+        from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
+        from retention_assets.pipeline.warehouse import Warehouse
+
+        warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of)
+        for one in mine:
+            if not wanted.may_select_of(one.name):
+                unread[one.name] = None
+                continue
+            try:
+                found[one.name] = ScannedObjects(one, stack.enter_context(scans.scan(one)))
+            except Refused as fault:
+                unread[one.name] = str(fault)
+    return found, unread
+
+
+def _open(
+    environment: Environment, kind: type[RecordingStore], scanned: Mapping[str, Store]
+) -> tuple[dict[str, RecordingStore], dict[str, str]]:
     """The stores, each behind one that records; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
-            stores[one.name] = kind(environment.stores([one.name])[one.name])
+            stores[one.name] = kind.before(scanned.get(one.name) or environment.stores([one.name])[one.name])
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
             away[one.name] = error_text(fault)
     return stores, away

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.ledger.scans import ScanRecord
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.scans import ScanRecord, ScanStatus
 from retention_assets.operations.request import ReasonedRequest
-from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
 _ABOUT = [
@@ -98,10 +99,20 @@ def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[
 
 
 def accept_scan(request: AcceptScanRequest, environment: Environment) -> ScanRecord:
-    """Let a braked scan mark: the next run judges it."""
+    """Let a braked scan mark: the next run judges it. Refused if it would be judged otherwise by now."""
     store = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
+        _refuse_outdated(ledger, store, request.scan)
         return ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
+
+
+def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
+    said = ledger.scans.results([scan]).get(scan) if ledger.scans.of(store.name, scan).status is ScanStatus.BRAKED else None
+    if said and (why := ScanResult.from_json(said).outdated(store.judging, ledger.realms.purging())):
+        raise Refused(
+            f"Scan {scan} of {store.name} says nothing of the present any more: {'; '.join(why)}. Nothing was changed; the next"
+            " run scans anew."
+        )
 
 
 def export_scan(request: ExportRequest, environment: Environment) -> ExportResult:
@@ -127,7 +138,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> ExportResul
     files.create_dir(folder, recursive=True)
     schema = EVERYTHING if request.everything else RETAINED
     written, objects, size, without = 0, 0, 0, 0
-    for table in _in_files(_rows(source, request)):
+    for table in _in_files(_rows(source, settings, request)):
         rows = table if request.everything else _with_witnesses(settings, table)
         rows = rows.select(schema.names).cast(schema)
         pq.write_table(rows, f"{folder}/part-{written:05d}.parquet", filesystem=files, compression="zstd")
@@ -160,12 +171,13 @@ def _is_there(folder: str) -> bool:
     return files.get_file_info(place).type is not pafs.FileType.NotFound
 
 
-def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
+def _rows(folder: str, settings: ObjectsSettings, request: ExportRequest) -> Iterator[pa.Table]:
     """The objects of a scan that are wanted, batch by batch."""
     from retention_assets.pipeline.file_systems import place_of
-    from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
+    from retention_assets.stores.objects.scan.folder import ScanFolder
+    from retention_assets.stores.objects.scan.listed import read_every_class
 
-    for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
+    for rows in read_every_class(ScanFolder(folder, place_of), settings, ("key", "realm", "kind", "size")):
         table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
         if not request.everything:
             table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))
@@ -200,8 +212,8 @@ def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
     """What is retained, with who refers to it now."""
+    from retention_assets.stores.objects.look.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
-    from retention_assets.stores.objects.references.witnesses import find_witnesses
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
     found = find_witnesses(open_references(settings), asked, open_edges(settings))

@@ -17,9 +17,10 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.evaluation.dataset_log import read_dataset
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, newest_closes, propose_raises
+from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, propose_raises
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.statistics import newest_closes
 from retention_assets.operations.request import Request
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.globs import matches

@@ -7,6 +7,7 @@ Does not belong here: the ledger's own way of keeping it.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +16,12 @@ import pyarrow.parquet as pq
 from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
-from retention_assets.ledger import Ledger
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import of_realm
+
+if TYPE_CHECKING:
+    from retention_assets.ledger import Ledger
 
 KNOWN_ROWS = pa.schema(
     [("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES), ("swept", pa.bool_())]
@@ -38,11 +41,13 @@ class AlreadyMarked:
         if self.path is None:
             return None
         files, path = place_of(self.path)
-        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(datasets["dataset"].to_pylist()))
+        # A part may have none of the datasets of a run any more.
+        mine = pa.array(datasets["dataset"].to_pylist(), pa.string())
+        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(mine))
 
 
 def write_already_marked(
-    ledger: Ledger,
+    ledger: "Ledger",
     policies: Sequence[Policy],
     datasets: pa.Table,
     folder: str,
@@ -70,7 +75,7 @@ def write_already_marked(
     return AlreadyMarked(path)
 
 
-def known_rows(ledger: Ledger, datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
     """What of some datasets is marked or swept already, with the columns of `KNOWN_ROWS`."""
     return (_known(batch) for batch in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again))
 

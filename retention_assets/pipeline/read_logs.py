@@ -1,7 +1,7 @@
 """Reading stores: the logs of many datasets, each share by a Spark task, written clustered into one folder.
 
 Belongs here: which task reads what. Rows never come to the driver.
-Does not belong here: what becomes of a store or a share that can't be read (store_logs.py).
+Does not belong here: what becomes of a store or a share that can't be read (stores/logs.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.statistics import column_statistics, largest_datasets
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import TASKS_PER_SLOT, slots, write_log, write_part
-from retention_assets.pipeline.store_logs import ChosenDatasets, read_share, shares_of
+from retention_assets.stores.logs import ChosenDatasets, read_share, shares_of
 from retention_assets.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -32,6 +32,23 @@ def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder:
     work = _Work(tuple(shares), folder)
     tasks = spark.range(0, len(shares), 1, min(len(shares), TASKS_PER_SLOT * slots(spark)))
     return sum(row["parts"] for row in tasks.mapInArrow(work, "parts bigint").collect())
+
+
+def load_in_tasks(spark: "SparkSession", stores: Sequence[Store]) -> None:
+    """Have the first program of tasks load what it needs to read these stores and to judge, before anything is read."""
+    spark.range(0, 1, 1, 1).mapInArrow(_Loading(tuple(stores)), "id bigint").collect()
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """Whoever unpacks it has loaded the kinds of these stores."""
+
+    stores: tuple[Store, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from retention_assets.pipeline import part_frames  # noqa: F401 - that it is loaded is all
+
+        yield from batches
 
 
 @dataclass(frozen=True)

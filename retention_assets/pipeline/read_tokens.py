@@ -16,9 +16,10 @@ from retention_assets.frames.log import faults_of
 from retention_assets.ledger.evaluations import EVALUATION_ROWS, VerdictCount, counts_text
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
+from retention_assets.stores.realms import tokens_of
 
 if TYPE_CHECKING:
-    from retention_assets.pipeline.store_logs import ChosenDatasets
+    from retention_assets.stores.logs import ChosenDatasets
 
 TOKENS, BEGUN = "tokens", "begun"
 # What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.
@@ -36,7 +37,7 @@ def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping
     tokens = dict(known or {})
     for one in chosen:
         with suppress(Exception):
-            tokens.update(one.store.tokens(one.datasets))
+            tokens.update(tokens_of(one.store, one.datasets))
     files, root = place_of(inside(folder, TOKENS))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)

@@ -5,9 +5,11 @@ driver, which needs as much memory for a billion objects as for a thousand.
 Does not belong here: the steps and their order (stores/objects/scan/), brakes, and what the ledger keeps of a scan.
 """
 
+import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Scan", "run_scan", "write_log"]
+__all__ = ["Scan", "SparkTasks", "run_scan", "write_log"]
 
 # How many rows of a log a task holds; a dataset is never split, so a giant one is a task of its own.
 _LOG_ROWS = 500_000
@@ -41,7 +43,7 @@ def run_scan(spark: "SparkSession", scan: Scan, folder: str, last: ScanResult | 
     `last` is the last whole scan of the store; `refused` how many references one had found since that was refused for them
     (`ScanFailed.references`).
     """
-    return scan_in(_SparkTasks(spark), scan, ScanFolder(folder, place_of), last, refused)
+    return scan_in(SparkTasks(spark), scan, ScanFolder(folder, place_of), last, refused)
 
 
 def write_log(
@@ -57,11 +59,15 @@ def write_log(
 
     Returns how many parts there are; they take the numbers of shares from the first one on.
     """
-    known = {one.name: one for one in result.datasets}
-    chosen = [known.get(name, ScannedDataset(name, "", 0)) for name in sorted(set(datasets))]
-    shares = tuple(_shares(chosen))
+    shares = log_shares(result, datasets)
     work = _WriteLog(ScanFolder(scan_folder, place_of), result, settings, target_folder, shares, first_share)
-    return sum(_SparkTasks(spark).run(work, len(shares)))
+    return sum(SparkTasks(spark).run(work, len(shares)))
+
+
+def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Some datasets of a scan in shares, each with as many rows as are held in memory together."""
+    known = {one.name: one for one in result.datasets}
+    return tuple(_shares([known.get(name, ScannedDataset(name, "", 0)) for name in sorted(set(datasets))]))
 
 
 def _shares(datasets: Sequence[ScannedDataset]) -> Iterator[tuple[str, ...]]:
@@ -99,8 +105,8 @@ class _WriteLog:
 
 
 @dataclass(frozen=True)
-class _SparkTasks:
-    """Tasks of a scan, placed by Spark."""
+class SparkTasks:
+    """Numbered tasks, placed by Spark."""
 
     spark: "SparkSession"
 
@@ -121,6 +127,14 @@ class _SparkTasks:
         return [pickle.loads(line["told"]) for line in sorted(lines, key=lambda line: line["number"])]
 
 
+@cache
+def _set_aside_what_is_loaded() -> None:
+    """Once in a worker: after each task Spark has it look through all that it ever made, modules too, which is most of the cost
+    of a small task. Asking Python whether it was done would count all of that anew each time.
+    """
+    gc.freeze()
+
+
 @dataclass(frozen=True)
 class _Work:
     """What a task is sent."""
@@ -129,6 +143,7 @@ class _Work:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
+        _set_aside_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 told, fault = None, None

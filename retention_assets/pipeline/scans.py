@@ -25,9 +25,9 @@ from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, Scan
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
-from retention_assets.pipeline.store_logs import ChosenDatasets
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
+from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -131,7 +131,8 @@ class StoreScan:
             return ScanClosing(self.lease, self.record, None)
         status = ScanStatus.BRAKED if self.brakes else ScanStatus.KEPT
         reason = "; ".join(self.brakes) or None
-        return ScanClosing(self.lease, self.record, ScanEnd(status, reason, scan_totals(self.result), self.result.as_json()))
+        end = ScanEnd(status, reason, scan_totals(self.result), self.result.as_json())
+        return ScanClosing(self.lease, self.record, end, self.settings.scans_kept)
 
 
 @dataclass
@@ -237,24 +238,24 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
     ledger, name = run.ledger, scan_lease(store.name)
     held = leases.enter_context(hold_leases(ledger, [name], run.actor))
     if name in held.others:
-        run.away.append(ChosenDatasets(store, (), _is_running(ledger, store.name, held.others[name])))
+        run.away.append(ChosenDatasets(store, (), is_running(ledger, store.name, held.others[name])))
         return
     lease = held.leases[name]
-    if accepted := _accepted(run, store.name):
-        result = _result_of(ledger, accepted)
+    if accepted := accepted_scan(ledger, run.warehouse, settings):
+        record, result = accepted
         datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))
-        run.done.append(StoreScan(store, settings, lease, accepted, result, datasets, tokens, is_accepted=True))
+        run.done.append(StoreScan(store, settings, lease, record, result, datasets, tokens, is_accepted=True))
         return
-    before, newest = ledger.scans.last_whole(store.name), ledger.scans.newest_ended(store.name)
-    last = _result_of(ledger, before) if before else None
-    refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
+    last, refused = scans_before(ledger, store.name)
     scan = ledger.scans.begin(lease)
     found: ScanResult | None = None
     try:
         known = _tokens(store, _names(last)) if last else {}
+        # After it has begun: a realm that is to be purged from now on is not PURGED by what was not looked for.
         purging = ledger.realms.purging()
         folder = run.warehouse.scan_folder(store.name, scan.id)
-        found = run.scanner.scan(settings, purging, folder, last, refused or None, run.as_of)
+        found = run.scanner.scan(settings, purging, folder, last, refused, run.as_of)
+        found.judging, found.purging = settings.judging, sorted(purging)
         if faults := find_source_faults(settings.brakes, found, last):
             raise ScanFailed(store.name, "; ".join(faults))
     except Exception as fault:  # noqa: BLE001 - sources may be anybody's; one that fails must not keep other stores from being read
@@ -271,23 +272,37 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
 
 def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
     """How a scan ended that failed, with what it had counted by then."""
-    reason = fault.why if isinstance(fault, ScanFailed) else error_text(fault)
+    reason = why_failed(fault)
     if found:
         return ScanEnd(ScanStatus.FAILED, reason, scan_totals(found), found.as_json())
     many = fault.references if isinstance(fault, ScanFailed) else None
     return ScanEnd(ScanStatus.FAILED, reason, {_TOO_MANY: many} if many else None)
 
 
-def _accepted(run: RunScans, store: str) -> ScanRecord | None:
-    """The scan that a person lets mark; none if what it has listed is no longer there."""
-    found = run.ledger.scans.usable(store)
+def why_failed(fault: Exception) -> str:
+    """Why a scan failed, without whose."""
+    return fault.why if isinstance(fault, ScanFailed) else error_text(fault)
+
+
+def scans_before(ledger: Ledger, store: str) -> tuple[ScanResult | None, int | None]:
+    """The last whole scan of a store; and for how many references the newest one was too small, if that failed for them."""
+    before, newest = ledger.scans.last_whole(store), ledger.scans.newest_ended(store)
+    refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
+    return _result_of(ledger, before) if before else None, refused or None
+
+
+def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSettings) -> tuple[ScanRecord, ScanResult] | None:
+    """The scan that a person lets mark. None if what it has listed is no longer there, or is judged otherwise by now."""
+    found = ledger.scans.usable(settings.name)
     if found is None:
         return None
-    files, place = place_of(run.warehouse.scan_folder(store, found.id))
-    return None if files.get_file_info(place).type is pafs.FileType.NotFound else found
+    result = _result_of(ledger, found)
+    files, place = place_of(warehouse.scan_folder(settings.name, found.id))
+    is_gone = files.get_file_info(place).type is pafs.FileType.NotFound
+    return None if is_gone or result.outdated(settings.judging, ledger.realms.purging()) else (found, result)
 
 
-def _is_running(ledger: Ledger, store: str, otherwise: str) -> str:
+def is_running(ledger: Ledger, store: str, otherwise: str) -> str:
     """Who scans a store, and since when."""
     running = ledger.scans.running(store)
     if running is None:

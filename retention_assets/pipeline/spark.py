@@ -7,8 +7,10 @@ that come with every start. Nothing starts before it is asked for: importing thi
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -47,8 +49,17 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # What no option silences: Java's word about a module that Spark itself asks for, and Spark's about a shell that there is not.
 _SILENCED = (b"WARNING: Using incubator modules: ", b"Setting default log level to ", b"To adjust logging level use sc.")
 
-# The Java that was started before a session was asked for, and for which configuration.
-_early: tuple[Mapping[str, str], Future[Any]] | None = None
+
+@dataclass(frozen=True)
+class _EarlySession:
+    """A session that was begun before anybody asked for it, and the one thread that works on it."""
+
+    conf: Mapping[str, str]
+    pool: ThreadPoolExecutor
+    session: "Future[SparkSession]"
+
+
+_early: _EarlySession | None = None
 
 
 def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -90,38 +101,41 @@ def spark_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def is_running() -> bool:
-    """Whether this Python has a Spark."""
+    """Whether this Python has a Spark, and somebody has asked for it."""
     from pyspark import SparkContext
 
-    return SparkContext._active_spark_context is not None
+    return SparkContext._active_spark_context is not None and _early is None
 
 
 def session_of(conf: Mapping[str, str]) -> "SparkSession":
     """The session of a whole configuration; that of this Python, if it has one."""
+    if "spark.remote" not in conf and not is_running():
+        _take(conf)
+    return _session(conf)
+
+
+def _session(conf: Mapping[str, str]) -> "SparkSession":
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if "spark.remote" not in conf and not is_running():
-        _start(conf)
+    if "spark.remote" not in conf and SparkContext._active_spark_context is None:
+        # Where a session was stopped its Java runs on.
+        _start(conf, None if SparkContext._gateway else _gateway(conf))
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def _start(conf: Mapping[str, str]) -> None:
-    """Start the Java side, from its class-data archive if there is one."""
+def _start(conf: Mapping[str, str], gateway: Any) -> None:
+    """Start Spark on a Java."""
     from pyspark import SparkConf, SparkContext
 
-    wanted = SparkConf().setAll(list(conf.items()))
-    if SparkContext._gateway is not None:
-        # The session was stopped, and its Java runs on.
-        SparkContext(conf=wanted)
-        return
-    SparkContext(conf=wanted, gateway=_taken(conf) or _gateway(conf))
+    SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
 
 
-def launch_early(master: str, conf: Mapping[str, str]) -> None:
-    """Start Java on this machine beside what this Python goes on to do. What fails is said by whoever asks for the session."""
+def start_early(master: str, conf: Mapping[str, str]) -> None:
+    """Start Spark on this machine beside what this Python goes on to do. What fails is said by whoever asks for the session."""
     global _early
     # All of it is loaded by this thread: two that load one package at a time can see halves of it.
     from pyspark import SparkContext, java_gateway  # noqa: F401
@@ -130,16 +144,39 @@ def launch_early(master: str, conf: Mapping[str, str]) -> None:
     if not master.startswith("local") or _early is not None or SparkContext._gateway is not None:
         return
     wanted = spark_conf(master, conf)
-    pool = ThreadPoolExecutor(1, "java")
-    _early = (wanted, pool.submit(_gateway, wanted))
-    pool.shutdown(wait=False)
+    pool = ThreadPoolExecutor(1, "spark")
+    gateway = pool.submit(_gateway, wanted)
+    # While Java starts.
+    import pandas  # type: ignore[import-untyped]  # noqa: F401 - it has no types
+    import pyspark.sql  # noqa: F401
+
+    _early = _EarlySession(wanted, pool, pool.submit(_session_on, gateway, wanted))
 
 
-def _taken(conf: Mapping[str, str]) -> Any:
-    """The Java that is on its way, if there is one for this configuration; nobody takes it twice."""
+def do_early(first: "Callable[[SparkSession], object]") -> None:
+    """Do something with a session that was begun early, as soon as it is there. Nobody waits for it, nor for its faults."""
+    if _early is not None:
+        session = _early.session
+        _early.pool.submit(lambda: first(session.result()))
+
+
+def _session_on(gateway: "Future[Any]", conf: Mapping[str, str]) -> "SparkSession":
+    _start(conf, gateway.result())
+    return _session(conf)
+
+
+def _take(conf: Mapping[str, str]) -> None:
+    """Wait for the session that is on its way, if there is one. One of another configuration is ended."""
     global _early
     early, _early = _early, None
-    return early[1].result() if early and early[0] == conf else None
+    if early is None:
+        return
+    early.pool.shutdown(wait=False)
+    if early.conf == conf:
+        early.session.result()
+        return
+    with suppress(Exception):
+        early.session.result().stop()
 
 
 def _gateway(conf: Mapping[str, str]) -> Any:

@@ -4,7 +4,8 @@ Belongs here: dealing out datasets, the value that opens ledger and stores where
 Rows never travel: one line comes back for each dataset. What tasks and their run tell each other goes through the ledger.
 Does not belong here: the sweep itself (sweep/engine.py), and whether anything may be swept at all (the asset).
 
-A task that is run twice does no harm: the second one finds its datasets under the lease of the first.
+A task that is run twice does no harm: the second one finds its datasets under the lease of the first. A part of a dataset is
+finished by the second, and the first is refused from then on.
 """
 
 import heapq
@@ -13,8 +14,8 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,17 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.sweeps.parts import DatasetPart
 from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.look_stage import looks_in_tasks, other_ledger
 from retention_assets.pipeline.stage import TASKS_PER_SLOT, slots
 from retention_assets.policy.language import Policies
 from retention_assets.settings.cluster import is_local_master
 from retention_assets.settings.model import Settings
-from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
+from retention_assets.sweep.cut_datasets import cut_datasets
+from retention_assets.sweep.dataset_sweep import MOST_ERRORS, OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.looks import answer_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +56,8 @@ _SECONDS = 2.0
 # What a person has confirmed travels with a task up to this size.
 _SMALL_BYTES = 1 << 20
 
-Share = tuple[str, ...]
+# Datasets that go together, or a part of one.
+Share = tuple[str, ...] | DatasetPart
 _RESULT = TypeAdapter(SweepResult)
 _ROWS = pa.schema([("result", pa.string()), ("fault", pa.string())])
 _SCHEMA = "result string, fault string"
@@ -68,18 +74,21 @@ def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
     return not is_local_master(settings.spark.master) or sum(marks.values()) + _DATASET * len(marks) >= _WORTH_TASKS
 
 
-def deal(marks: Mapping[str, int], tasks: int, seed: str) -> tuple[tuple[Share, ...], ...]:
-    """Datasets by their due marks, dealt out to at most so many tasks: the largest shares first, each to the least busy task.
+def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[DatasetPart] = ()) -> tuple[tuple[Share, ...], ...]:
+    """Datasets by their due marks, and parts of others, dealt out to at most so many tasks: the largest shares first, each to
+    the least busy task.
 
     The order within a task is shuffled, another way in each run: two programs that sweep the same help each other.
     """
     most_datasets = max(1, min(_MOST_DATASETS, len(marks) // (2 * tasks)))
     most_marks = max(1, min(_MOST_MARKS, sum(marks.values()) // (2 * tasks)))
-    shares = [share for mine in by_store(sorted(marks)).values() for share in _shares(mine, marks, most_datasets, most_marks)]
-    costs = {share: sum(marks[one] + _DATASET for one in share) for share in shares}
+    whole = [share for mine in by_store(sorted(marks)).values() for share in _shares(mine, marks, most_datasets, most_marks)]
+    costs: dict[Share, int] = {share: sum(marks[one] + _DATASET for one in share) for share in whole}
+    costs |= {part: part.marks + _DATASET for part in parts}
+    shares = [*costs]
     hands: list[list[Share]] = [[] for _ in range(min(tasks, len(shares)))]
     load = [(0, number) for number in range(len(hands))]
-    for share in sorted(shares, key=lambda one: (-costs[one], one)):
+    for share in sorted(shares, key=lambda one: (-costs[one], names_of(one))):
         least, number = heapq.heappop(load)
         hands[number].append(share)
         heapq.heappush(load, (least + costs[share], number))
@@ -89,7 +98,14 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str) -> tuple[tuple[Share, 
     return tuple(map(tuple, hands))
 
 
-def _shares(datasets: Iterable[str], marks: Mapping[str, int], most_datasets: int, most_marks: int) -> Iterator[Share]:
+def names_of(share: Share) -> tuple[str, ...]:
+    """The datasets of a share."""
+    return (share.dataset,) if isinstance(share, DatasetPart) else share
+
+
+def _shares(
+    datasets: Iterable[str], marks: Mapping[str, int], most_datasets: int, most_marks: int
+) -> Iterator[tuple[str, ...]]:
     share: list[str] = []
     full = 0
     for one in datasets:
@@ -149,6 +165,9 @@ class SweepTask:
     hands: tuple[tuple[Share, ...], ...] = ()
     # How many of them are at work at a time.
     tasks: int = 1
+    # Where its run may leave what tasks need of each other, and by store the looks that it has taken there.
+    folder: str | None = None
+    looks: Mapping[str, object] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -167,13 +186,11 @@ class SweepTask:
         """Sweep what one task was dealt, until it is done or has to stop."""
         with Environment(self.settings).ledger() as ledger:
             if ledger.id != self.ledger:
-                raise Refused(
-                    f"A task finds another ledger at {self.settings.ledger} than its run has: {ledger.id} and not"
-                    f" {self.ledger}. Give the ledger an address that leads to the same database from every machine."
-                )
+                raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
             rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
-            datasets = [one for share in self.hands[number] for one in share]
+            datasets = sorted({one for share in self.hands[number] for one in names_of(share)})
             stores = Environment(self.settings).stores(by_store(datasets))
+            answer_by(stores, self.looks)
             confirmed = self.confirmed.about(datasets) if self.confirmed else None
             with _reported(ledger, self.holder, number) as (stop, tell):
                 sweeper = Sweeper(
@@ -182,7 +199,7 @@ class SweepTask:
                 for share in self.hands[number]:
                     if stop.is_set():
                         return
-                    yield from sweeper.run(share)
+                    yield from sweeper.run(names_of(share), share if isinstance(share, DatasetPart) else None)
 
 
 def _row(result: str | None, fault: str | None) -> pa.RecordBatch:
@@ -193,10 +210,11 @@ def _row(result: str | None, fault: str | None) -> pa.RecordBatch:
 def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading.Event, OnProgress]]:
     """The event that ends a task, and what it calls as it goes on: both by way of the ledger."""
     stop, over = threading.Event(), threading.Event()
-    results: dict[str, SweepResult] = {}
+    # A dataset has several where it is swept in parts.
+    results: dict[int, SweepResult] = {}
 
     def tell(result: SweepResult) -> None:
-        results[result.dataset] = result
+        results[id(result)] = result
 
     def report() -> None:
         progress = total("", list(results.values()))
@@ -230,6 +248,25 @@ def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
         added.bytes_hidden += one.bytes_hidden
         added.left += one.left
     return added
+
+
+def one_of_each(results: Iterable[SweepResult]) -> dict[str, SweepResult]:
+    """One result for each dataset: what was said of its parts is added up, and the first reason for anything stands."""
+    found: dict[str, list[SweepResult]] = {}
+    for one in results:
+        found.setdefault(one.dataset, []).append(one)
+    return {name: mine[0] if len(mine) == 1 else _together(name, mine) for name, mine in found.items()}
+
+
+def _together(name: str, parts: Sequence[SweepResult]) -> SweepResult:
+    return replace(
+        total(name, parts),
+        refused=next((one.refused for one in parts if one.refused), None),
+        skipped=next((one.skipped for one in parts if one.skipped), None),
+        store_failed=any(one.store_failed for one in parts),
+        errors=[*dict.fromkeys(words for one in parts for words in one.errors)][:MOST_ERRORS],
+        warnings=[*dict.fromkeys(words for one in parts for words in one.warnings)][:MOST_ERRORS],
+    )
 
 
 @dataclass
@@ -298,24 +335,39 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
 
     What a task has left that is gone with its executor is swept once more, as soon as its lease is over.
     """
-    results: dict[str, SweepResult] = {}
-    with watch.watching():
+    results: list[SweepResult] = []
+    with watch.watching(), _looks(spark, task, marks, watch) as looks:
+        task = replace(task, looks=looks)
         for wanted in (marks, None):
             now = marks if wanted else {one: marks[one] for one in watch.ledger.sweep_runs.abandoned(watch.run) if one in marks}
             if now and not watch.stop.is_set():
-                results |= {one.dataset: one for one in _run(spark, task, now)}
-    return list(results.values())
+                results += _run(spark, task, now, watch.ledger)
+    return list(one_of_each(results).values())
 
 
-def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int]) -> Iterator[SweepResult]:
+def _looks(
+    spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch
+) -> AbstractContextManager[Mapping[str, object]]:
+    """What stores have looked at for the whole run; nothing where it has no folder for that, and each task looks by itself."""
+    if task.folder is None:
+        return nullcontext({})
+    return looks_in_tasks(spark, task.settings, watch.ledger, task.as_of, marks, task.folder, watch.stop)
+
+
+def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledger: Ledger) -> Iterator[SweepResult]:
     at_a_time = slots(spark)
-    hands = deal(marks, TASKS_PER_SLOT * at_a_time, task.holder)
-    tasks = spark.range(0, len(hands), 1, len(hands))
-    faults = []
-    for row in tasks.mapInArrow(replace(task, hands=hands, tasks=min(at_a_time, len(hands))), _SCHEMA).collect():
-        if row["fault"] is not None:
-            faults.append(row["fault"])
-        else:
-            yield _RESULT.validate_json(row["result"])
-    if faults:
-        raise Refused(faults[0])
+    most, stores = TASKS_PER_SLOT * at_a_time, Environment(task.settings).stores(by_store(marks))
+    with cut_datasets(ledger, stores, marks, most, task.as_of, task.holder) as cut:
+        yield from (SweepResult(name, skipped=why) for name, why in cut.others.items())
+        hands = deal(cut.left_of(marks), most, task.holder, cut.parts)
+        if not hands:
+            return
+        tasks = spark.range(0, len(hands), 1, len(hands))
+        faults = []
+        for row in tasks.mapInArrow(replace(task, hands=hands, tasks=min(at_a_time, len(hands))), _SCHEMA).collect():
+            if row["fault"] is not None:
+                faults.append(row["fault"])
+            else:
+                yield _RESULT.validate_json(row["result"])
+        if faults:
+            raise Refused(faults[0])

@@ -7,11 +7,14 @@ Does not belong here: what is in a folder (stage.py), and which runs are over (d
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from secrets import token_hex
 
 import pyarrow.fs as pafs
 
+from retention_assets.clock import now
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
@@ -23,6 +26,8 @@ from retention_assets.pipeline.stage import Source
 FOLDER = "folder"
 # Beside the assets: a folder per store, and in it one per scan.
 SCANS = "scans"
+_PASSING = re.compile(r"plan-[0-9a-f]{32}")
+_LEFT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,17 @@ class Warehouse:
     def scan_folder(self, store: str, scan: int) -> str:
         """Where a scan of a store writes what it lists and what it makes of it."""
         return inside(self.root, SCANS, store, str(scan))
+
+    @contextmanager
+    def passing_scan_folder(self, store: str) -> Iterator[str]:
+        """Where tasks write a scan that nobody records: gone afterwards, and after a day if its program was killed."""
+        folder = inside(self.root, SCANS, store, f"plan-{token_hex(16)}")
+        try:
+            yield folder
+        finally:
+            files, place = place_of(folder)
+            if files.get_file_info(place).type is not pafs.FileType.NotFound:
+                files.delete_dir(place)
 
     def below(self, folder: str) -> str:
         """A folder as seen from the root: a page is as wide as its longest word."""
@@ -88,8 +104,10 @@ class Warehouse:
         self.head_file.check(ledger.database)
         removed = 0
         for info in self._folders(f"{SCANS}/{store}"):
-            if info.base_name.isdecimal() and int(info.base_name) not in needed:
-                files, place = place_of(inside(self.root, SCANS, store, info.base_name))
+            name = info.base_name
+            files, place = place_of(inside(self.root, SCANS, store, name))
+            is_over = name.isdecimal() and int(name) not in needed
+            if is_over or (_PASSING.fullmatch(name) and _is_left(info.mtime or _newest(files, place))):
                 files.delete_dir(place)
                 removed += 1
         return removed
@@ -101,9 +119,21 @@ class Warehouse:
                 yield info
 
 
+def remove_folder(folder: str) -> None:
+    """Remove what a run has left for its own tasks alone, if there is any."""
+    files, place = place_of(folder)
+    if files.get_file_info(place).type is pafs.FileType.Directory:
+        files.delete_dir(place)
+
+
 def _spot(folder: str) -> str:
     """A folder, however it is spelled: how its store is reached, and bars after bars, make it no other one."""
     return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
+
+
+def _is_left(written: datetime | None) -> bool:
+    """Whether a folder was written so long ago that its program is dead."""
+    return written is not None and written < now() - _LEFT
 
 
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:

@@ -33,6 +33,9 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
         rows = [(name, f"{count:,}", share_of(count, size), CLASSES.get(name, "")) for name, count in counts.items()]
         title = f"The log when the report opened: {size:,} transactions"
         tables.append(table(title, ("class", "transactions", "share", "meaning"), rows, ("transactions", "share"), prose=True))
+    if report.realms:
+        realms = [(one.name, one.status, one.words) for one in report.realms]
+        tables.append(table("Realms of which something is left", ("realm", "status", "left"), realms, prose=True))
     return [*tables, _dataset_table(report.lines, most)] if most else tables
 
 

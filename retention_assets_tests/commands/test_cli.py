@@ -48,36 +48,38 @@ def test_what_is_not_understood_is_bad_input_with_words_on_stderr(arguments: tup
 
 
 @pytest.fixture
-def previewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """A folder with a log, and the arguments of a preview in it."""
+def printing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A folder with a log and policies, and the arguments of a command there, by what it prints. JSON is the same way for all."""
     monkeypatch.chdir(tmp_path)
-    return ("preview", *write(SOUND))
+    of_log = write(SOUND)
+    return {"json": ("validate", "p.yaml", "--format", "json"), "table": ("preview", *of_log)}[request.param]
 
 
-@pytest.mark.parametrize("format_", ["json", "table"])
-def test_a_reader_that_went_away_ends_the_command_without_a_word(
-    format_: str, previewed: tuple[str, ...], tmp_path: Path
-) -> None:
+by_what_is_printed = pytest.mark.parametrize("printing", ["json", "table"], indirect=True)
+
+
+@by_what_is_printed
+def test_a_reader_that_went_away_ends_the_command_without_a_word(printing: tuple[str, ...], tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = script(tmp_path, *previewed, "--format", format_, stdout=writing)
+    done = script(tmp_path, *printing, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("format_", ["json", "table"])
-def test_a_closed_stdout_is_no_error(format_: str, previewed: tuple[str, ...], tmp_path: Path) -> None:
+@by_what_is_printed
+def test_a_closed_stdout_is_no_error(printing: tuple[str, ...], tmp_path: Path) -> None:
     # Whoever closes it wants the exit code alone.
-    command = f"exec '{sys.executable}' -c '{ENTRY}' {' '.join(previewed)} --format {format_} >&-"
+    command = f"exec '{sys.executable}' -c '{ENTRY}' {' '.join(printing)} >&-"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-@pytest.mark.parametrize("format_", ["json", "table"])
-def test_a_full_disk_below_stdout_fails_with_a_sentence(format_: str, previewed: tuple[str, ...], tmp_path: Path) -> None:
+@by_what_is_printed
+def test_a_full_disk_below_stdout_fails_with_a_sentence(printing: tuple[str, ...], tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = script(tmp_path, *previewed, "--format", format_, stdout=full)
+        done = script(tmp_path, *printing, stdout=full)
     assert done.returncode == 1
     assert done.stderr.startswith("cannot go on: ")
     assert len(done.stderr.splitlines()) == 1
@@ -89,8 +91,10 @@ def test_a_full_disk_below_stdout_fails_with_a_sentence(format_: str, previewed:
     ids=lambda arguments: arguments[0],
 )
 def test_a_light_command_imports_neither_dagster_nor_spark(
-    arguments: tuple[str, ...], previewed: tuple[str, ...], tmp_path: Path
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(SOUND)
     code = (
         "import sys\nfrom retention_assets.cli import main\n"
         "try:\n    main()\n"

@@ -4,46 +4,47 @@ Belongs here: the question and its answers, and the bound on what is swept after
 """
 
 import json
+import sys
+from datetime import datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from retention_assets.commands.common.output import echo
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.environment import Environment
 from retention_assets.frames.lives import TIMES
 from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.settings.model import Settings
 from retention_assets.sweep.confirmed import write_confirmed
-from retention_assets_tests.commands.conftest import ENTRY
 from retention_assets_tests.commands.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_engine import begin
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@40d=10 - S4:SNAPSHOT@1d=10"
 DAY = ("--as-of", DUE.isoformat())
-# The run itself is not what is asked about: in its place stands one that says what it was given. Loading the real one takes
-# longer than everything else here, and Java would be started beside it.
-WITHOUT_RUN = f"""
-import sys
-from types import ModuleType, SimpleNamespace
-import pyarrow.parquet as pq
-from retention_assets.environment import Environment
 
-def run_job(settings, job, as_of, datasets, log_level, confirmed):
+
+def without_run() -> None:
+    """In a program: the run itself is not what is asked about. In its place stands one that says what it was given."""
+    headless = ModuleType("retention_assets.dagster.headless")
+    vars(headless).update(run_job=_say_run)
+    sys.modules[headless.__name__] = headless
+    pytest.MonkeyPatch().setattr(Environment, "start_spark", lambda _: None)
+
+
+def _say_run(
+    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None
+) -> SimpleNamespace:
     shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
-    print("RUN", job, shown, flush=True)
-    return SimpleNamespace(
-        run_id="run", as_of=as_of, said={{}}, bad_input=(), failed=(), refused=(), troubles=(), number=lambda *_: 0
-    )
-
-headless = ModuleType("retention_assets.dagster.headless")
-headless.run_job = run_job
-sys.modules[headless.__name__] = headless
-Environment.start_java = lambda _: None
-{ENTRY}
-"""
+    echo(f"RUN {job} {shown}")
+    nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": ()}
+    return SimpleNamespace(run_id="run", as_of=as_of, number=lambda *_: 0, **nothing)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def ran(lines: list[str]) -> list[str]:
 
 
 def test_a_yes_sweeps_what_was_shown(lake: Lake) -> None:
-    code, lines = at_terminal(lake.folder, "run", *DAY, types="y\n", code=WITHOUT_RUN)
+    code, lines = at_terminal(lake.folder, "run", *DAY, types="y\n", first=without_run)
     assert (code, ran(lines)) == (0, ["RUN cycle ['S1', 'S2', 'S3']"])
     shown = "\n".join(lines)
     assert "This run would delete 3 (" in shown
@@ -71,7 +72,7 @@ def test_a_yes_sweeps_what_was_shown(lake: Lake) -> None:
 def test_a_no_does_nothing_at_all(answer: str, lake: Lake) -> None:
     with lake.opened() as ledger:
         before = ledger.verify().head
-    code, lines = at_terminal(lake.folder, "run", *DAY, types=answer, code=WITHOUT_RUN)
+    code, lines = at_terminal(lake.folder, "run", *DAY, types=answer, first=without_run)
     assert (code, ran(lines)) == (1, [])
     assert "Nothing was done: nothing was marked and nothing deleted." in lines
     with lake.opened() as ledger:
@@ -89,7 +90,7 @@ def test_a_no_does_nothing_at_all(answer: str, lake: Lake) -> None:
     ids=["yes", "y", "mark only", "stdout is no terminal"],
 )
 def test_nobody_is_asked(arguments: tuple[str, ...], redirected: bool, said: str, lake: Lake) -> None:
-    code, lines = at_terminal(lake.folder, "run", *DAY, *arguments, types="n\n", code=WITHOUT_RUN, redirected=redirected)
+    code, lines = at_terminal(lake.folder, "run", *DAY, *arguments, types="n\n", first=without_run, redirected=redirected)
     assert (code, ran(lines)) == (0, [said])
     assert "Go on?" not in "\n".join(lines)
 
@@ -98,13 +99,13 @@ def test_where_nothing_is_due_nobody_is_asked_and_nothing_is_swept(tmp_path: Pat
     """What falls due while the run is at work was shown to nobody."""
     lake = Lake(tmp_path / "lake").has(HISTORY)
     lake.marks()
-    code, lines = at_terminal(lake.folder, "run", "--as-of", MARKED.isoformat(), code=WITHOUT_RUN)
+    code, lines = at_terminal(lake.folder, "run", "--as-of", MARKED.isoformat(), first=without_run)
     assert (code, ran(lines)) == (0, ["RUN cycle []"])
     assert "This run deletes nothing." in lines
 
 
 def test_a_result_as_json_stays_json_and_the_question_is_beside_it(lake: Lake) -> None:
-    code, lines = at_terminal(lake.folder, "run", *DAY, "--format", "json", types="y\n", code=WITHOUT_RUN)
+    code, lines = at_terminal(lake.folder, "run", *DAY, "--format", "json", types="y\n", first=without_run)
     assert code == 0
     assert any("This run would delete 3 (" in line and "Go on? [y/N]" in line for line in [" ".join(lines)])
     assert json.loads("\n".join(lines[lines.index("{") :]))["run"] == "run"

@@ -9,8 +9,9 @@ from retention_assets.commands.marks import STATUSES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.unmarking import AGAIN
 from retention_assets.ledger.schema import MARKS
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets.sql import streams
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
 
@@ -91,12 +92,13 @@ def test_a_failed_mark_says_how_often_and_why(marked: Ledger, found: Json) -> No
     assert (row["attempts"], row["last_error"]) == (1, "the disk is on fire")
 
 
-def test_marks_over_many_batches_are_one_array(ledger: Ledger, run: Run) -> None:
-    ledger.marks.mark(many(60_000, 30_000), T0, "evaluation")
+def test_marks_over_many_batches_are_one_array(ledger: Ledger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "BATCH", 2_500)
+    ledger.marks.mark(many(6_000, 3_000), T0, "evaluation")
     code, out, _ = run("marks", "--format", "json", "--dataset", "lake/*")
     rows = json.loads(out)
-    assert (code, len(rows), len(names(rows))) == (0, 60_000, 60_000)
-    assert "60,000" in run("marks", "--dataset", "lake/*")[1]
+    assert (code, len(rows), len(names(rows))) == (0, 6_000, 6_000)
+    assert "6,000" in run("marks", "--dataset", "lake/*")[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.stage import write_log
-from retention_assets.pipeline.store_logs import choose_datasets, read_share
+from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
 from retention_assets_tests.sweep.lakes import Lake
 

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.reports import COUNTERS, OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
 from retention_assets_tests.commands.logs import CYCLE, OLD
@@ -180,7 +180,7 @@ def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str,
 
 NOTHING: dict[str, object] = {
     "execution_date": None, "policies": {}, "periods": {}, "bounds": {}, "terminal_only": None, "archived_types": [], **dict.fromkeys(COUNTERS, 0),
-    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "looked": [], "datasets": [],
+    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "looked": [], "realms": [], "datasets": [],
 }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -13,6 +15,7 @@ from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, Scan
 from retention_assets.pipeline.scans import scan_totals
 from retention_assets.settings.model import load_settings
 from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.stores.objects.scanner import Found
 
@@ -23,6 +26,7 @@ BLOBS = {
     "references": [{"lines": "refs/*.jsonl"}],
     "scans_kept": 3,
 }
+HERE = {"folder": Path(".")}
 ODD = "9 of 10 references name nothing"
 RESULT = Found(
     {
@@ -44,10 +48,10 @@ def ledger(ledger: Ledger) -> Ledger:
 
 
 def scanned(
-    ledger: Ledger, status: ScanStatus = ScanStatus.KEPT, reason: str | None = None, store: str = "blobs"
+    ledger: Ledger, status: ScanStatus = ScanStatus.KEPT, reason: str | None = None, store: str = "blobs", **judged: Any
 ) -> ScanRecord:
     lease = ledger.leases.take(scan_lease(store), "run 1")
-    counted = (None, None) if status is ScanStatus.FAILED else (scan_totals(RESULT), RESULT.as_json())
+    counted = (None, None) if status is ScanStatus.FAILED else (scan_totals(RESULT), replace(RESULT, **judged).as_json())
     closing = ScanClosing(lease, ledger.scans.begin(lease), ScanEnd(status, reason, *counted))
     (done,) = ledger.scans.publish([closing], (), "run 1")
     ledger.leases.give_up(lease)
@@ -58,12 +62,31 @@ def braked(ledger: Ledger, store: str = "blobs") -> ScanRecord:
     return scanned(ledger, ScanStatus.BRAKED, ODD, store)
 
 
+def other_settings(ledger: Ledger) -> ScanRecord:
+    """The realms of the store are other ones since it was scanned, and so are its brakes, which change nothing."""
+    before = ObjectsSettings.model_validate({**BLOBS, "realm": "{1}", "brakes": {"unreferenced_fraction": 0.1}}, context=HERE)
+    return scanned(ledger, ScanStatus.BRAKED, ODD, judging=before.judging)
+
+
+def no_longer_purged(ledger: Ledger) -> ScanRecord:
+    """A realm was being purged when the store was scanned."""
+    return scanned(
+        ledger, ScanStatus.BRAKED, ODD, judging=ObjectsSettings.model_validate(BLOBS, context=HERE).judging, purging=["c"]
+    )
+
+
+def superseded(ledger: Ledger) -> ScanRecord:
+    """Another scan has ended since."""
+    braked(ledger)
+    return scanned(ledger)
+
+
 def job(reason: str = "the prefix moved", **form: Any) -> tuple[dict[str, Any], str]:
     """What a run of the job shows, and the sentence with which it fails."""
     made = build_defs(load_settings()).resolve_job_def("scan_accept")
     with dg.DagsterInstance.ephemeral() as instance:
         ran = made.execute_in_process(
-            run_config={"reason": reason, "actor": "ann", **form}, instance=instance, raise_on_error=False
+            run_config={"actor": "ann", "reason": reason, **form}, instance=instance, raise_on_error=False
         )
     if ran.success:
         (event,) = [event for event in ran.all_events if event.is_successful_output]
@@ -156,12 +179,16 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
     ("prepare", "arguments", "form", "words", "code"),
     [
         (scanned, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "Scan 1 of blobs is kept: only a braked one", 1),
+        (superseded, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "Scan 1 of blobs is not the newest: scan 2 has ended since, and is kept", 1),
+        (other_settings, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "says nothing of the present any more: its settings are other ones by now (realm). Nothing was changed", 1),
+        (no_longer_purged, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "says nothing of the present any more: no longer PURGING: c. Nothing was changed", 1),
+        (braked, ("blobs", "accept", "1", "-r", "x", "--actor", "::system"), {"store": "blobs", "scan": 1, "reason": "x", "actor": "::system"}, "actor: begins with ::", 2),
         (braked, ("blobs", "accept", "9", *WHY), {"store": "blobs", "scan": 9}, "blobs has no scan 9. `retention scans blobs` lists", 1),
         (braked, ("blob", "accept", "1", *WHY), {"store": "blob", "scan": 1}, "store: is no store that is scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
         (braked, ("lake", "accept", "1", *WHY), {"store": "lake", "scan": 1}, "store: is no store that is scanned (found lake)", 2),
         (braked, ("blobs", "accept", "1", "-r", " ", "--actor", "ann"), {"store": "blobs", "scan": 1, "reason": " "}, "reason: is empty; expected some words", 2),
     ],
-    ids=("kept", "not there", "a wrong name", "not scanned", "no reason"),
+    ids=("kept", "superseded", "other settings", "no longer purged", "the system", "not there", "a wrong name", "not scanned", "no reason"),
 )  # fmt: skip
 def test_both_refuse_with_the_same_sentence_and_change_nothing(
     prepare: Callable[[Ledger], object],

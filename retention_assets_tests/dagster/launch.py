@@ -3,22 +3,38 @@
 Belongs here: evaluating a sensor, running a job, and creating a run that nobody executes. Not what should come of any.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from retention_assets.dagster import build
 from retention_assets.dagster.automation.alerts import Notify, log_notice
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings
+
+# The definitions that were made last, and of what: a test asks for the same ones at each tick and run.
+_made: list[tuple[Settings, Notify, Callable[..., object], dg.Definitions]] = []
+
+
+def _definitions(settings: Settings, notify: Notify = log_notice) -> dg.Definitions:
+    """Definitions have no state: those of equal settings, told to the same and with the same resources, are the same."""
+    # A test may have put others in the place of these.
+    resources = vars(build)["resources"]
+    for of, told, given, defs in _made:
+        if of == settings and told is notify and given is resources:
+            return defs
+    made = build_defs(settings, notify)
+    _made[:] = [(settings, notify, resources, made), *_made[:3]]
+    return made
 
 
 def tick(
     settings: Settings, instance: dg.DagsterInstance, name: str, cursor: str | None = None, notify: Notify = log_notice
 ) -> Any:
     """What a sensor asks for: `run_requests`, `skip_message`, `cursor`."""
-    defs = build_defs(settings, notify)
+    defs = _definitions(settings, notify)
     resources: Mapping[str, object] = dict(defs.resources or {})
     with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
         return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
@@ -32,7 +48,7 @@ def resource(defs: dg.Definitions, name: str) -> Any:
 
 def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapping[str, Any]) -> dg.ExecuteInProcessResult:
     """A job of the definitions, with the configuration that a launchpad or a request has."""
-    definition = build_defs(settings).resolve_job_def(job)
+    definition = _definitions(settings).resolve_job_def(job)
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
 
 

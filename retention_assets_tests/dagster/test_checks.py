@@ -5,8 +5,7 @@ views in frames/views/test_latest_views.py.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.pipeline.part_frames import Verdicts
 from retention_assets.pipeline.stage import run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.ledger.states import write_past_ledger
@@ -44,6 +45,7 @@ def test_the_names_of_the_checks() -> None:
         ("candidate_marks", "verdicts_sum_to_the_log", True),
         ("candidate_marks", "limits_are_respected", True),
         ("candidate_marks", "visibility_marks_only_rise", True),
+        ("candidate_marks", "nothing_appears_in_purged_realms", False),
         ("swept_transactions", "nothing_is_swept_before_it_is_due", True),
         ("swept_transactions", "nothing_is_swept_without_a_mark", True),
         ("swept_transactions", "nothing_readable_is_swept", False),
@@ -56,23 +58,6 @@ def test_no_check_has_partitions() -> None:
     """A partitioned check costs a run over N datasets N times N."""
     graph = build_defs().get_repository_def().asset_graph
     assert [key for key in graph.asset_check_keys if graph.get(key).partitions_def is not None] == []
-
-
-@contextmanager
-def instance_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance that the command line finds as well."""
-    folder.mkdir()
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    monkeypatch.setenv("DAGSTER_HOME", str(folder))
-    with dg.DagsterInstance.get() as instance:
-        yield instance
-
-
-@pytest.fixture
-def instance(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """One that keeps what runs say."""
-    with instance_of(monkeypatch, tmp_path / "home") as kept:
-        yield kept
 
 
 @pytest.fixture
@@ -107,6 +92,23 @@ def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED)
     config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
     definition = build_defs(lake.settings).resolve_job_def(job)
     return definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_checks(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening it asks a database more than most checks do."""
+    opened = list[object]()
+
+    def note(*place: Any, **how: Any) -> Ledger:
+        opened.append(place)
+        return open_ledger(*place, **how)
+
+    monkeypatch.setattr("retention_assets.ledger.open_ledger", note)
+    done = run(lake, "cycle", instance)
+    steps = [event for event in done.all_events if event.is_step_success]
+    assert (done.success, len(steps), len(opened)) == (True, 6, 12)
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -182,7 +184,7 @@ def break_warehouse(lake: Lake) -> None:
         pq.write_table(rows.filter(pc.invert(is_last)), file)
 
 
-Frame = Callable[[candidate_marks.Verdicts, pa.Table, pa.Table], dict[str, pa.Table]]
+Frame = Callable[[Verdicts, pa.Table, pa.Table], dict[str, pa.Table]]
 
 
 def broken_frame(lake: Lake, monkeypatch: pytest.MonkeyPatch, brk: Callable[[pa.Table], pa.Table]) -> None:

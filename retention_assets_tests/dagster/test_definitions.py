@@ -165,8 +165,9 @@ def marked(lake: Lake) -> set[str]:
         return set(ledger.marks.table()["dataset"].to_pylist())
 
 
-@pytest.mark.spark
-def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, spark: object) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path) -> None:
     """Each run writes a folder of its own; judging alone takes every dataset from the newest folder that has it."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -180,8 +181,9 @@ def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path, 
         assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
 
 
-@pytest.mark.spark
-def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path, spark: object) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path) -> None:
     """Each op has its own `datasets`: what this run has read besides is not marked."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
     ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
@@ -197,8 +199,9 @@ def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path,
         assert ledger.publications.datasets("candidate_marks") == ["lake/a", "lake/c"]
 
 
-@pytest.mark.spark
-def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path, spark: object) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
     lake._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
     with lake.opened() as ledger:
@@ -219,10 +222,9 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
     assert lake.there() == set()
 
 
-@pytest.mark.spark
-def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_was_looked_at(
-    tmp_path: Path, spark: object
-) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_was_looked_at(tmp_path: Path) -> None:
     """While a store is away, what was found of a realm is not all there is."""
     lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
     file = lake.folder / "retention.yaml"
@@ -244,8 +246,9 @@ def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_w
     assert marked(lake) == set()
 
 
-@pytest.mark.spark
-def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_a_partition_that_no_store_knows_says_so(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/gone"])
@@ -254,8 +257,9 @@ def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, spark: object) 
     assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("transaction_log"))
 
 
-@pytest.mark.spark
-def test_partitions_may_be_stores(tmp_path: Path, spark: object) -> None:
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
+def test_partitions_may_be_stores(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
     file = lake.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))

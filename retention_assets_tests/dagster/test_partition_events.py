@@ -5,7 +5,6 @@ Belongs here: events of partitions, from jobs over lists and from runs over part
 render's.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,15 +36,10 @@ FAILED, GREEN = AssetPartitionStatus.FAILED, AssetPartitionStatus.MATERIALIZED
 
 
 @pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     """What a machine has: files of its own, and every dataset is a partition."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
-    with dg.DagsterInstance.get() as made:
-        made.add_dynamic_partitions("datasets", NAMES)
-        yield made
+    instance_on_disk.add_dynamic_partitions("datasets", NAMES)
+    return instance_on_disk
 
 
 @pytest.fixture
@@ -93,9 +87,9 @@ def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(la
     run_job(lake.settings, "evaluate", MARKED, log_level="critical")
     assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
     sicken(lake)
-    for tick in range(4):
+    for tick in range(3):
         # Others are judged in between, and this one now and then.
-        about = NAMES if tick % 3 == 0 else ["lake/a"]
+        about = NAMES if tick % 2 == 0 else ["lake/a"]
         run_job(lake.settings, "evaluate", MARKED + timedelta(minutes=tick + 1), about, "critical")
         assert [status(instance, asset, "lake/sick") for asset in READING] == [FAILED] * 3
         assert status(instance, "candidate_marks", "lake/a") is GREEN
@@ -166,7 +160,7 @@ def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(lake: La
     assert status(instance, "swept_transactions", "lake/quiet") is GREEN
     assert "Nothing is due" in page(instance, "swept_transactions", "lake/quiet")["summary"]
     assert "the next of 2 marks on" in page(instance, "swept_transactions", "lake/a")["summary"]
-    for minute in range(3):
+    for minute in range(2):
         run_job(lake.settings, "cycle", MARKED + timedelta(minutes=minute), log_level="critical")
     assert [events(instance, "swept_transactions", name) for name in ("lake/a", "lake/quiet")] == [1, 1]
     # While something is due nobody may believe that a sweep was here.

@@ -11,7 +11,6 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from retention_assets.dagster.assets.candidate_marks import OUTPUT, Verdicts
 from retention_assets.dagster.purged_realms import close_purged_realms, close_realms_of_nothing, counted_realms
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
@@ -20,12 +19,13 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger.publications import Publication
 from retention_assets.operations.realms import realm_states
 from retention_assets.pipeline.already_marked import write_already_marked
+from retention_assets.pipeline.part_frames import VERDICTS, Verdicts
 from retention_assets.pipeline.read_tokens import read_begun, write_begun
 from retention_assets.pipeline.realm_counts import REALMS, add_up, published_counts
 from retention_assets.pipeline.stage import Source, write_part
-from retention_assets.pipeline.store_logs import choose_datasets, read_share
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 
 THREE = "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:SNAPSHOT@7d"
@@ -88,7 +88,7 @@ class Looked:
 
     def verdicts(self, dataset: str) -> dict[str, str]:
         """By transaction the verdict of the last look."""
-        rows = self.found[OUTPUT].to_pylist()
+        rows = self.found[VERDICTS].to_pylist()
         return {row["transaction"]: row["verdict"] for row in rows if row["dataset"] == dataset}
 
 

@@ -22,6 +22,7 @@ from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.publications import Publications
+from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.files.paths import IDENTITY
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 # What ten and a hundred times as many cost is in benchmarks/.
-MANY, VERY_MANY, PER_FILE, ONE_IN = 400, 5_000, 500, 100
+MANY, VERY_MANY, PER_FILE, ONE_IN = 100, 1_000, 500, 100
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
         (folder,) = {one.folder for one in ledger.publications.of("candidate_marks")}
     assert Counter(marks["status"].to_pylist()) == {"SWEPT": 2 * VERY_MANY // ONE_IN}
     assert set(marks["dataset"].to_pylist()) == set(names[::ONE_IN])
-    verdicts = read_output(folder, candidate_marks.OUTPUT, columns=["dataset"])
+    verdicts = read_output(folder, VERDICTS, columns=["dataset"])
     assert Counter(verdicts["dataset"].to_pylist()) == dict.fromkeys(names, 3)
 
 

@@ -69,6 +69,8 @@ def test_a_query_stays_behind_all_names(folder: str, place: str) -> None:
 
 
 @pytest.mark.spark
+# The ledger's part in it is tested on both databases where folders are published.
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3, root: str, spark: object) -> None:
     """A run, a second one that reads what the first one wrote and removes what nobody needs, and what others left."""
     foreign = {f"ware/house/transaction_log/{name}/transactions/part.parquet": name for name in ("young", "old")}

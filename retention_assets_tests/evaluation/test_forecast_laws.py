@@ -32,6 +32,7 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, random_history, to_lines
 from retention_assets_tests.policies import random_holds, random_limits, random_policies
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append
 from retention_assets_tests.sweep.datasets import evaluate
 from retention_assets_tests.sweep.lakes import Lake
@@ -124,7 +125,7 @@ def says(rng: random.Random, lake: Lake) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(2)))
 def test_where_nothing_arrives_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"forecast {seed}")
     drawn = [one for one in (random_history(rng, f"lake/d{number}") for number in range(DATASETS)) if one.transactions]
@@ -187,7 +188,7 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
 def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, tmp_path: Path) -> None:
     """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
     environment = Environment(load_settings(build_environment(tmp_path / "demo")))
-    days = 16
+    days = 11
     told = forecast(ForecastRequest(days=days, as_of=begin, arrivals=False), environment)
     lived = []
     with environment.ledger() as ledger:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
-from retention_assets.evaluation.visibility import RuleInTime, VisibilityRules, newest_closes, raise_visibility
+from retention_assets.evaluation.visibility import RuleInTime, VisibilityRules, raise_visibility
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration
 from retention_assets.policy.visibility import VisibilityRule, visibility_sentence

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from retention_assets.cli import retention
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput, Refused
+from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.histories import AS_OF
@@ -118,7 +119,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     units = Units(f"sqlite:///{lake.folder / 'ods.db'}", ttl={"document_ttl": "180d"})
     units.has("open", closed=None, kind="RECALL", expires="2026-04-08 00:00:00").has("done", expires="2026-04-08 09:00:00")
     settings = json.loads((lake.folder / "retention.yaml").read_text())
-    (lake.folder / "retention.yaml").write_text(json.dumps({**settings, "stores": [*settings["stores"], units.settings]}))
+    for name, words in (("objects/used", "."), ("refs/a.jsonl", '{"object": "used"}\n{"complete": true, "count": 1}\n')):
+        (lake.folder / name).parent.mkdir()
+        (lake.folder / name).write_text(words)
+    blobs = {"name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}]}
+    (lake.folder / "retention.yaml").write_text(
+        json.dumps({**settings, "stores": [*settings["stores"], units.settings, blobs]})
+    )
     assert lake.marks() == 4
     (lake.folder / "log" / "odd.jsonl").write_text(json.dumps({**ORPHAN, "status": "OPEN"}) + "\n")
     with lake.opened() as ledger:
@@ -200,6 +207,13 @@ def kept_before(place: Place) -> None:
     with place.lake.opened() as ledger:
         ledger.unmark.transactions("lake/a", ["S1"], "test", "r")
         ledger.holds.place(Hold.model_validate(said), "test")
+
+
+def braked(place: Place) -> None:
+    with place.lake.opened() as ledger:
+        lease = ledger.leases.take(scan_lease("blobs"), "test")
+        ledger.scans.end(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.BRAKED, "9 of 10 name nothing", {}, None))
+        ledger.leases.give_up(lease)
 
 
 KEPT = pick("dataset", "transactions", "hold", "placed", "unmarked", "sweeping", "swept", "release")
@@ -318,6 +332,10 @@ DONE: dict[str, Case] = {
         "clock_reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}, pick("reset_to", "unmarked", "sweeping"),
         (("UNMARK", "ann", "a test"), ("CLOCK", "ann", "a test")),
     ),
+    "accept a scan": Case(
+        ("scans", "blobs", "accept", "1", *WHY), "scan_accept", {"store": "blobs", "scan": 1, **SAID},
+        pick("id", "store", "status", "reason", "accepted_by", "accept_reason"), (("ACCEPT_SCAN", "ann", "a test"),), braked,
+    ),
     "preview": Case(
         ("run", "--dry-run", *DAY, "--dataset", "lake/*"),
         "preview", {"as_of": text_of(DUE), "datasets": ["lake/*"]}, counts_of_preview, prepare=a_branch_keeps_one,
@@ -377,6 +395,13 @@ def swept(place: Place) -> None:
 
 def no_ledger(place: Place) -> None:
     (place.lake.folder / "ledger.db").unlink()
+
+
+def kept_scan(place: Place) -> None:
+    with place.lake.opened() as ledger:
+        lease = ledger.leases.take(scan_lease("blobs"), "test")
+        ledger.scans.end(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.KEPT, None, {}, None))
+        ledger.leases.give_up(lease)
 
 
 RELEASE = ("release", "none", *WHY)
@@ -446,6 +471,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
     "no ledger to vouch for": (
         ("audit", "accept", *WHY), "audit_accept", {**SAID}, "no ledger yet at sqlite:///", no_ledger,
     ),
+    "a scan that is kept": (
+        ("scans", "blobs", "accept", "1", *WHY), "scan_accept", {"store": "blobs", "scan": 1, **SAID},
+        "Scan 1 of blobs is kept: only a braked one waits for somebody to accept it.", kept_scan,
+    ),
+    "a scan of a store that is not scanned": (
+        ("scans", "lake", "accept", "1", *WHY), "scan_accept", {"store": "lake", "scan": 1, **SAID},
+        "store: is no store that is scanned (found lake); expected one of blobs", nothing,
+    ),
     "no such hold": (
         RELEASE, "release", {"name": "none", **SAID},
         "No hold named none is in force. `retention hold --list` shows those that are.", nothing,
@@ -502,7 +535,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
     ),
     "housekeeping of no store": (
         ("housekeeping", "--store", "od"), "housekeeping", {"stores": ["od"]},
-        "store: is no store of the settings (found od); expected one of lake, ods. Did you mean ods?", nothing,
+        "store: is no store of the settings (found od); expected one of lake, ods, blobs. Did you mean ods?", nothing,
     ),
     "housekeeping where nothing expires": (
         ("housekeeping", "--store", "lake"), "housekeeping", {"stores": ["lake"]},

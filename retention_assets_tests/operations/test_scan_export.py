@@ -25,9 +25,9 @@ from retention_assets.settings.model import load_settings
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.here import TasksHere
 from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.tasks import TasksHere
 
 OLD = ("acme/a-1", "acme/sales/a-2", "acme/a-3", "acme-eu/b-1", "zeta/c-1")
 RETAINED = {"acme/a-1": "invoice 7", "acme/sales/a-2": None, "acme-eu/b-1": "invoice 9"}

@@ -1,4 +1,5 @@
-"""The whole cycle on a cluster of several processes, in which executors and whoever started the run are killed.
+"""The whole cycle on a cluster of several processes, over all kinds of stores, with the warehouse on S3; executors and whoever
+started the run are killed. And the same cycle, without kills, on a Spark Connect server.
 
 A few kills in the suite, as many as wanted by RETENTION_CLUSTER_KILLS:
 
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,25 +26,38 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import LEASES, REPORTS
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.model import load_settings
-from retention_assets_tests.cluster import QUICK_START, Cluster, cluster
+from retention_assets_tests.cluster import QUICK_START, Cluster, cluster, connect_server
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
-from retention_assets_tests.stores.files.environments import LocalFiles
+from retention_assets_tests.stores.files.environments import S3, LocalFiles
 from retention_assets_tests.stores.iceberg.tables import Warehouse
 from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
+from retention_assets_tests.stores.objects.environments import S3Objects
 from retention_assets_tests.stores.records.environments import Records
 
 LOG = logging.getLogger(__name__)
 KILLS = int(os.environ.get("RETENTION_CLUSTER_KILLS", "2"))
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
-TRANSACTIONS = 12
+# More of them where there are many kills.
+TRANSACTIONS = 5 if KILLS <= 2 else 12
+ON_EXECUTORS = {
+    "spark.pyspark.python": sys.executable,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "600m",
+    "spark.executor.extraJavaOptions": QUICK_START,
+    "spark.driver.extraJavaOptions": QUICK_START,
+}
 SWEEP = "grace: 0s, confirm: no-grace, sweep: {every: 0s, batch: 1, parallelism: 1}"
+# Of the objects of a dataset so many are referred to.
+REFERRED = 2
 POLICIES = f"""policies:
   - {{name: views, datasets: {{include: ['lake/*', 'ice/*', 'meta/*']}}, select: {{beyond: {{views: 1}}}}, {SWEEP}}}
   - {{name: old, datasets: {{include: ['ods/*']}}, select: {{older_than: 1d}}, {SWEEP}}}
+  - {{name: unreferenced, datasets: {{include: ['blobs/*']}}, select: {{unreferenced: true, older_than: 1d}}, {SWEEP}}}
 """
 
 
@@ -58,18 +72,24 @@ class Game:
     """A store of each kind with marks that are due at once, and the runs that sweep it."""
 
     folder: Path
-    spark: Cluster
+    # Where tasks run, and what is said of it besides.
+    master: str
     server: str
+    s3: S3
+    conf: Mapping[str, str] = field(default_factory=lambda: ON_EXECUTORS)
+    transactions: int = TRANSACTIONS
     going: dict[str, dict[str, set[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("store", "tables", "policies"):
+        self.s3.empty()
+        for name in ("store", "tables", "policies", "blobs"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "policies" / "p.yaml").write_text(POLICIES)
         files, tables = LocalFiles(self.folder / "store"), Warehouse(self.folder / "tables")
         aspects, records = Aspects(new_schema(self.server)), Records(new_schema(self.server))
+        blobs = S3Objects(self.folder / "blobs", self.s3)
         self.environments: dict[str, Environment] = {
-            "lake": files, "ice": IcebergTables(tables), "meta": aspects, "ods": records,
+            "lake": files, "ice": IcebergTables(tables), "meta": aspects, "ods": records, "blobs": blobs,
         }  # fmt: skip
         self.ledger_url = new_schema(self.server)
         root = str(self.folder / "store")
@@ -78,33 +98,26 @@ class Game:
             {"name": "ice", "kind": "iceberg", "catalog": tables.properties},
             {"name": "meta", "kind": "aspects", "url": aspects.table.url, "table": aspects.table.name},
             records.units.settings,
+            blobs.settings(),
         ]
         settings = {
             "ledger": self.ledger_url,
             # The histories are older than that by far.
             "clock": {"max_ahead": "36500d"},
-            "warehouse": "warehouse",
+            "warehouse": f"s3://{self.s3.bucket}/warehouse",
             "stores": stores,
-            "spark": {
-                "master": self.spark.url,
-                "shared_disk": True,
-                "conf": {
-                    "spark.pyspark.python": sys.executable,
-                    "spark.driver.host": "127.0.0.1",
-                    "spark.driver.bindAddress": "127.0.0.1",
-                    "spark.executor.memory": "600m",
-                    "spark.executor.extraJavaOptions": QUICK_START,
-                    "spark.driver.extraJavaOptions": QUICK_START,
-                },
-            },
+            "spark": {"master": self.master, "shared_disk": True, "conf": dict(self.conf)},
         }
         self.file = self.folder / "retention.yaml"
         self.file.write_text(json.dumps(settings).replace("$", "$$"))
-        drawing = "main: " + " - ".join(f"T{number}:SNAPSHOT@{90 - number}d" for number in range(TRANSACTIONS))
+        drawing = "main: " + " - ".join(f"T{number}:SNAPSHOT@{90 - number}d" for number in range(self.transactions))
         for environment in self.environments.values():
             for dataset in environment.datasets:
                 names = list(environment.write(dataset, drawing).values())
                 gone = names if environment.independent else names[:-1]
+                if environment is blobs:
+                    gone = names[:-REFERRED]
+                    blobs.refers(*names[-REFERRED:], name=dataset.partition("/")[2])
                 self.going[dataset] = {one: environment.owned(dataset, one) for one in gone}
         # An empty table may be another one: what was begun there stays begun until it has a row again.
         records.units.has("unfinished", closed=None)
@@ -113,8 +126,9 @@ class Game:
     def start(self) -> subprocess.Popen[str]:
         """`retention run`, in a program of its own."""
         command = [sys.executable, "-c", ENTRY, "run", "--yes", "-c", str(self.file), "--format", "json"]
+        environ = {**ENVIRONMENT, **self.s3.environment}
         return subprocess.Popen(
-            command, cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def ledger(self) -> Ledger:
@@ -174,21 +188,21 @@ def _reports(ledger: Ledger, dataset: str) -> list[dict[str, Any]]:
 @pytest.mark.spark
 @pytest.mark.long
 def test_whoever_is_killed_on_a_cluster_nothing_wrong_goes_and_the_next_run_completes(
-    spark_cluster: Cluster, server: str, tmp_path: Path
+    spark_cluster: Cluster, server: str, s3_server: S3, tmp_path: Path
 ) -> None:
     dice, tally, number = random.Random(SEED), Counter[str](), 0
     while tally["kills"] < KILLS:
-        game = Game(tmp_path / str(number), spark_cluster, server)
+        game = Game(tmp_path / str(number), spark_cluster.url, server, s3_server)
         number += 1
         with game.ledger() as ledger:
             last = sum(map(len, game.going.values()))
             while game.swept(ledger) < last:
-                _play(game, ledger, dice, tally, last)
+                _play(game, spark_cluster, ledger, dice, tally, last)
             game.check_end(ledger)
     LOG.warning("%s", dict(tally))
 
 
-def _play(game: Game, ledger: Ledger, dice: random.Random, tally: Counter[str], last: int) -> None:
+def _play(game: Game, cluster: Cluster, ledger: Ledger, dice: random.Random, tally: Counter[str], last: int) -> None:
     """One run: an executor is killed while it deletes, and a little later whoever started it; or it comes to its end."""
     running, before = game.start(), game.swept(ledger)
     points = sorted(dice.randint(before + 1, last) for _ in range(2)) if tally["kills"] < KILLS else []
@@ -200,7 +214,7 @@ def _play(game: Game, ledger: Ledger, dice: random.Random, tally: Counter[str], 
                 running.send_signal(signal.SIGKILL)
                 tally["kills"] += 1
                 tally[what] += 1
-            elif game.spark.kill_executor():
+            elif cluster.kill_executor():
                 tally["kills"] += 1
                 tally[what] += 1
     out, err = running.communicate()
@@ -208,6 +222,18 @@ def _play(game: Game, ledger: Ledger, dice: random.Random, tally: Counter[str], 
     game.check(ledger)
     # Who lost an executor leaves what it had in hand to the next run, and says so.
     assert running.returncode == 0 or (points and game.swept(ledger) > before), f"{running.returncode}\n{out}\n{err}"
-    while game.spark.executors():
+    while cluster.executors():
         threading.Event().wait(0.05)
     game.leases_end(ledger)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_whole_cycle_runs_on_a_spark_connect_server(server: str, s3_server: S3, tmp_path: Path) -> None:
+    with connect_server(**s3_server.environment) as master:
+        game = Game(tmp_path / "game", master, server, s3_server, conf={}, transactions=3)
+        running = game.start()
+        out, err = running.communicate()
+    assert running.returncode == 0, f"{out}\n{err}"
+    with game.ledger() as ledger:
+        game.check_end(ledger)

@@ -11,7 +11,7 @@ from retention_assets.frames.log import DATASETS, LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.stage import Source, read_datasets, run_stage, write_log
-from retention_assets.pipeline.store_logs import choose_datasets
+from retention_assets.stores.logs import choose_datasets
 from retention_assets.stores.protocol import Store
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.local_spark import Session

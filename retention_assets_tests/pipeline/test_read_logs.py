@@ -17,9 +17,9 @@ from retention_assets.frames.log import LINES
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, write_log
-from retention_assets.pipeline.store_logs import _logs, choose_datasets
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.logs import _logs, choose_datasets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

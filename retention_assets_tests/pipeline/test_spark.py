@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -132,40 +133,78 @@ def test_a_spark_connect_server_is_given_no_options_of_a_java_of_ours() -> None:
     assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.ui.enabled", "spark.app.name"} & conf.keys()
 
 
-def test_java_that_is_on_its_way_is_taken_once_and_for_its_own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class FakeSession:
+    """What stands for a session, and whether it was ended."""
+
+    master: str
+    stopped: bool = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+    """No Java is started; the sessions that would have been."""
     from pyspark import SparkContext
 
-    launched = list[str]()
+    sessions: list[FakeSession] = []
 
-    def gateway(conf: dict[str, str]) -> str:
-        launched.append(conf["spark.master"])
-        return launched[-1]
+    def begin(gateway: Future[str], conf: dict[str, str]) -> FakeSession:
+        sessions.append(FakeSession(f"{conf['spark.master']} on {gateway.result()}"))
+        return sessions[-1]
 
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr(spark, "_gateway", gateway)
+    monkeypatch.setattr(spark, "_gateway", lambda _: "Java")
+    monkeypatch.setattr(spark, "_session_on", begin)
+    return sessions
+
+
+def test_a_session_that_is_on_its_way_is_taken_once_and_has_begun_its_work(begun: list[FakeSession]) -> None:
+    done = list[object]()
     for master in ("local[2]", "local[3]", "spark://host:7077"):
-        spark.launch_early(master, {})
-    assert spark._taken(spark_conf("local[2]", {})) == "local[2]"
-    assert spark._taken(spark_conf("local[2]", {})) is None
-    spark.launch_early("local[3]", {})
-    assert spark._taken(spark_conf("local[2]", {})) is None
-    # One that has a session starts no other.
-    monkeypatch.setattr(SparkContext, "_gateway", object())
-    spark.launch_early("local[4]", {})
-    assert launched == ["local[2]", "local[3]"]
+        spark.start_early(master, {})
+    spark.do_early(done.append)
+    early = spark._early
+    assert early is not None
+    spark._take(spark_conf("local[2]", {}))
+    early.pool.shutdown()
+    assert (begun, done) == ([FakeSession("local[2] on Java")], begun)
+    assert spark._early is None
+    # There is none any more that could do anything.
+    spark.do_early(done.append)
+    spark._take(spark_conf("local[2]", {}))
+    assert len(done) == 1
 
 
-def test_what_kept_java_from_starting_is_said_to_who_asks_for_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_another_configuration_is_ended(begun: list[FakeSession]) -> None:
+    spark.start_early("local[3]", {})
+    spark._take(spark_conf("local[2]", {}))
+    assert begun == [FakeSession("local[3] on Java", stopped=True)]
+
+
+def test_nothing_is_begun_where_java_runs_already(begun: list[FakeSession], monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import SparkContext
 
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    spark.start_early("local[4]", {})
+    assert spark._early is None
+    assert not begun
+
+
+def test_what_kept_spark_from_starting_is_said_to_who_asks_for_the_session(
+    begun: list[FakeSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(_: object) -> None:
         raise RuntimeError("no Java")
 
-    monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(spark, "_gateway", fails)
-    spark.launch_early("local[2]", {})
+    spark.start_early("local[2]", {})
+    # Nor does it keep anybody else from going on.
+    spark.do_early(lambda _: begun.clear())
     with pytest.raises(RuntimeError, match="no Java"):
-        spark._taken(spark_conf("local[2]", {}))
+        spark._take(spark_conf("local[2]", {}))
 
 
 def test_the_python_of_the_settings_is_that_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

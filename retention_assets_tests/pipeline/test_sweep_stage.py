@@ -1,7 +1,9 @@
 """The sweep in tasks: who gets what, and that a task hears what its run hears. Tasks run here, one after the other, without Spark."""
 
+import json
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,16 +19,33 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.lives import TIMES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.schema import LEASES
+from retention_assets.ledger.sweeps.leases import Lease
+from retention_assets.ledger.sweeps.parts import DatasetPart, NameRange
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import sweep_stage
-from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, deal, is_for_tasks, sweep_in_tasks
+from retention_assets.pipeline.sweep_stage import (
+    Confirmed,
+    SweepTask,
+    SweepWatch,
+    deal,
+    is_for_tasks,
+    names_of,
+    one_of_each,
+    sweep_in_tasks,
+)
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg.store import IcebergStore
+from retention_assets.sweep import cut_datasets as cutting
+from retention_assets.sweep import lease
+from retention_assets.sweep.cut_datasets import cut_datasets
 from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.local_spark import Session
-from retention_assets_tests.sweep.lakes import DUE, Lake
+from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 RUN = "run 1"
 FIVE = "main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@70d - S4:SNAPSHOT@60d - S5:SNAPSHOT@50d - S6:SNAPSHOT@1d"
@@ -46,7 +65,7 @@ MARKS = [
 @pytest.mark.parametrize(("marks", "tasks"), MARKS, ids=["nothing", "one", "many", "a giant", "three stores"])
 def test_each_dataset_is_dealt_to_one_task_in_shares_of_one_store(marks: dict[str, int], tasks: int) -> None:
     hands = deal(marks, tasks, "run")
-    shares = [share for hand in hands for share in hand]
+    shares = [names_of(share) for hand in hands for share in hand]
     assert sorted(one for share in shares for one in share) == sorted(marks)
     assert len(hands) <= tasks
     assert all(hands)
@@ -57,16 +76,40 @@ def test_each_dataset_is_dealt_to_one_task_in_shares_of_one_store(marks: dict[st
 def test_a_giant_keeps_a_task_to_itself_and_the_others_share_the_rest() -> None:
     hands = deal({"a/giant": 1_000_000, **{f"b/{number}": 100 for number in range(300)}}, 4, "run")
     assert [hand for hand in hands if ("a/giant",) in hand] == [(("a/giant",),)]
-    others = [sum(len(share) for share in hand) for hand in hands if ("a/giant",) not in hand]
+    others = [sum(len(names_of(share)) for share in hand) for hand in hands if ("a/giant",) not in hand]
     assert max(others) - min(others) <= 50
 
 
 def test_two_runs_take_up_the_same_shares_in_another_order() -> None:
     marks = {f"a/{number:05d}": 1 for number in range(10_000)}
     one, other = deal(marks, 2, "run 1"), deal(marks, 2, "run 2")
-    assert [sorted(hand) for hand in one] == [sorted(hand) for hand in other]
+    assert [set(hand) for hand in one] == [set(hand) for hand in other]
     assert one != other
     assert one == deal(marks, 2, "run 1")
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 12])
+def test_each_part_is_dealt_to_one_task_beside_the_datasets_that_are_whole(tasks: int) -> None:
+    parts = [DatasetPart(Lease("a/giant", RUN, 1, AS_OF), number, NameRange(), 60_000) for number in range(12)]
+    marks = {f"a/{number}": 100 for number in range(30)}
+    hands = deal(marks, tasks, RUN, parts)
+    shares = [share for hand in hands for share in hand]
+    assert sorted(one.number for one in shares if isinstance(one, DatasetPart)) == [*range(12)]
+    assert sorted(one for share in shares if not isinstance(share, DatasetPart) for one in share) == sorted(marks)
+    amounts = [sum(isinstance(share, DatasetPart) for share in hand) for hand in hands]
+    assert max(amounts) - min(amounts) <= 1
+
+
+def test_results_of_parts_are_one_result_of_their_dataset() -> None:
+    counts = Counter({Outcome.DELETED: 2, Outcome.FAILED: 1})
+    one = SweepResult("a/b", 3, counts, 20, 5, 1, errors=["no", "never"], warnings=["slow"])
+    other = SweepResult("a/b", 4, counts, 30, 6, 2, refused="lost", errors=["no"], store_failed=True)
+    alone = SweepResult("a/c", 1)
+    found = one_of_each([one, alone, other])
+    assert found["a/c"] is alone
+    assert found["a/b"] == SweepResult(
+        "a/b", 7, counts + counts, 50, 11, 3, "lost", None, store_failed=True, errors=["no", "never"], warnings=["slow"]
+    )
 
 
 @dataclass
@@ -137,6 +180,111 @@ def test_tasks_sweep_what_a_program_would_have_swept(lake: Lake) -> None:
     # What the run shows comes from the ledger, where the tasks have told it.
     assert (stage.told[-1].planned, stage.told[-1].outcomes[Outcome.DELETED]) == (10, 10)
     assert stage.told[-1].bytes_freed == sum(one.bytes_freed for one in results.values())
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset is large if it has three marks for each of two parts."""
+    monkeypatch.setattr(cutting, "PART", 3)
+    # Of six marks, as many as there are: one for each of what is fair otherwise.
+    monkeypatch.setattr(sweep_stage, "TASKS_PER_SLOT", 1)
+
+
+SEVEN = f"{FIVE.replace('S6:SNAPSHOT@1d', 'S6:SNAPSHOT@40d')} - S7:SNAPSHOT@1d"
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_large_dataset_is_swept_in_parts_and_has_one_result(lake: Lake) -> None:
+    lake.has(SEVEN, "lake/large")
+    with staged(lake, ("lake/d",)) as stage:
+        results = stage.run()
+        said = [json.loads(line) for line in stage.ledger.audit_lines()]
+        assert stage.ledger.leases.held() == []
+    planned = [one["detail"].get("part") for one in said if one["deed"] == "PLAN"]
+    assert sorted(planned, key=str) == [0, 1, None]
+    assert {name: (one.planned, one.outcomes[Outcome.DELETED], one.refused) for name, one in results.items()} == {
+        "lake/d": (5, 5, None),
+        "lake/large": (6, 6, None),
+    }
+    assert (lake.there("lake/d"), lake.there("lake/large")) == ({"S6"}, {"S7"})
+    report = lake.report(dataset="lake/large")
+    assert (report["to_delete"], report["deleted"], report["finished_at"] is not None) == (6, 6, True)
+    # What the run shows is what all parts have done.
+    assert (stage.told[-1].planned, stage.told[-1].outcomes[Outcome.DELETED]) == (11, 11)
+    assert lake.verified() == ()
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_large_dataset_that_another_sweeps_is_skipped(lake: Lake) -> None:
+    lake.has(SEVEN, "lake/large")
+    with staged(lake, ("lake/d",)) as stage:
+        stage.ledger.leases.take("lake/large", "bob")
+        results = stage.run()
+    assert "lake/large is being swept by bob" in str(results["lake/large"].skipped)
+    assert (lake.there("lake/d"), len(lake.there("lake/large"))) == ({"S6"}, 7)
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_task_with_a_part_that_is_run_twice_at_once_deletes_everything_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_LOOK", 0.01)
+    second: list[SweepResult] = []
+    lake.has(SEVEN, "lake/large")
+    with staged(lake, ()) as stage, cut_datasets(stage.ledger, lake.stores, {"lake/large": 6}, 2, DUE, RUN) as found:
+        task = replace(stage.task, hands=deal({}, 2, RUN, found.parts))
+        thread = threading.Thread(target=lambda: second.extend(task.results_of(0)))
+
+        def again() -> None:
+            thread.start()
+            while not any('"TAKE_OVER"' in line for line in stage.ledger.audit_lines()):
+                threading.Event().wait(0.01)
+
+        stage.first_batch(monkeypatch, again)
+        stage.ledger.sweep_runs.beat(RUN)
+        # Spark takes the first answer that it gets, so that this one must not give any.
+        with pytest.raises(PartBegunAnew):
+            list(task(iter([pa.record_batch({"id": [0]})])))
+        thread.join()
+        others = list(task.results_of(1))
+    (result,) = one_of_each([*second, *others]).values()
+    assert (result.refused, result.outcomes[Outcome.DELETED], result.outcomes[Outcome.ALREADY_GONE]) == (None, 4, 2)
+    report = lake.report(dataset="lake/large")
+    assert (report["deleted"], report["already_gone"], report["finished_at"] is not None) == (4, 2, True)
+    assert (lake.there("lake/large"), lake.verified()) == ({"S7"}, ())
+
+
+LATEST = "{name: young, datasets: {include: ['lake/*']}, select: all, latest_view: allow, branches: {reach: any}}"
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(
+    ("marks", "tasks", "policies", "parts"),
+    [
+        pytest.param(6, 2, OLD, 2, id="large"),
+        pytest.param(5, 2, OLD, 0, id="less than two parts"),
+        pytest.param(6, 1, OLD, 0, id="no more than its share"),
+        pytest.param(7, 2, f"{LATEST}, {OLD}", 0, id="some of it in a latest view"),
+    ],
+)
+def test_what_is_cut_has_more_marks_than_a_task_by_rights_and_none_in_a_latest_view(
+    lake: Lake, marks: int, tasks: int, policies: str, parts: int
+) -> None:
+    lake.says(policies)
+    lake.has(SEVEN, "lake/large").marks()
+    with lake.opened() as ledger, cut_datasets(ledger, lake.stores, {"lake/large": marks}, tasks, DUE, RUN) as found:
+        assert len(found.parts) == parts
+        assert found.left_of({"lake/large": marks}) == ({} if parts else {"lake/large": marks})
+        assert [one.dataset for one in ledger.leases.held()] == ["lake/large"] * bool(parts)
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_table_of_iceberg_is_never_cut(lake: Lake, tmp_path: Path) -> None:
+    """Each of its sweeps is one commit."""
+    settings = IcebergSettings.model_validate({"name": "ice", "kind": "iceberg", "catalog": {"type": "in-memory"}})
+    marks = {"ice/db.t": 1_000_000}
+    with lake.opened() as ledger, cut_datasets(ledger, {"ice": IcebergStore(settings)}, marks, 4, DUE, RUN) as found:
+        assert (found.parts, found.left_of(marks)) == ((), marks)
 
 
 def test_a_hold_that_is_added_to_a_file_is_heard_by_tasks_that_have_no_files(

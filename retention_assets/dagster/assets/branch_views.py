@@ -1,11 +1,8 @@
 """The asset `branch_views`: what its branches say about each transaction."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.asset_factory import retention_asset
@@ -13,28 +10,13 @@ from retention_assets.dagster.partition_events import DatasetPage, few, publishe
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import LOG, faults_of
-from retention_assets.frames.views.branch_views import branch_views_and_ends as frame
+from retention_assets.pipeline.part_frames import ENDS, OF_VIEWS, SUMS, VIEWS, Views
 from retention_assets.pipeline.stage import read_datasets, read_output, run_stage
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.render.dagster import VIEW_COLUMNS, branch_metadata, grouped
 from retention_assets.render.summaries import branches_summary, views_summary
 
-OUTPUT, ENDS, SUMS = "branch_views", "branch_ends", "sums"
 _COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", "bytes", "files", "file_names", "attributes")]
-
-
-@dataclass(frozen=True)
-class Views:
-    """The frame at an instant, as a value that travels to tasks."""
-
-    as_of: datetime
-
-    def __call__(self, transactions: pa.Table, _: pa.Table) -> dict[str, pa.Table]:
-        """The views of one part, its branches, and how many transactions are in latest views and protected."""
-        views, ends = frame(transactions, self.as_of)
-        latest = pc.sum(pc.equal(views["view"], 0)).as_py() or 0
-        protected = len(views) - views["protected_by"].null_count
-        return {OUTPUT: views, ENDS: ends, SUMS: pa.table({"in_latest_views": [latest], "protected": [protected]})}
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
@@ -61,7 +43,7 @@ def branch_views(run: Step) -> Metadata:
     """
     with run.retention.ledger() as ledger:
         sources = run.sources(ledger, "transaction_log")
-        written = run_stage(run.spark, sources, run.folder, (OUTPUT, ENDS, SUMS), Views(run.as_of), _COLUMNS)
+        written = run_stage(run.spark, sources, run.folder, OF_VIEWS, Views(run.as_of), _COLUMNS)
         datasets = read_datasets(sources)
         ledger.publications.publish(run.publications(datasets["dataset"].to_pylist()), run.actor)
         published = len(ledger.publications.datasets(run.asset))
@@ -71,7 +53,7 @@ def branch_views(run: Step) -> Metadata:
         views_summary(len(datasets), faults_of(datasets), len(ends), numbers),
         {"datasets": published},
         {
-            "dagster/row_count": written.rows[OUTPUT],
+            "dagster/row_count": written.rows[VIEWS],
             **numbers,
             "branches": branch_metadata(ends),
             "as_of": run.as_of.isoformat(),

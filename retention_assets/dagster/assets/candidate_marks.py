@@ -1,7 +1,6 @@
 """The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,17 +16,12 @@ from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_digests
-from retention_assets.evaluation.visibility import newest_closes, raise_visibility
+from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.lives import TIMES
-from retention_assets.frames.log import SUMMED
 from retention_assets.frames.verdicts.candidate_marks import columns_for
-from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation as frame
-from retention_assets.frames.verdicts.dataset_counts import count_by_dataset
-from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.frames.verdicts.realm_counts import count_realms
-from retention_assets.frames.verdicts.reason_counts import count_reasons
-from retention_assets.ledger.marks.candidates import CANDIDATES, candidate_table
-from retention_assets.pipeline.already_marked import AlreadyMarked, write_already_marked
+from retention_assets.ledger.marks.candidates import candidate_table
+from retention_assets.pipeline.already_marked import write_already_marked
+from retention_assets.pipeline.part_frames import COUNTS, LOOKS, MARKS, NEWEST, OF_VERDICTS, SUMS, WHY, Verdicts
 from retention_assets.pipeline.read_tokens import evaluations_of, read_begun, read_tokens, with_findings
 from retention_assets.pipeline.realm_counts import REALMS, add_up
 from retention_assets.pipeline.stage import (
@@ -39,7 +33,6 @@ from retention_assets.pipeline.stage import (
     run_stage,
 )
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.policy.model import Hold, Policy
 from retention_assets.render.dagster import (
     VERDICT_COLUMNS,
     grouped,
@@ -52,47 +45,6 @@ from retention_assets.render.summaries import environment_summary, judged_summar
 from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS = "candidate_marks", "sums", "marks", "why", "looks", "newest", "counts"
-_OUTPUTS = (OUTPUT, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The frame with its rules at an instant, as a value that travels to tasks."""
-
-    policies: tuple[Policy, ...]
-    holds: tuple[Hold, ...]
-    versions: Mapping[str, int]
-    as_of: datetime
-    known: AlreadyMarked
-    # Of these is counted what is left.
-    realms: tuple[str, ...] = ()
-
-    def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
-        known = self.known.of(datasets)
-        verdicts, looks = frame(transactions, datasets, self.policies, self.holds, self.as_of, known)
-        plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
-        closed = transactions["closed_at"]
-        # One that is still to come says nothing about what time it is.
-        past = pc.if_else(pc.less_equal(closed, pa.scalar(self.as_of, closed.type)), closed, pa.scalar(None, closed.type))
-        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": past}
-        for name, column in columns.items():
-            plain = plain.append_column(name, column)
-        sums = plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")])
-        marks = new_marks(verdicts, transactions, self.policies, self.versions)
-        return {
-            OUTPUT: verdicts,
-            SUMS: sums,
-            MARKS: marks.cast(CANDIDATES),
-            WHY: count_reasons(verdicts, transactions["bytes"]),
-            LOOKS: looks,
-            NEWEST: newest_closes(transactions),
-            COUNTS: count_by_dataset(verdicts, transactions["bytes"]),
-            REALMS: count_realms(
-                transactions, datasets, verdicts, self.realms, None if known is None else known.filter(known["swept"])
-            ),
-        }
 
 
 def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
@@ -154,7 +106,7 @@ def candidate_marks(run: Step) -> Metadata:
         columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
         with candidate_table(ledger.database) as staging:
             sinks = {MARKS: staging} if staging else {}
-            written = run_stage(run.spark, sources, run.folder, _OUTPUTS, verdicts, columns, sinks)
+            written = run_stage(run.spark, sources, run.folder, OF_VERDICTS, verdicts, columns, sinks)
             candidates = staging.staged(written.told[MARKS]) if staging else OutputParts(run.folder, MARKS)
             sums = read_output(run.folder, SUMS)
             present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()

@@ -1,5 +1,6 @@
 """The asset `purge_report`: the report of the day, in numbers, as a table and as a page."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
@@ -7,7 +8,7 @@ import dagster as dg
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.operations.realms import realm_states
+from retention_assets.operations.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import DATA, plot_metadata, strip_metadata
@@ -33,9 +34,8 @@ def purge_report(run: Step) -> Metadata:
     with run.retention.ledger() as ledger:
         run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
         ledger.reports.note_look(run.as_of, run.actor)
-        report = day_report(ledger, day, prices=run.retention.settings.prices)
+        report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
         plots = plots_of(ledger.pending, day, run.as_of)
-        realms = [one for one in realm_states(ledger) if one.left]
     total = report.total
     page = inside(run.folder, f"{day.isoformat()}.html")
     write_text(page_of(report, (plots.freed, plots.ages)), page)
@@ -46,7 +46,7 @@ def purge_report(run: Step) -> Metadata:
     ]
     # All of it is about one day, so there are no groups: whoever builds on the report finds its numbers under their own names.
     return {
-        "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in realms)])),
+        "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in report.realms)])),
         "freed": strip_metadata(plots.days),
         "freed_by_day_and_policy": plot_metadata(plots.freed),
         "marks_by_age": plot_metadata(plots.ages),

@@ -104,10 +104,12 @@ def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
 
 
 def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
-    # Of a large one a file is written, which earlier runs have left as well.
+    # Looks of stores, and what was confirmed where that is large: earlier runs have left such files as well.
     run.clean_warehouse(ledger, [run.key.path[-1]])
     bound = None if confirmed is None else Confirmed.of(confirmed, run.folder)
-    return SweepTask(run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, confirmed=bound)
+    return SweepTask(
+        run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, confirmed=bound, folder=run.folder
+    )
 
 
 @retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)

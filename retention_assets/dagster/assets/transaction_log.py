@@ -19,10 +19,10 @@ from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
-from retention_assets.pipeline.store_logs import ChosenDatasets, choose_datasets
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata
 from retention_assets.render.summaries import log_summary, logs_summary
+from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store
 

@@ -38,13 +38,14 @@ def evaluate_checks(run: Step) -> Iterator[dg.AssetCheckEvaluation]:
     checks = CHECKS.get(run.key.path[-1], ())
     if not checks:
         return
-    scope = CheckScope.of(run)
-    for check in checks:
-        found = query(run, check)
-        is_stopped = check.blocking and not found.passed
-        yield check_evaluation(run.key, check, scope.check_everything(check, found, query), is_stopped)
-        if is_stopped:
-            failed.append(f"{check.name} failed. {found.actual}")
+    with run.within_ledger() as run:
+        scope = CheckScope.of(run)
+        for check in checks:
+            found = query(run, check)
+            is_stopped = check.blocking and not found.passed
+            yield check_evaluation(run.key, check, scope.check_everything(check, found, query), is_stopped)
+            if is_stopped:
+                failed.append(f"{check.name} failed. {found.actual}")
     if failed:
         raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
 
@@ -109,9 +110,9 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         required_resource_keys=names.resources,
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        run = _running(context, asset, resources_in(context.op_execution_context.resources, names))
-        found = query(run, check)
-        state = CheckScope.of(run).check_everything(check, found, query)
+        with _running(context, asset, resources_in(context.op_execution_context.resources, names)).within_ledger() as run:
+            found = query(run, check)
+            state = CheckScope.of(run).check_everything(check, found, query)
         # Dagster stops a run at an error of a blocking check. What is wrong with datasets that it is not about only warns here.
         is_warning = check.blocking and found.passed
         severity = dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR

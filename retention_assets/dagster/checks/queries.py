@@ -7,6 +7,7 @@ rows (ledger/invariants.py, frames/views/latest_views.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
@@ -24,21 +25,24 @@ from retention_assets.evaluation.reader_view import readable_but_swept
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import NAME
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.latest_views import COLUMNS, NEEDED, needed_marks, without_ended
+from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.realms import kept_realms
 from retention_assets.pipeline.file_systems import inside
+from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
+from retention_assets.pipeline.part_frames import VERDICTS, NeededMarks
+from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 
 MOST_SHOWN = 1000
 _DATASETS_AT_ONCE = 500
-_VERDICTS, _MARKS, _NEEDED = "candidate_marks", "marks", "needed_marks"
 
 
 @dataclass(frozen=True)
@@ -196,30 +200,6 @@ def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
             yield Source(source.folder, mine)
 
 
-@dataclass(frozen=True)
-class NeededMarks:
-    """The naive latest views of a part against its marks, as a value that travels to tasks."""
-
-    verdicts: tuple[Source, ...]
-    allowed: frozenset[tuple[str, int]]
-    dropping: frozenset[tuple[str, int]]
-    as_of: datetime
-
-    def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The marks of one part that its readers need."""
-        names = set(datasets["dataset"].to_pylist())
-        marks = pa.concat_tables([CANDIDATES.empty_table(), *self._marks(names)])
-        remaining = without_ended(transactions, datasets, self.as_of) if self.dropping else None
-        return {_NEEDED: needed_marks(transactions, marks, self.allowed, self.dropping, remaining)}
-
-    def _marks(self, names: set[str]) -> Iterator[pa.Table]:
-        for source in self.verdicts:
-            if mine := sorted(names & (source.datasets or frozenset())):
-                # By the schema of today: marks of an earlier release lack a column.
-                marks = parquet(inside(source.folder, _MARKS), CANDIDATES)
-                yield marks.to_table(filter=pc.field("dataset").isin(mine)).cast(CANDIDATES)
-
-
 def latest_view_is_never_marked(run: Step) -> CheckResult:
     """Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A policy
     with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.
@@ -229,8 +209,9 @@ def latest_view_is_never_marked(run: Step) -> CheckResult:
         with ledger.database.reading() as connection:
             allowed, dropping = hold.may_mark_latest_views(connection), hold.may_drop_refs(connection)
     target = inside(run.folder, "checks")
-    run_stage(run.spark, looked.log, target, (_NEEDED,), NeededMarks(looked.verdicts, allowed, dropping, run.as_of), COLUMNS)
-    rows = read_output(target, _NEEDED).cast(NEEDED).sort_by("dataset").to_pylist()
+    needed_marks = NeededMarks(looked.verdicts, allowed, dropping, run.as_of, CANDIDATES)
+    run_stage(run.spark, looked.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
+    rows = read_output(target, NEEDED_MARKS).cast(NEEDED).sort_by("dataset").to_pylist()
     needed = (
         Violation(
             row["dataset"],
@@ -266,11 +247,34 @@ def limits_are_respected(run: Step) -> CheckResult:
             return check_result("New marks within the limits of their policy.", hold.over_limits(connection, actors, sizes))
 
 
+def nothing_appears_in_purged_realms(run: Step) -> CheckResult:
+    """In a realm that is PURGED there is nothing. Whatever appears there is kept until the realm is ACTIVE again: somebody
+    still writes for a customer who is gone, or the realm was to begin anew.
+    """
+    with run.retention.ledger() as ledger:
+        looked = judged_datasets(run, ledger)
+        with ledger.database.reading() as connection:
+            purged = kept_realms(connection)
+    found: dict[tuple[str, str], int] = {}
+    for source in looked.verdicts if purged else ():
+        # An earlier release counted no realms.
+        with suppress(FileNotFoundError):
+            for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
+                if row["realm"] in purged:
+                    key = (row["dataset"], row["realm"])
+                    found[key] = found.get(key, 0) + row["transactions"]
+    appeared = (
+        Violation(dataset, f"{count(times, 'transaction')} of realm {realm}, which is PURGED", times)
+        for (dataset, realm), times in sorted(found.items())
+    )
+    return check_result("Nothing in a realm since it is PURGED.", appeared)
+
+
 def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
     """How many verdicts there are of each dataset, without more than a batch of them in memory."""
     counts: dict[str, int] = {}
     for source in looked.verdicts:
-        rows = parquet(inside(source.folder, _VERDICTS), pa.schema([("dataset", NAME)]))
+        rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
         for batch in rows.to_batches():
             for pair in pc.value_counts(batch["dataset"].cast(pa.string())).to_pylist():
                 if pair["values"] in (source.datasets or ()):
@@ -422,6 +426,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(verdicts_sum_to_the_log),
         Check(limits_are_respected),
         Check(visibility_marks_only_rise),
+        Check(nothing_appears_in_purged_realms, blocking=False),
     ),
     "swept_transactions": (
         Check(nothing_is_swept_before_it_is_due),

@@ -23,7 +23,7 @@ GARBAGE = "{name: garbage, datasets: {include: ['blobs/*']}, select: {unreferenc
 
 
 @pytest.fixture
-def lake(tmp_path: Path, spark: object) -> Lake:
+def lake(tmp_path: Path) -> Lake:
     """A lake with a mark to come, and a store of old objects beside it."""
     made = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10", "lake/a")
     made.says(f"{OLD}, {GARBAGE}")
@@ -51,7 +51,7 @@ def evaluated(lake: Lake, datasets: str = "*") -> JobResult:
 
 
 @pytest.mark.spark
-def test_a_run_marks_what_nothing_refers_to_and_shows_the_numbers_of_the_scan(lake: Lake) -> None:
+def test_a_run_marks_what_nothing_refers_to_and_shows_the_numbers_of_the_scan(lake: Lake, spark: object) -> None:
     refer(lake, ["a/x-1", "b/y-1"])
     ran = evaluated(lake)
     assert ran.troubles == ()
@@ -70,7 +70,8 @@ def test_a_run_marks_what_nothing_refers_to_and_shows_the_numbers_of_the_scan(la
     assert not [name for name in other if name.startswith("scans/")]
 
 
-@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
 def test_references_under_a_wrong_prefix_mark_nothing_until_a_person_has_looked(lake: Lake) -> None:
     refer(lake, ["a/x-1", *(f"other/{name}" for name in range(9))])
     ran = evaluated(lake, "blobs/*")
@@ -86,7 +87,8 @@ def test_references_under_a_wrong_prefix_mark_nothing_until_a_person_has_looked(
     assert lake.verified() == ()
 
 
-@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.usefixtures("local_spark")
 def test_a_scan_that_fails_is_a_store_that_is_away_and_others_go_on(lake: Lake) -> None:
     refer(lake, ["a/x-1"])
     (lake.folder / "refs" / "b.jsonl").write_text('{"object": "a/x-2"}\n')

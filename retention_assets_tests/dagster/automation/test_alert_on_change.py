@@ -1,6 +1,6 @@
 """What is told once when it begins and once when it is over: failing ticks, standing violations, drift, what is overdue."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count, pairwise
 from typing import Any
 
@@ -56,10 +56,9 @@ class Teller:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     """One on disk: what is in memory knows nothing of ticks."""
-    with dg.instance_for_test() as made:
-        yield made
+    return instance_on_disk
 
 
 @pytest.fixture

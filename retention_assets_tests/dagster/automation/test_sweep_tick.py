@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.dagster.automation import sensors
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import create_run, run, tick

@@ -1,0 +1,171 @@
+"""The looks of a sweep as stages: what stores have to know of all that is due is found by tasks, once for the run.
+
+Belongs here: what these tasks are sent, the folder in the warehouse in which they leave what they find, and the word to stop.
+Neither keys nor rows come to whoever started the run.
+Does not belong here: what a store looks at (stores), and the sweep (sweep_stage.py).
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from retention_assets.clock import moment
+from retention_assets.datasets import by_store
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.pipeline.file_systems import inside, place_of
+from retention_assets.pipeline.warehouse import remove_folder
+from retention_assets.settings.model import Settings
+from retention_assets.stores.protocol import LookingStore, StoreFailed, call_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from retention_assets.ledger import Ledger
+
+_LOG = logging.getLogger(__name__)
+# So many marks are a task's, and so often one asks whether it has to stop.
+_MARKS = 1 << 20
+_SECONDS = 2.0
+
+
+def other_ledger(place: str, found: str, known: str) -> Refused:
+    """What a task says whose ledger is not that of its run."""
+    return Refused(
+        f"A task finds another ledger at {place} than its run has: {found} and not {known}. Give the ledger an address that"
+        " leads to the same database from every machine."
+    )
+
+
+@dataclass(frozen=True)
+class DueInLedger:
+    """What is due of some datasets: a part is read where its task runs."""
+
+    settings: Settings
+    # Which ledger that is: another one of the same address knows nothing of these marks.
+    ledger: str
+    as_of: datetime
+    shares: tuple[tuple[str, ...], ...]
+
+    @property
+    def parts(self) -> int:
+        """How many tasks read it."""
+        return len(self.shares)
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """The transactions of a part."""
+        with Environment(self.settings).ledger() as ledger:
+            if ledger.id != self.ledger:
+                raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
+            yield from ledger.sweeps.concerned_names(self.shares[part], self.as_of)
+
+
+@dataclass
+class StopFile:
+    """The word to stop, as a file that every task reaches. Asked again and again, it looks every other second."""
+
+    folder: str
+    _asked: float | None = field(default=None, compare=False)
+    _said: bool = field(default=False, compare=False)
+
+    def __call__(self) -> bool:
+        """Whether somebody has said it."""
+        running = moment().running
+        if not self._said and (self._asked is None or running - self._asked >= _SECONDS):
+            self._asked = running
+            files, place = place_of(self.folder)
+            self._said = files.get_file_info(f"{place}/stop").type is pafs.FileType.File
+        return self._said
+
+    def say(self) -> None:
+        """Say it."""
+        files, place = place_of(self.folder)
+        files.create_dir(place, recursive=True)
+        with files.open_output_stream(f"{place}/stop") as stream:
+            stream.write(b"stop")
+
+
+@contextmanager
+def looks_in_tasks(
+    spark: "SparkSession",
+    settings: Settings,
+    ledger: "Ledger",
+    as_of: datetime | None,
+    marks: Mapping[str, int],
+    folder: str,
+    stop: threading.Event,
+) -> Iterator[dict[str, object]]:
+    """The look of each store that has to take one before anything of it is swept, as long as its folder is there."""
+    at, purging = ledger.clock.due_by(as_of), ledger.realms.purging()
+    looks: dict[str, object] = {}
+    mine = by_store(sorted(marks))
+    root = inside(folder, "looks")
+    try:
+        for name, store in Environment(settings).stores(mine).items():
+            if isinstance(store, LookingStore) and not stop.is_set():
+                due = DueInLedger(settings, ledger.id, at, tuple(_shares(mine[name], marks)))
+                last = ledger.scans.last_whole_result(name)
+                # A store that can't even be opened says so to the tasks as well.
+                with suppress(StoreFailed), _stop_file(inside(root, name), stop) as stop_file:
+                    looks[name] = _look(spark, store, due, purging, last, stop_file)
+        yield looks
+    finally:
+        try:
+            remove_folder(root)
+        except OSError as fault:
+            _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
+
+
+def _look(
+    spark: "SparkSession",
+    store: LookingStore,
+    due: DueInLedger,
+    purging: Collection[str],
+    last: str | None,
+    stop_file: StopFile,
+) -> object:
+    # Whoever loads definitions needs none of what scans.
+    from retention_assets.pipeline.scan_stage import SparkTasks
+
+    tasks, folder = SparkTasks(spark), stop_file.folder
+    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, place_of, stop_file))
+
+
+def _shares(datasets: Sequence[str], marks: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Datasets that one task reads together."""
+    share: list[str] = []
+    full = 0
+    for one in datasets:
+        if share and full + marks[one] > _MARKS:
+            yield tuple(share)
+            share, full = [], 0
+        share.append(one)
+        full += marks[one]
+    yield tuple(share)
+
+
+@contextmanager
+def _stop_file(folder: str, stop: threading.Event) -> Iterator[StopFile]:
+    """While tasks are at work, they are told by it what their run is told."""
+    over, stop_file = threading.Event(), StopFile(folder)
+
+    def pass_on() -> None:
+        while not over.is_set():
+            if stop.wait(_SECONDS / 4):
+                stop_file.say()
+                return
+
+    thread = threading.Thread(target=pass_on, name="the stop of a look", daemon=True)
+    thread.start()
+    try:
+        yield stop_file
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,137 @@
+"""Scans that nobody records: a dry run looks at a store of objects as a run would, and forgets what it has seen.
+
+Belongs here: the same last scan, brakes, realms and accepted scan as a run goes by, who scans, and a folder that is gone
+afterwards. The ledger is read and never written; no lease is taken.
+Does not belong here: scanning (stores/objects/scan/), and what becomes of the scan of a run (scans.py).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import LINES
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.scans import scan_lease
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.scan_stage import log_shares
+from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, scans_before, why_failed
+from retention_assets.pipeline.spark import spark_session
+from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.settings.cluster import is_local_master
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.log_lines import log_lines
+from retention_assets.stores.objects.scan.scan import Scan, scan_in
+from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.tasks import TasksHere
+
+# From so many objects and references on, local tasks are faster than one program, their start included.
+_WORTH_TASKS = 5_000_000
+
+
+@dataclass(frozen=True)
+class UnrecordedScan:
+    """What a scan found, the folder of it, and why its datasets would be refused, if they would."""
+
+    folder: str
+    result: ScanResult
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class UnrecordedScans:
+    """Who scans stores for a dry run: the ledger that a run would go by, if there is one, its warehouse and its Spark."""
+
+    ledger: Ledger | None
+    warehouse: Warehouse
+    master: str
+    conf: Mapping[str, str]
+    # Nothing is judged that was younger at this instant, if one was given.
+    as_of: datetime | None = None
+
+    @contextmanager
+    def scan(self, settings: ObjectsSettings) -> Iterator[UnrecordedScan]:
+        """Scan a store, or take the scan that a run would take. Raises Refused where the scan of a run would fail.
+
+        The folder is there as long as it is looked at.
+        """
+        if self.ledger is not None:
+            self._refuse_while_another_scans(self.ledger, settings.name)
+            if accepted := accepted_scan(self.ledger, self.warehouse, settings):
+                record, result = accepted
+                yield UnrecordedScan(self.warehouse.scan_folder(settings.name, record.id), result)
+                return
+        last, refused = scans_before(self.ledger, settings.name) if self.ledger else (None, None)
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(self._folder(settings.name))
+                result = self._scanned(settings, folder, last, refused)
+                if faults := find_source_faults(settings.brakes, result, last):
+                    raise ScanFailed(settings.name, "; ".join(faults))
+            except Exception as fault:
+                # Sources may be anybody's, and so may what they raise.
+                raise Refused(f"its scan would fail: {why_failed(fault)}") from fault
+            brakes = find_brakes(settings.brakes, result, last)
+            yield UnrecordedScan(folder, result, _braked(settings.name, brakes) if brakes else None)
+
+    def _refuse_while_another_scans(self, ledger: Ledger, store: str) -> None:
+        if lease := ledger.leases.holder_of(scan_lease(store)):
+            raise Refused(is_running(ledger, store, f"it is being scanned by {lease.holder}"))
+
+    def _folder(self, store: str) -> AbstractContextManager[str]:
+        """On this machine a folder of its own; where tasks run elsewhere, one that they reach."""
+        if is_local_master(self.master):
+            return TemporaryDirectory(prefix="retention-scan-")
+        return self.warehouse.passing_scan_folder(store)
+
+    def _scanned(self, settings: ObjectsSettings, folder: str, last: ScanResult | None, refused: int | None) -> ScanResult:
+        """In tasks where that is worth it, or where it is for others to reach the store; or else here."""
+        purging = self.ledger.realms.purging() if self.ledger else frozenset[str]()
+        is_large = last is not None and last.scanned + last.distinct_references >= _WORTH_TASKS
+        if is_large or not is_local_master(self.master):
+            scanner = SparkScanner(lambda: spark_session(self.master, self.conf))
+            return scanner.scan(settings, purging, folder, last, refused, self.as_of)
+        sources = open_references(settings), open_edges(settings)
+        scan = Scan(settings, open_listing(settings), *sources, purging, self.as_of)
+        return scan_in(TasksHere(), scan, ScanFolder(folder), last, refused)
+
+
+def _braked(store: str, brakes: Sequence[str]) -> str:
+    return (
+        f"its scan would be braked: {'; '.join(brakes)}. A run keeps the scan, and `retention scans {store} accept SCAN"
+        " --reason …` lets it mark then"
+    )
+
+
+class ScannedObjects(ObjectsStore):
+    """A store whose log is a scan that was made already. Everything else is asked of the store as it is."""
+
+    def __init__(self, settings: ObjectsSettings, scan: UnrecordedScan) -> None:
+        super().__init__(settings)
+        self._scan = scan
+
+    def datasets(self) -> list[str]:
+        """Those of which the scan has listed something."""
+        return sorted(one.name for one in self._scan.result.datasets)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """As many of their rows together as are held in memory."""
+        return list(log_shares(self._scan.result, datasets))
+
+    def read(self, datasets: Sequence[str]) -> pa.Table:
+        """The log as the scan makes it; of a braked one, why it is refused."""
+        if self._scan.fault:
+            mine = sorted(set(self.datasets()).intersection(datasets))
+            return pa.Table.from_pylist([{"dataset": name, "fault": self._scan.fault} for name in mine], LINES)
+        lines = log_lines(ScanFolder(self._scan.folder, place_of), self._scan.result, self.settings, datasets)
+        return lines.take(pc.sort_indices(lines, [("dataset", "ascending"), ("transaction", "ascending")]))
