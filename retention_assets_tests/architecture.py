@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
-from retention_assets_tests.source import imports, literals, mentions, tree
+from retention_assets_tests.source import imports, literals, mentions, nodes, tree
 
 PACKAGE = "retention_assets"
 TESTS = "retention_assets_tests"
@@ -46,16 +46,20 @@ IMPORTS: Mapping[str, set[str]] = {
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
     # A task opens what it works on where it runs.
+    "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores"},
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
     "pipeline.sweep_stage": {
-        "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "policy", "settings", "sweep",
+        "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "pipeline.look_stage", "policy", "settings",
+        "sweep",
     },
     # A lease that is kept alive is a sweep's as well.
     "pipeline.scans": {"datasets", "errors", "frames", "ledger", "pipeline", "policy", "stores", "sweep"},
+    # A dry run scans as a run does.
+    "pipeline.unrecorded_scans": {"errors", "frames", "ledger", "pipeline", "pipeline.scans", "settings", "stores"},
     # The pipeline only for what it has published: a hold says how much it is about.
     "operations": {
-        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline", "policy",
-        "settings", "settings.yaml", "stores", "sweep",
+        "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline",
+        "pipeline.unrecorded_scans", "policy", "report", "settings", "settings.yaml", "stores", "sweep",
     },
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
@@ -142,7 +146,8 @@ _TIMES_SQL = re.compile(r"\bCURRENT_(DATE|TIMESTAMP)\b|(?i:\bnow\(\))")
 _EMPTY_WORDS = re.compile(r"process(es|ed|ing|ors?)?|handl(es?|ed|ers?|ing)|managers?|util(s|ity|ities)?|helpers?|misc")
 # Names that a library chose and its subclasses have to use.
 GIVEN_NAMES = {
-    "handle_data", "handle_endtag", "handle_output", "handle_starttag", "process_bind_param", "process_result_value",
+    "bind_processor", "handle_data", "handle_endtag", "handle_output", "handle_starttag", "process_bind_param",
+    "process_result_value", "result_processor",
 }  # fmt: skip
 
 
@@ -215,7 +220,7 @@ def order_faults(text: str, module: str) -> list[str]:
     if not module.startswith(f"{PACKAGE}.") or module.startswith(f"{PACKAGE}.stores."):
         return []
     faults = []
-    called = {(node.func.lineno, node.func.attr) for node in ast.walk(tree(text)) if _is_method_call(node)}
+    called = {(node.func.lineno, node.func.attr) for node in nodes(text) if _is_method_call(node)}
     for line, name in mentions(text, module):
         owner, _, last = name.rpartition(".")
         is_order = (line, last) in called or owner.rpartition(".")[2].lower().strip("_") in ("store", "stores", "?")
@@ -300,7 +305,7 @@ def charter_faults(text: str, module: str) -> list[str]:
 def word_faults(text: str, module: str) -> list[str]:
     """Names of modules, classes and functions, word by word."""
     named = [(1, part) for part in module.split(".")]
-    for node in ast.walk(tree(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             named.append((node.lineno, node.name))
     return [

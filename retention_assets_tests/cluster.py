@@ -1,6 +1,6 @@
-"""A standalone Spark of a master and two workers on this machine, from PySpark's own files.
+"""A standalone Spark of a master and two workers on this machine, and a Spark Connect server, from PySpark's own files.
 
-Belongs here: starting and ending it, and finding the executors that its workers have started, to end one of them.
+Belongs here: starting and ending them, and finding the executors that workers have started, to end one of them.
 """
 
 import os
@@ -15,37 +15,40 @@ from threading import Thread
 
 import pyspark
 
+from retention_assets.pipeline.class_data import find_class_data
 from retention_assets_tests.commands.conftest import ROOT
 
+
+def archived_classes() -> list[str]:
+    """Java's options for the archive of Spark's classes, if these tests have one."""
+    data = find_class_data({"spark.master": "local"})
+    return [data.options() or ""] if data else []
+
+
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-# Of Java's own time nothing is measured here.
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of Java's own time nothing is measured here. The archive is of the classes of a session: most are those of other programs, too.
+QUICK_START = " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *archived_classes()))
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
-class Cluster:
-    """A master and its workers, of one core each."""
+class _Programs:
+    """Java programs of Spark that end with their test."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self._stack = folder, stack
-        # Executors have the environment of their worker: a Python that has the package.
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        # Executors have the environment of who starts them: a Python that has the package.
         self._environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         self._environ |= {"SPARK_DAEMON_JAVA_OPTS": QUICK_START, "SPARK_DAEMON_MEMORY": "256m"}
-        master = self._start("org.apache.spark.deploy.master.Master", "--port", "0")
-        self.url = self._said(master, re.compile(r"Starting Spark master at (spark://\S+)"))
-        own = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
-        self._workers = [self._start("org.apache.spark.deploy.worker.Worker", *own, self.url) for _ in range(2)]
-        for worker in self._workers:
-            self._said(worker, re.compile(r"Successfully registered with (master)"))
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[str]:
-        command = [str(_CLASS), name, "--host", "127.0.0.1", "--webui-port", "0", *words]
-        running = subprocess.Popen(command, env=self._environ, stderr=subprocess.PIPE, text=True)
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a class of Spark."""
+        running = subprocess.Popen([str(_CLASS), *words], env={**self._environ, **environ}, stderr=subprocess.PIPE, text=True)
         self._stack.enter_context(running)
         self._stack.callback(_end, running)
         return running
 
-    def _said(self, running: subprocess.Popen[str], ready: re.Pattern[str]) -> str:
+    def said(self, running: subprocess.Popen[str], ready: re.Pattern[str]) -> str:
         """Wait until one says that it is ready, and read on, or a full pipe would stop it."""
         said = []
         assert running.stderr
@@ -58,6 +61,20 @@ class Cluster:
                 self._stack.callback(_end, running)
                 return found[1]
         raise AssertionError(f"{running.args!r} did not start: {''.join(said)}")
+
+
+class Cluster:
+    """A master and its workers, of one core each."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, programs = folder, _Programs(stack)
+        here = ("--host", "127.0.0.1", "--webui-port", "0")
+        master = programs.start("org.apache.spark.deploy.master.Master", *here, "--port", "0")
+        self.url = programs.said(master, re.compile(r"Starting Spark master at (spark://\S+)"))
+        own = (*here, "--cores", "1", "--memory", "1g", "--work-dir", str(folder), self.url)
+        self._workers = [programs.start("org.apache.spark.deploy.worker.Worker", *own) for _ in range(2)]
+        for worker in self._workers:
+            programs.said(worker, re.compile(r"Successfully registered with (master)"))
 
     def executors(self) -> list[int]:
         """The processes of the executors at this moment."""
@@ -84,6 +101,26 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster for a while."""
     with ExitStack() as stack:
         yield Cluster(folder, stack)
+
+
+@contextmanager
+def connect_server(**environ: str) -> Iterator[str]:
+    """A Spark Connect server that runs tasks by itself; its URL. Its tasks have these words in their environment."""
+    conf = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.extraJavaOptions": QUICK_START,
+    }
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    with ExitStack() as stack:
+        programs = _Programs(stack)
+        submit = ("org.apache.spark.deploy.SparkSubmit", "--class", _CONNECT, *words, "spark-internal")
+        # What other programs take as their driver's memory.
+        running = programs.start(*submit, SPARK_DAEMON_MEMORY="600m", **environ)
+        port = programs.said(running, re.compile(r"Spark Connect server started at: \S*:(\d+)"))
+        yield f"sc://127.0.0.1:{port}"
 
 
 def _end(running: subprocess.Popen[str]) -> None:

@@ -1,11 +1,12 @@
 """What tests share: one Spark session for the whole suite. A start costs seconds, a warm query tenths of one."""
 
+import gc
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,9 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from retention_assets.ledger import migrations
 from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
-from retention_assets_tests.ledger.templates import migrate_again
+from retention_assets_tests.ledger.templates import make_again
 from retention_assets_tests.warm import keep_warm, share_jobs
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ceph", "mariadb", "server", "store_url", "url"]
 
-# Tests leave nothing in the cache of who runs them, and no program behind; a folder may be given to start Spark from its archive.
+# Tests leave nothing in the cache of who runs them, and no program behind. `make test` names a folder with an archive for Spark.
 os.environ.setdefault("RETENTION_CLASS_DATA", "off")
 
 # Folders and modules that take their time; single tests of other modules carry the mark themselves.
@@ -49,27 +49,36 @@ _LONG = (
     "sql/test_foreign.py",
 )
 
-# Modules that take half a minute and more, the slowest first.
+# Modules that take a third of a minute and more, the slowest first.
 _SLOWEST = (
-    "screens/test_screens.py",
-    "dagster/automation/test_evaluation_sensor.py",
     "pipeline/test_cluster.py",
+    "screens/test_screens.py",
     "sweep/test_killed.py",
-    "stores/iceberg/test_sweep.py",
-    "commands/test_confirmation.py",
-    "test_packaging.py",
-    "dagster/test_runs.py",
-    "dagster/automation/test_health.py",
+    "sweep/test_engine.py",
     "screens/test_questions.py",
-    "frames/test_laws.py",
-    "dagster/test_warehouse_on_s3.py",
+    "dagster/test_runs.py",
+    "test_packaging.py",
     "dagster/test_definitions.py",
-    "dagster/test_partition_events.py",
     "stores/records/test_store.py",
+    "sweep/test_campaign.py",
+    "pipeline/test_spark.py",
+    "stores/objects/test_ceph.py",
+    "stores/aspects/test_cycle.py",
+    "pipeline/test_look_stage.py",
+    "commands/test_confirmation.py",
     "sweep/test_postpone_expiry.py",
-    "ledger/test_killed.py",
-    "stores/aspects/test_cases.py",
+    "dagster/automation/test_evaluation_sensor.py",
+    "stores/iceberg/test_sweep.py",
+    "operations/test_both_doors.py",
+    "sweep/test_between_batches.py",
+    "frames/test_laws.py",
+    "stores/records/test_cascades.py",
+    "stores/aspects/test_cascades.py",
+    "stores/test_suspended.py",
     "operations/test_time.py",
+    "stores/iceberg/test_reachability.py",
+    "dagster/test_partition_events.py",
+    "demo/test_demo.py",
 )
 
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
@@ -77,11 +86,10 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
 
 
 def pytest_configure() -> None:
-    """For all programs that tests start, too: temporary files are in memory where it has room, and Spark starts the short way."""
+    """For all programs that tests start, too: temporary files are in memory where it has room."""
     # What one worker has compiled, or a program that a test starts, no other compiles again: it is a fifth of a short start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "pipeline" / "spark_conf"))
     if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None
@@ -100,6 +108,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+def pytest_collection_finish() -> None:
+    """What modules and tests hold, they hold to the end: nobody need look through a million objects for what of it is garbage."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Some libraries tell of whatever is left at the very end."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def new_databases() -> Iterator[None]:
     """Empty ledgers are made without Alembic, and what it reads to make an instance of Dagster it reads once."""
@@ -116,7 +134,7 @@ def new_databases() -> Iterator[None]:
         return read_once(place) if place.startswith("dagster") else read(config)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrations, "migrate", migrate_again)
+        make_again(patch)
         patch.setattr(ScriptDirectory, "from_config", from_config)
         keep_warm(patch)
         yield
@@ -153,21 +171,36 @@ def s3_server() -> "Iterator[S3]":
 @pytest.fixture
 def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this test place their work in this Python. Where it is placed is tested where a run itself is."""
-    from retention_assets.dagster import build
-    from retention_assets.dagster.resources import resources
-    from retention_assets_tests.local_spark import LocalSpark
+    from retention_assets_tests.local_spark import place_here
 
-    monkeypatch.setattr(build, "resources", partial(resources, pyspark=LocalSpark()))
+    place_here(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of Dagster that was opened once. A copy of it is there six times as fast as another one."""
+    import dagster
+
+    home = tmp_path_factory.mktemp("home")
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(home))
+        dagster.DagsterInstance.get().dispose()
+    return home
 
 
 @pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[dg.DagsterInstance]":
+def instance_on_disk(new_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[dg.DagsterInstance]":
     """A Dagster instance that other programs and the command line find as well, and that is there before they look."""
     import dagster
 
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    home = shutil.copytree(new_home, tmp_path / "home")
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dagster.DagsterInstance.get() as made:
         yield made
+
+
+@pytest.fixture
+def instance(instance_on_disk: "dg.DagsterInstance") -> "dg.DagsterInstance":
+    """What most tests of runs take; where it is made for every test of a folder, one in memory stands in its place."""
+    return instance_on_disk

@@ -4,6 +4,7 @@ for stores; for stores also a database of its own in one MariaDB server per sess
 Belongs here: fixtures, which the root conftest gives to all tests.
 """
 
+import secrets
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,8 @@ from urllib.parse import quote
 import psycopg
 import pymysql
 import pytest
+
+from retention_assets_tests.ledger.templates import empty_again
 
 # Writers are killed here, never the machine; and a thousand schemas live for minutes, so that nothing is worth a vacuum.
 _LIGHT = ("fsync = off", "full_page_writes = off", "autovacuum = off", "max_wal_size = '256MB'")
@@ -44,15 +47,21 @@ def server() -> Iterator[str]:
                 connection.execute("SELECT pg_reload_conf()")
             yield running.get_uri()
         finally:
+            if (own := _connections.pop(running.get_uri(), None)) is not None:
+                own.close()
             running.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where a ledger of this test alone can be."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    return new_schema(request.getfixturevalue("server"))
+        yield f"sqlite:///{tmp_path / 'ledger.db'}"
+        return
+    server = request.getfixturevalue("server")
+    made = new_schema(server)
+    yield made
+    give_back(server, made)
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
@@ -101,13 +110,26 @@ _MARIADB = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 _SYSTEM = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin:/opt/homebrew/bin"
 
 
+_connections: dict[str, psycopg.Connection] = {}
+
+
+def _connected(uri: str) -> psycopg.Connection:
+    """A connection for what the fixtures do. To make one is more than they do with it."""
+    if uri not in _connections or _connections[uri].broken:
+        _connections[uri] = psycopg.connect(uri, autocommit=True)
+    return _connections[uri]
+
+
 def new_schema(uri: str) -> str:
     """The URL of an empty schema in a PostgreSQL server."""
-    with psycopg.connect(uri, autocommit=True) as connection:
-        row = connection.execute("SELECT count(*) FROM pg_namespace").fetchone()
-        name = f"test_{row[0] if row else 0}"
-        connection.execute(f"CREATE SCHEMA {name}".encode())
+    name = f"test_{secrets.token_hex(6)}"
+    _connected(uri).execute(f"CREATE SCHEMA {name}".encode())
     return f"{uri}&options={quote(f'-csearch_path={name}')}"
+
+
+def give_back(uri: str, url: str) -> bool:
+    """A test is done with a schema of a server; whether the next one gets it, with the tables of a new ledger."""
+    return empty_again(_connected(uri), url.rpartition(quote("="))[2])
 
 
 def new_database(socket: Path) -> str:

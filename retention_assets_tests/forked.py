@@ -13,7 +13,8 @@ import retention_assets_tests.stores.aspects.environments
 import retention_assets_tests.stores.files.environments
 import retention_assets_tests.stores.records.environments
 import retention_assets_tests.sweep.campaign
-import retention_assets_tests.sweep.lakes  # noqa: F401
+import retention_assets_tests.sweep.lakes
+import retention_assets_tests.sweep.object_games  # noqa: F401
 
 
 def forking() -> ForkServerContext:

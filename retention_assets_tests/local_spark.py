@@ -6,10 +6,12 @@ a Spark; what placement does is tested with a real one.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,11 @@ class LocalSpark:
     """In the place of the resource: `build_defs(settings, pyspark=LocalSpark())`."""
 
     spark_session: Session = field(default_factory=Session)
+
+
+def place_here(patch: pytest.MonkeyPatch) -> None:
+    """Definitions that are made from now on place their work in this Python."""
+    from retention_assets.dagster import build
+    from retention_assets.dagster.resources import resources
+
+    patch.setattr(build, "resources", partial(resources, pyspark=LocalSpark()))

@@ -5,7 +5,7 @@ Does not belong here: what is allowed (architecture.py).
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 
@@ -15,9 +15,20 @@ def tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
-def imports(text: str, module: str, only_at_import: bool = False) -> Iterator[tuple[int, str]]:
+@cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """All that is in the text, found once."""
+    return tuple(ast.walk(tree(text)))
+
+
+@cache
+def imports(text: str, module: str, only_at_import: bool = False) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything imported; `from a import b` is a.b, which may be a module or a name in one."""
-    for node in _nodes_at_import(tree(text)) if only_at_import else ast.walk(tree(text)):
+    return tuple(_imports(_nodes_at_import(tree(text)) if only_at_import else nodes(text), module))
+
+
+def _imports(among: Iterable[ast.AST], module: str) -> Iterator[tuple[int, str]]:
+    for node in among:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -49,11 +60,15 @@ def _nodes_at_import(node: ast.AST) -> Iterator[ast.AST]:
         yield from _nodes_at_import(child)
 
 
-def mentions(text: str, module: str) -> Iterator[tuple[int, str]]:
+@cache
+def mentions(text: str, module: str) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything imported, reached with a dot or fetched by getattr, whatever it is called here."""
-    parsed = tree(text)
+    return (*imports(text, module), *_reached(text))
+
+
+def _reached(text: str) -> Iterator[tuple[int, str]]:
     origins: dict[str, str] = {}
-    for node in ast.walk(parsed):
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 origins[alias.asname or alias.name.partition(".")[0]] = (
@@ -62,8 +77,7 @@ def mentions(text: str, module: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
                 origins[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    yield from imports(text, module)
-    for node in ast.walk(parsed):
+    for node in nodes(text):
         if isinstance(node, ast.Attribute):
             yield node.lineno, _dotted(node, origins)
         elif isinstance(node, ast.Call) and _dotted(node.func, {}) == "getattr" and len(node.args) > 1:
@@ -81,16 +95,18 @@ def _dotted(node: ast.AST, origins: Mapping[str, str]) -> str:
     return "?"
 
 
-def literals(text: str) -> Iterator[tuple[int, str]]:
+@cache
+def literals(text: str) -> tuple[tuple[int, str], ...]:
     """Every string that is not a docstring: prose may speak of what code may not do."""
-    parsed = tree(text)
     prose = {
         id(node.body[0].value)
-        for node in ast.walk(parsed)
+        for node in nodes(text)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            yield node.lineno, node.value
+    return tuple(
+        (node.lineno, node.value)
+        for node in nodes(text)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+    )

@@ -100,10 +100,14 @@ def test_a_postgresql_that_ends_the_connection_or_refuses_says_so(server: str) -
         connection.commit()
         read_only = raised(lambda: connection.execute(text("CREATE TABLE no_such (x int)")))
         connection.rollback()
+        connection.execute(text("SET ROLE pg_monitor"))
+        denied = raised(lambda: connection.execute(text("SELECT * FROM pg_authid")))
+        connection.rollback()
         bug = raised(lambda: connection.execute(text("SELECT 1 / 0")))
     engine.dispose()
     assert AWAY in (failure_text(lost) or "")
     assert READ_ONLY in (failure_text(read_only) or "")
+    assert (type(denied).__name__, DENIED in (failure_text(denied) or "")) == ("ProgrammingError", True)
     assert failure_text(bug) is None
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import update
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import REPORTS
 from retention_assets.ledger.sweeps.reports import COUNTERS, OpenedReport
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.render.html import page_of
 from retention_assets.render.report_tables import report_tables
@@ -127,7 +127,7 @@ def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
         "policies", "periods", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
     }  # fmt: skip
     told = DayReport(BEGAN.date(), (line(deleted=2), line("lake/e", deleted=3))).as_dict()
-    assert told.keys() == {"execution_date", *fields, "looked", "datasets"}
+    assert told.keys() == {"execution_date", *fields, "looked", "realms", "datasets"}
     assert [one.keys() for one in told["datasets"]] == [{"dataset", *fields}] * 2
     assert (told["execution_date"], told["deleted"], told["started_at"]) == ("2023-05-17", 5, "2023-05-17T00:00:02.170000Z")
     assert as_json(None, ()).keys() == told.keys()

@@ -1,19 +1,33 @@
-"""What thousands of tests would begin anew, begun once per program: the compiled statements of SQLAlchemy, DuckDB, what `ssl`
-reads for each connection, and those of Dagster's definitions that only names tell apart.
+"""What thousands of tests would begin anew, begun once per program: the compiled statements of SQLAlchemy, DuckDB, small logs of
+the same text, what `ssl` and ADBC read for each connection, and those of Dagster's definitions that only names tell apart.
 
 Belongs here: what answers the same however often it is begun, and costs more than what tests do with it.
 Does not belong here: anything that a test could see the state of. New ledgers are made in ledger/templates.py.
 """
 
+import atexit
+import re
 import ssl
-from functools import cache
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.util import LRUCache
 
+from retention_assets import exchange
+from retention_assets.sql import streams
+from retention_assets.stores.files import content
+
+# Bytes of a log that is kept with its lines, and places that mean nothing more than a place to any reader.
+_SMALL, _PLAIN = 20_000, re.compile(r"[\w/.-]+", re.ASCII)
+# What is made once is kept, as much of it as a few tests ask for.
+_NEWEST = 200
 # What one dialect may have been told, or learns from its server, of which the text of a statement depends.
 _LEARNED = (
     "name", "driver", "server_version_info", "paramstyle", "is_mariadb", "label_length", "_json_serializer", "_json_deserializer",
@@ -44,7 +58,9 @@ def keep_warm(patch: pytest.MonkeyPatch) -> None:
     """For as long as the patch."""
     _share_statements(patch)
     _share_duckdb(patch)
+    _share_logs(patch)
     _trust_nobody(patch)
+    _share_adbc(patch)
 
 
 def _share_statements(patch: pytest.MonkeyPatch) -> None:
@@ -63,15 +79,99 @@ def _share_duckdb(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(duckdb, "connect", connect_again)
 
 
+def _share_logs(patch: pytest.MonkeyPatch) -> None:
+    """Small files of one name and text have the same lines: a store of files reads them once.
+
+    A refusal names its file, and is said anew. What reads a file is tested where it is, and is not touched.
+    """
+
+    @lru_cache(500)
+    def read_once(text: bytes, name: str, datasets: tuple[str, ...] | None, file: Unseen) -> pa.Table:
+        return exchange.read_file(file.path, datasets)
+
+    def read_again(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
+        try:
+            text = file.read_bytes() if _PLAIN.fullmatch(str(file)) and file.stat().st_size <= _SMALL else None
+        except OSError:
+            # The reader says what is wrong with it.
+            text = None
+        if text is None:
+            return exchange.read_file(file, datasets)
+        return read_once(text, file.name, None if datasets is None else tuple(datasets), Unseen(file))
+
+    patch.setattr(content, "read_file", read_again)
+
+
+@dataclass(frozen=True, eq=False)
+class Unseen:
+    """A path that makes no difference to a cache."""
+
+    path: Path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unseen)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 def _trust_nobody(patch: pytest.MonkeyPatch) -> None:
     """No server of a test has a certificate, and PyMySQL reads those of all the world for each connection, also of a socket."""
     patch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
 
 
+def _share_adbc(patch: pytest.MonkeyPatch) -> None:
+    """A store of a test has a schema of its own; what ADBC reads before its first connection is the same for all of a server."""
+    make = streams.adbc_connection
+
+    @cache
+    def engine_of(server: URL) -> Engine:
+        engine = create_engine(server)
+        atexit.register(engine.dispose)
+        return engine
+
+    def connect(engine: Engine, anew: bool = False) -> Any:
+        given = dict(engine.url.query)
+        schema = re.fullmatch(r"-csearch_path=(\w+)", str(given.pop("options", "")))
+        if schema is None:
+            return make(engine, anew)
+        connection = make(engine_of(engine.url.set(query=given)), anew)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {schema[1]}")
+        return connection
+
+    patch.setattr(streams, "adbc_connection", connect)
+
+
 def share_jobs(patch: pytest.MonkeyPatch) -> None:
-    """Definitions are new at each call; jobs and checks of the same names in them are the same ones."""
+    """Definitions are new at each call; what of them is called the same and told the same is made once. So are the engines of
+    Dagster's files: it makes one for each thing that it asks them.
+    """
     # Here alone: it takes seconds to import, which most tests do without.
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+
     from retention_assets.dagster import build
+    from retention_assets.dagster.asset_factory import RetentionAsset
 
     for name in ("jobs", "operation_jobs", "partition_jobs", "asset_checks"):
         patch.setattr(build, name, cache(getattr(build, name)))
+    patch.setattr(RetentionAsset, "asset", _made_once(RetentionAsset.asset))
+    for module in (sqlite_event_log, sqlite_run_storage):
+        patch.setattr(module, "create_engine", _made_once(module.create_engine))
+
+
+def _made_once(make: Callable[..., Any]) -> Callable[..., Any]:
+    """By all that is said of what is to be made: the newest ones of these."""
+    # With what was said: a name of it may hold an address, which nothing else has while it is kept.
+    made: dict[str, tuple[Any, Any]] = {}
+
+    def make_once(*arguments: Any, **options: Any) -> Any:
+        said = repr((arguments, options))
+        if said not in made:
+            while len(made) >= _NEWEST:
+                del made[next(iter(made))]
+            made[said] = make(*arguments, **options), (arguments, options)
+        return made[said][0]
+
+    return make_once

@@ -148,7 +148,7 @@ def _own_agrees(facts: Facts, one: Transaction, branches: Collection[str], as_of
     return True
 
 
-def _remaining(facts: Facts, as_of: datetime) -> Facts:
+def remaining_refs(facts: Facts, as_of: datetime) -> Facts:
     """The same log once every branch and tag is dropped that is past its age. `main` never is."""
     if facts.remaining is not None:
         return facts.remaining
@@ -171,7 +171,7 @@ def _remaining(facts: Facts, as_of: datetime) -> Facts:
 
 def _protection(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> tuple[list[str], list[str]]:
     """The branches that have it in their latest view and the tags that pin it, as a policy sees them."""
-    seen = _remaining(facts, as_of) if policy.select.expired_refs == "drop" else facts
+    seen = remaining_refs(facts, as_of) if policy.select.expired_refs == "drop" else facts
     return seen.latest_views_of(seen.log[one.name]), seen.tags_of(seen.log[one.name])
 
 
@@ -207,7 +207,7 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
         return False
     if select.expired_refs == "drop":
         # What is over is no branch any more; until it is dropped, though, it is one that something lies on.
-        facts = _remaining(facts, as_of)
+        facts = remaining_refs(facts, as_of)
         one = facts.log[one.name]
         looked_at = [name for name in looked_at if name in facts.history.branches and name in facts.branches_of(one)]
     if not looked_at:

@@ -45,16 +45,17 @@ _SILENCE = 600
 ANYTHING = "button, a, [role=tab], [role=menuitem], label, span, div"
 _CONTROL = 2
 
-# Resolves with the first truthy value of an expression, asked each time that the page is drawn.
+# Resolves with the first truthy value of an expression, asked less and less often: reading a page has it laid out anew.
 _WAIT = """
 new Promise((found, gone) => {
   const until = performance.now() + %d;
+  let pause = 30;
   const look = () => {
     let value = null;
     try { value = (%s); } catch (fault) { value = null; }
     if (value) found(value);
     else if (performance.now() > until) gone(new Error("not there in time"));
-    else setTimeout(look, 50);
+    else setTimeout(look, pause = Math.min(400, pause * 1.5));
   };
   look();
 })

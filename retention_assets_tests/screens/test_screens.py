@@ -22,6 +22,7 @@ from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.ledger import open_ledger
 from retention_assets.settings.model import Settings, load_settings
+from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.screens.browser import HEIGHT, WIDTH, Page, browser, chromium
 
 PROGRAM = chromium()
@@ -60,8 +61,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Site]:
-    """The demonstration after three days of it, served."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The demonstration after three days of it, served. What is launched on its pages starts a Spark, what was before has none."""
     folder = tmp_path_factory.mktemp("site") / "demo"
     settings_file = build_environment(folder)
     settings = load_settings(settings_file)
@@ -70,6 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Si
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder / "dagster"))
         patch.setenv("RETENTION_CONFIG", str(settings_file))
+        place_here(patch)
         with dg.DagsterInstance.get() as instance:
             instance.add_dynamic_partitions("datasets", [DATASET, "lake/raw.events", "ice/shop.orders", "lake/broken.log"])
             for day in (0, 8, 16):
