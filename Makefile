@@ -7,6 +7,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+CLASS_DATA := $(CURDIR)/.venv/class-data
 DEMO := .retention/demo
 PIP := -m pip --disable-pip-version-check install --quiet
 
@@ -27,8 +28,11 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 	@$(BIN)/python -m ruff check --quiet --fix
 	@$(BIN)/python -m ruff format --quiet
 
+# A dozen programs of the tests start a Spark, which takes half as long from an archive of its classes. It is made once.
 test: lint ## Everything: lint, types and all tests, on Java 17 or 21
-	@$(WITH_JAVA) $(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	@$(WITH_JAVA) export RETENTION_CLASS_DATA="$(CLASS_DATA)" && \
+	{ $(BIN)/python -m retention_assets.pipeline.make_class_data || RETENTION_CLASS_DATA=off; } && \
+	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo

@@ -24,7 +24,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
-from retention_assets.ledger.sweeps.sweeps import Settlement
+from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.ledger.states import LATER, T0, many
@@ -79,6 +79,11 @@ def postgresql(folder: Path) -> Iterator[Places]:
         yield place
     finally:
         running.cleanup()
+
+
+def server_of(folder: Path) -> int:
+    """The number of the program that serves a folder of `postgresql`."""
+    return int((folder / "data" / "postmaster.pid").read_text().split()[0])
 
 
 PLACES = {"SQLite": sqlite, "PostgreSQL": postgresql}

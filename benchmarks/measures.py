@@ -62,9 +62,12 @@ def timed(run: Contender) -> float:
     return perf_counter() - begin if own is None else own
 
 
-def worked() -> float:
-    """Seconds that cores have worked for this Python and all that it started: what a busy machine changes least."""
-    return sum(one.worked for one in _family())
+def worked(*servers: int) -> float:
+    """Seconds that cores have worked for this Python and all that it started: what a busy machine changes least.
+
+    A server is a program that was started for this run and is not below this Python, with all that it started.
+    """
+    return sum(one.worked for one in _family(*servers))
 
 
 def machine() -> dict[str, object]:
@@ -134,8 +137,8 @@ class _Program:
     below_jvm: bool = False
 
 
-def _family() -> list[_Program]:
-    """This Python and everything below it. What has ended counts where it was waited for: in the program that started it."""
+def _family(*servers: int) -> list[_Program]:
+    """This Python, servers and everything below. What has ended counts where it was waited for: in the program that started it."""
     tick = os.sysconf("SC_CLK_TCK")
     children: dict[int, list[_Program]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -145,9 +148,10 @@ def _family() -> list[_Program]:
             name, _, after = rest.rpartition(") ")
             fields = after.split()
             parent, worked = int(fields[1]), sum(map(int, fields[11:15])) / tick
-            children.setdefault(parent, []).append(_Program(int(pid), name, parent, worked))
+            # Were one below this Python, it would be counted twice.
+            children.setdefault(0 if int(pid) in servers else parent, []).append(_Program(int(pid), name, parent, worked))
     own = os.times()
-    family = [_Program(os.getpid(), "python", 0, sum(own[:4]))]
+    family = [_Program(os.getpid(), "python", 0, sum(own[:4])), *(one for one in children.get(0, []) if one.pid in servers)]
     for one in family:
         below = one.below_jvm or one.name == "java"
         family += [replace(child, below_jvm=below) for child in children.get(one.pid, [])]

@@ -1,7 +1,7 @@
 """Finding what nothing refers to: a scan in Spark's tasks, beside DuckDB and Spark joining the same files by their keys.
 
 Belongs here: environments of objects and references in Parquet, and the contenders. All of them answer how many objects nothing
-refers to. The scan does more than that: it leaves what was listed and the class of each object in files, and counts by class.
+refers to. The scan does more than that: it leaves the class of each object and what is unreferenced in files, and counts by class.
 """
 
 from dataclasses import dataclass
@@ -122,15 +122,16 @@ def duck(folder: Path, expected: int, cores: int) -> None:
 
 
 def duck_classes(folder: Path, expected: int, cores: int) -> None:
-    """What the scan leaves besides its counts, in DuckDB: every object with its class, in files."""
+    """What the scan leaves besides its counts, in DuckDB: the class of every object, and what is unreferenced, in files."""
     work = folder / "duckdb"
     rmtree(work, ignore_errors=True)
     work.mkdir()
+    kept = ", ".join(f"CASE WHEN class = 'unreferenced' THEN {name} END AS {name}" for name in ("key", "created_at", "size"))
     with duckdb.connect(config={"threads": cores}) as database:
         database.execute(
-            f"COPY (SELECT o.*, CASE WHEN o.created_at > TIMESTAMPTZ '{_CUT_OFF}' THEN 'young' WHEN r.object IS NULL THEN"
-            f" 'unreferenced' ELSE 'referenced' END AS class FROM read_parquet('{folder}/objects/*.parquet') o LEFT JOIN (SELECT"
-            f" DISTINCT object FROM read_parquet('{folder}/references/*.parquet')) r ON o.key = r.object)"
+            f"COPY (SELECT class, {kept} FROM (SELECT o.*, CASE WHEN o.created_at > TIMESTAMPTZ '{_CUT_OFF}' THEN 'young' WHEN"
+            f" r.object IS NULL THEN 'unreferenced' ELSE 'referenced' END AS class FROM read_parquet('{folder}/objects/*.parquet')"
+            f" o LEFT JOIN (SELECT DISTINCT object FROM read_parquet('{folder}/references/*.parquet')) r ON o.key = r.object))"
             f" TO '{work}' (FORMAT parquet, COMPRESSION uncompressed, PER_THREAD_OUTPUT)"
         )
         found = database.execute(f"SELECT count(*) FROM '{work}/*.parquet' WHERE class = 'unreferenced'").fetchall()

@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from benchmarks import aspects, duck, iceberg, ledger, loop, objects, ours, partitions, records, simulation, sweeping, ticks
+from benchmarks import (
+    aspects,
+    duck,
+    iceberg,
+    ledger,
+    loop,
+    objects,
+    ours,
+    partitions,
+    records,
+    simulation,
+    sweep_objects,
+    sweeping,
+    ticks,
+    whole_sweeps,
+)
 from benchmarks.environments import Environment, comb, star, write
 from benchmarks.floor import Floor
 from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
@@ -337,6 +352,8 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "loop": loop.turning,
     "ticks": ticks.ticks,
     "objects": objects.objects,
+    "deletion": sweep_objects.deletion,
     "records": records.records,
     "simulation": simulation.simulation,
+    "wholes": whole_sweeps.wholes,
 }

@@ -52,9 +52,9 @@ class Tree:
         """Write it anew."""
         rmtree(self.folder, ignore_errors=True)
         (self.folder / "log").mkdir(parents=True)
-        _write_log(self.folder / "log" / "d.jsonl", "lake/d", self.names)
+        write_log(self.folder / "log" / "d.jsonl", "lake/d", self.names)
         for name in self.names:
-            _fill(self.folder / "data" / "d" / name, self.files)
+            fill(self.folder / "data" / "d" / name, self.files)
         return self
 
     @property
@@ -105,14 +105,14 @@ def lake(folder: Path, datasets: int, transactions: int) -> Lake:
     made = Lake(folder, policies=_POLICY)
     for number in range(datasets):
         names = [f"T{one}" for one in range(transactions + 1)]
-        _write_log(folder / "log" / f"{number}.jsonl", f"lake/d{number}", names)
+        write_log(folder / "log" / f"{number}.jsonl", f"lake/d{number}", names)
         for name in names:
-            _fill(folder / "data" / f"d{number}" / name, 1)
+            fill(folder / "data" / f"d{number}" / name, 1)
     assert made.marks() == datasets * transactions
     return made
 
 
-def _write_log(file: Path, dataset: str, names: Sequence[str]) -> None:
+def write_log(file: Path, dataset: str, names: Sequence[str]) -> None:
     """Each transaction a state of its own, so that none but the last is in the latest view."""
     at = text_of(AS_OF.replace(year=AS_OF.year - 1))
     common = {"dataset": dataset, "type": "SNAPSHOT", "status": "COMMITTED", "opened_at": at, "closed_at": at, "bytes": 64}
@@ -121,7 +121,8 @@ def _write_log(file: Path, dataset: str, names: Sequence[str]) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in said))
 
 
-def _fill(folder: Path, files: int) -> None:
+def fill(folder: Path, files: int) -> None:
+    """The data of a transaction."""
     folder.mkdir(parents=True)
     for number in range(files):
         (folder / f"{number}.parquet").write_bytes(_CONTENT)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from shutil import copytree, rmtree
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -185,6 +186,28 @@ class Many:
         with Warehouse(self.folder) as warehouse, ThreadPoolExecutor(THREADS) as threads:
             loaded = threads.map(warehouse.catalog.load_table, warehouse.catalog.list_tables("db"))
             return sum(len(table.metadata.snapshots) for table in loaded)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A catalog of many small tables, each with files of its own."""
+
+    folder: Path
+    tables: int
+    snapshots: int = 10
+
+    def made(self) -> dict[str, Any]:
+        """Write it; the settings of a store over it."""
+        self.folder.mkdir(parents=True)
+        with Warehouse(self.folder) as warehouse:
+            file, size = _data_file(warehouse.table("origin", "other"))
+            for number in range(self.tables):
+                table = warehouse.table(f"made{number}")
+                (Path(place(table.location())) / "data").mkdir()
+                lists = [_overwrite(table, at, file, size)[-1] for at in range(self.snapshots)]
+                _register(warehouse, table, f"t{number}", lists)
+                warehouse.catalog.drop_table(f"db.made{number}")
+            return {"name": "ice", "kind": "iceberg", "catalog": warehouse.properties, "namespaces": ["db"]}
 
 
 def _data_file(table: Table) -> tuple[bytes, int]:

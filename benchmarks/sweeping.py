@@ -21,7 +21,7 @@ from benchmarks.sweep_iceberg import BATCH, Expiry, Long, Many
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.stage import read_output
-from retention_assets.pipeline.store_logs import ChosenDatasets
+from retention_assets.stores.logs import ChosenDatasets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

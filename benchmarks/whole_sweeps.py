@@ -1,0 +1,186 @@
+"""Whole sweeps through the engine, with a ledger in PostgreSQL: rows of aspects, units of work, files, snapshots, small datasets.
+
+Belongs here: the five environments, each made and marked before the clock runs, and what one mark, table or dataset then costs.
+A sweep is given in seconds that cores work for it, in this Python and in the server: on a machine that does other things besides
+that is what stays the same, and so many cores by it is what they can do. With Spark it runs in tasks as a run has them.
+Does not belong here: the stores alone (sweeping.py, aspects.py, records.py), and other ledgers (ledger.py).
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.aspects import AS_OF as HUB_DAY
+from benchmarks.aspects import Hub
+from benchmarks.environments import AS_OF as TABLES_DAY
+from benchmarks.ledger import Places, postgresql, server_of
+from benchmarks.measures import Times, timed, worked
+from benchmarks.records import AS_OF as DEPOT_DAY
+from benchmarks.records import Depot
+from benchmarks.sweep_files import fill, write_log
+from benchmarks.sweep_iceberg import Apart
+from retention_assets.environment import Environment
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.ledger import Ledger
+from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import Sweeper
+from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.histories import AS_OF as LAKE_DAY
+from retention_assets_tests.sweep.datasets import evaluate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from benchmarks.sections import Bench
+
+_BATCH = 2_000
+_RUN = "benchmark"
+# The parts of a run that is asked for so many rows: a full run has 10,000,000.
+_SHARES = {"aspects": 50, "records": 100, "files": 50_000, "tables": 5_000, "small": 1_000}
+
+
+@dataclass(frozen=True)
+class Due:
+    """An environment in which everything that may go is marked and due at a moment."""
+
+    folder: Path
+    ledger_url: str
+    stores: Sequence[dict[str, Any]]
+    select: dict[str, Any]
+    as_of: datetime
+    batch: int = _BATCH
+
+    def marked(self) -> int:
+        """Write settings and rules, and mark; how many marks there are."""
+        (self.folder / "policies").mkdir(parents=True, exist_ok=True)
+        policy = {
+            "name": "all", "datasets": {"include": ["*"]}, "select": self.select, "grace": "0s", "confirm": "no-grace",
+            "sweep": {"every": "0s", "batch": self.batch},
+        }  # fmt: skip
+        (self.folder / "policies" / "p.yaml").write_text(json.dumps({"policies": [policy]}))
+        stores = json.loads(json.dumps(self.stores).replace("$", "$$"))
+        settings = {"ledger": self.ledger_url.replace("$", "$$"), "clock": CLOCK, "stores": stores}
+        places = {"policies": "policies", "warehouse": "warehouse"}
+        # JSON is YAML.
+        (self.folder / "retention.yaml").write_text(json.dumps(settings | places))
+        with self.ledger() as ledger:
+            return evaluate(ledger, Environment(self.settings).stores().values(), self.settings, self.as_of)
+
+    @property
+    def settings(self) -> Settings:
+        """As a run reads them."""
+        return load_settings(self.folder / "retention.yaml")
+
+    def ledger(self) -> Ledger:
+        """Opened."""
+        return open_simulated(self.ledger_url)
+
+    def by_engine(self) -> list[SweepResult]:
+        """Sweep everything in this Python."""
+        with self.ledger() as ledger:
+            rules = load_rulebook(ledger, self.settings, _RUN)
+            stores = Environment(self.settings).stores()
+            sweeper = Sweeper(ledger, stores, rules, self.as_of, _RUN)
+            return list(sweeper.run(ledger.marks.datasets_to_sweep(self.as_of)))
+
+    def in_tasks(self, spark: "SparkSession") -> list[SweepResult]:
+        """Sweep everything in Spark's tasks, as a run does."""
+        with self.ledger() as ledger:
+            rules = load_rulebook(ledger, self.settings, _RUN)
+            due = {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
+            task = SweepTask(self.settings, rules.files, ledger.id, self.as_of, _RUN)
+            return sweep_in_tasks(spark, task, due, SweepWatch(ledger, rules, _RUN, threading.Event()))
+
+
+def aspects_due(folder: Path, places: Places, rows: int) -> Due:
+    """Six of ten versions of each aspect, in twenty datasets."""
+    hub = Hub(places("hub"), rows)
+    return Due(folder, places("aspects_ledger"), [hub.settings], {"older_than": "30d"}, HUB_DAY)
+
+
+def records_due(folder: Path, places: Places, units: int) -> Due:
+    """Units of work in one dataset, with five tables of two rows each."""
+    shop = Depot(places("shop"), units)
+    return Due(folder, places("records_ledger"), [shop.settings], {"older_than": {"age": "P2Y", "align": "day"}}, DEPOT_DAY)
+
+
+def files_due(folder: Path, places: Places, datasets: int, transactions: int) -> Due:
+    """Transactions of one file each; all but the newest of a dataset are due."""
+    (folder / "log").mkdir(parents=True)
+    for number in range(datasets):
+        names = [f"T{one}" for one in range(transactions + 1)]
+        write_log(folder / "log" / f"{number}.jsonl", f"lake/d{number}", names)
+        for name in names:
+            fill(folder / "data" / f"d{number}" / name, 1)
+    store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
+    return Due(folder, places(f"files_ledger_{transactions}"), [store], {"beyond": {"transactions": 1}}, LAKE_DAY)
+
+
+def tables_due(folder: Path, places: Places, tables: int) -> Due:
+    """Tables of ten overwrites each; the older five are due."""
+    store = Apart(folder / "ice", tables).made()
+    return Due(folder, places("tables_ledger"), [store], {"beyond": {"transactions": 5}}, TABLES_DAY)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One environment: how it is made in a folder, and whether its rate is counted by dataset or by mark."""
+
+    what: str
+    make: Callable[[Path, Places, int], Due]
+    by_dataset: bool = False
+
+
+CASES: Mapping[str, Case] = {
+    "aspects": Case("rows of aspects", aspects_due),
+    "records": Case("units of work", records_due),
+    "files": Case("file transactions, 100 a dataset", lambda folder, places, size: files_due(folder, places, size, 100)),
+    "tables": Case("tables, five of ten snapshots", tables_due, by_dataset=True),
+    "small": Case("datasets of one mark", lambda folder, places, size: files_due(folder, places, size, 1), by_dataset=True),
+}
+
+
+def wholes(bench: "Bench") -> None:
+    """Each environment swept once in this Python and once, made anew, in Spark's tasks."""
+    for name, case in CASES.items():
+        size = max(bench.sizes.rows // _SHARES[name], 2)
+        ways: dict[str, Callable[[Due], list[SweepResult]]] = {
+            "in one Python": Due.by_engine, "in Spark's tasks": lambda due: due.in_tasks(bench.spark),
+        }  # fmt: skip
+        seconds, cpu, rows = dict[str, float](), dict[str, float](), dict[str, int]()
+        for way, sweep in ways.items():
+            folder = bench.folder / f"wholes_{name}"
+            folder.mkdir(mode=0o700)
+            with postgresql(folder / "server") as places:
+                due = case.make(folder / "due", places, size)
+                bench.say(f"wholes: {case.what}, {size:,}, {way}")
+                marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
+                # Its start is no part of a sweep.
+                if way != "in one Python":
+                    assert bench.spark
+                before = worked(server)
+                seconds[way] = timed(partial(_kept, results, sweep, due))
+                cpu[way] = worked(server) - before
+                rows[way] = len(results) if case.by_dataset else marks
+            bench.report.agree(f"{case.what} that a sweep left, {way}", marks, marks - _deleted(results))
+            bench.clear(folder.name)
+        first = next(iter(ways))
+        times = {way: Times((seconds[way],), (seconds[way] / seconds[first],), (cpu[way],)) for way in ways}
+        notes = {way: f"{bench.sizes.cores * rows[way] / cpu[way]:,.0f}/s by {bench.sizes.cores} cores" for way in ways}
+        bench.report.add("wholes", case.what, times, rows, notes=notes)
+
+
+def _kept(results: list[SweepResult], sweep: Callable[[Due], list[SweepResult]], due: Due) -> None:
+    results += sweep(due)
+
+
+def _deleted(results: Sequence[SweepResult]) -> int:
+    return sum(one.outcomes[Outcome.DELETED] for one in results)
