@@ -5,11 +5,9 @@ driver, which needs as much memory for a billion objects as for a thousand.
 Does not belong here: the steps and their order (stores/objects/scan/), brakes, and what the ledger keeps of a scan.
 """
 
-import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -25,6 +23,7 @@ from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ScannedDataset, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.tasks import set_aside_what_is_loaded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,14 +126,6 @@ class SparkTasks:
         return [pickle.loads(line["told"]) for line in sorted(lines, key=lambda line: line["number"])]
 
 
-@cache
-def _set_aside_what_is_loaded() -> None:
-    """Once in a worker: after each task Spark has it look through all that it ever made, modules too, which is most of the cost
-    of a small task. Asking Python whether it was done would count all of that anew each time.
-    """
-    gc.freeze()
-
-
 @dataclass(frozen=True)
 class _Work:
     """What a task is sent."""
@@ -143,7 +134,7 @@ class _Work:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
-        _set_aside_what_is_loaded()
+        set_aside_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 told, fault = None, None

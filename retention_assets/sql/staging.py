@@ -48,6 +48,10 @@ _TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
 _LEFT = timedelta(days=1)
 _SHARED = re.compile(r"staged_[a-z]+_(\d+)_[0-9a-f]{16}")
 
+# What means something else in the lines of COPY.
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+_SPECIAL = re.compile(r"[\\\n\r\t]")
+
 Load = Callable[[Connection], None]
 
 
@@ -160,8 +164,7 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
     if connection.dialect.name == "postgresql":
         names = ", ".join(f'"{column.name}"' for column in columns)
         with _driver(connection).cursor().copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+            copy.write(_lines_of(rows))
     else:
         # A statement costs as much as several rows, and one over many of them has to be read once.
         at = 0
@@ -170,6 +173,21 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
                 statement, values = _insert_of(table, tuple(columns), rows[at : at + together])
                 connection.exec_driver_sql(statement, values)
                 at += together
+
+
+def _lines_of(rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as COPY reads them. Its driver writes them one by one, which takes several times as long."""
+    columns = map(_texts_of, zip(*rows, strict=True))
+    return "".join(f"{line}\n" for line in map("\t".join, zip(*columns, strict=True)))
+
+
+def _texts_of(values: Sequence[Any]) -> Sequence[str]:
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return [*map(str, values)]
+    if kinds == {str} and not _SPECIAL.search("".join(values)):
+        return values
+    return [r"\N" if one is None else str(one).translate(_ESCAPES) for one in values]
 
 
 def _insert_of(table: Table, columns: tuple[Column[Any], ...], rows: Sequence[Sequence[Any]]) -> tuple[str, tuple[Any, ...]]:

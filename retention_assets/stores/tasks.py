@@ -1,10 +1,13 @@
 """Numbered tasks: how a store has work done by whoever can do much of it at once.
 
-Belongs here: what a step may expect of those who run it, and running steps in this process.
+Belongs here: what a step may expect of those who run it, running steps in this process, and what keeps a program that runs
+many of them quick.
 Does not belong here: any step (the stores), and placing them on a cluster (pipeline/).
 """
 
+import gc
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol, TypeVar
 
 import pyarrow.fs as pafs
@@ -34,6 +37,14 @@ class TasksHere:
     def run(self, step: Callable[[int], T], count: int) -> list[T]:
         """What a step says of each number."""
         return [step(number) for number in range(count)]
+
+
+@cache
+def set_aside_what_is_loaded() -> None:
+    """Once in a program: Python, as it makes millions of rows, looks time and again through all that it ever loaded, and Spark
+    has it do so after each task. Asking Python whether it was done would count all of that anew each time.
+    """
+    gc.freeze()
 
 
 def open_local(place: str) -> tuple[pafs.FileSystem, str]:

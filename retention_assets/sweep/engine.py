@@ -21,6 +21,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
 from retention_assets.stores.protocol import PacedStore, SelectiveStore, Store, StoreFailed, call_store, outside_times
+from retention_assets.stores.tasks import set_aside_what_is_loaded
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -32,7 +33,7 @@ from retention_assets.sweep.share_sweep import sweep_share
 from retention_assets.sweep.wanted import Wanted
 
 # What goes together in one share of the ledger: so many datasets, due marks, and rows of their logs.
-_MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 5_000, 500_000
+_MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 50_000, 500_000
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Sweeper:
     # How many of these sweep side by side: what a policy allows at once is divided among them.
     tasks: int = 1
     _newest: datetime | None = None
+    _has_begun: bool = False
 
     def __post_init__(self) -> None:
         at = self.ledger.clock.due_by(self.as_of)
@@ -75,6 +77,7 @@ class Sweeper:
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
         """Sweep what is due of some datasets, and what an earlier sweep left, or of a part of one. One result for each."""
+        set_aside_what_is_loaded()
         # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
         self.ledger.reports.finish_done(self.holder)
         for name, mine in by_store(sorted(set(datasets))).items():
@@ -162,7 +165,8 @@ class Sweeper:
                     for one in readings
                     if one.dataset in held.leases
                 ]
-                sweep_share(context, store, mine)
+                sweep_share(context, store, mine, is_first=not self._has_begun)
+                self._has_begun = True
         except LedgerFailed:
             # Other datasets could not be recorded either.
             raise

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.sweeps.writes import Settlement
@@ -35,7 +36,8 @@ _NO_ANSWER = "the store said nothing of it"
 class Batch:
     """Marks that are deleted together, by dataset and id, how, and how many of each policy they are."""
 
-    targets: Mapping[str, Mapping[int, Target]]
+    # Of each mark its transaction, and the note of its plan.
+    targets: Mapping[str, Mapping[int, tuple[str, str | None]]]
     sweep: Sweep
     policies: Mapping[str, int]
 
@@ -45,20 +47,22 @@ class Batch:
         return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
-def cut_batches(rows: Sequence[Mapping[str, Any]], sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
+def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
     """Marks in their order, those together that are swept alike, cut where a batch is full.
 
     A batch has as many marks as its policy says, of however many datasets they are.
     """
-    alike: dict[Sweep, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        alike.setdefault(sweeps[row["id"]], []).append(row)
+    alike: dict[Sweep, list[tuple[int, str, str, str | None, str]]] = {}
+    columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "policy"))
+    for row in zip(*columns, strict=True):
+        alike.setdefault(sweeps[row[0]], []).append(row)
     for how, mine in alike.items():
         for at in range(0, len(mine), how.batch):
-            targets: dict[str, dict[int, Target]] = {}
-            for row in mine[at : at + how.batch]:
-                targets.setdefault(row["dataset"], {})[row["id"]] = Target(row["transaction"], row["note"])
-            yield Batch(targets, how, Counter(row["policy"] for row in mine[at : at + how.batch]))
+            targets: dict[str, dict[int, tuple[str, str | None]]] = {}
+            some = mine[at : at + how.batch]
+            for mark, dataset, transaction, note, _ in some:
+                targets.setdefault(dataset, {})[mark] = (transaction, note)
+            yield Batch(targets, how, Counter(row[-1] for row in some))
 
 
 def seconds_of(every: Duration) -> timedelta:

@@ -167,11 +167,10 @@ class Recheck:
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         """How each mark is swept: as the version of the policy says that made it."""
-        items = [
-            self._item((row["policy"], row["policy_version"])) for row in marks.select(["policy", "policy_version"]).to_pylist()
-        ]
-        sweeps = [item.sweep if isinstance(item, Policy) else _USUAL for item in items]
-        return dict(zip(marks["id"].to_pylist(), sweeps, strict=True))
+        versions = [*zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)]
+        items = {version: self._item(version) for version in set(versions)}
+        sweeps = {version: item.sweep if isinstance(item, Policy) else _USUAL for version, item in items.items()}
+        return dict(zip(marks["id"].to_pylist(), map(sweeps.__getitem__, versions), strict=True))
 
     def _void(self, version: Version) -> str | None:
         """Why a policy version justifies nothing at all."""

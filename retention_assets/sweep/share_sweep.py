@@ -43,7 +43,7 @@ from retention_assets.sweep.wanted import Wanted, among_asked
 # How often holds and realms may change while one dataset is swept.
 _ROUNDS = 20
 # So many marks are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a
-# dataset. Few at first: what is wrong shows early, and nobody waits long for the first deletion.
+# dataset. Few at the beginning of a sweep: what is wrong shows early, and nobody waits long for the first deletion.
 FIRST_SLICE, SLICE = 5_000, 50_000
 # In the middle of a batch of many datasets the store is asked once more before the act, if it was asked so long ago.
 ASKED_LATELY = 1.0
@@ -51,13 +51,14 @@ ASKED_LATELY = 1.0
 Spare = Callable[[pa.Table, Mapping[int, str]], None]
 
 
-def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep]) -> None:
+def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep], is_first: bool = True) -> None:
     """Sweep some datasets: what an earlier sweep left, then everything that is due; and again what is left of it whenever holds
-    or realms change.
+    or realms change. `is_first`: before anything else of the sweep.
     """
     waiting = list(share)
-    for _ in range(_ROUNDS):
-        waiting = _Round(context, store, {one.dataset: one for one in waiting}).run()
+    for round_ in range(_ROUNDS):
+        first = FIRST_SLICE if is_first and not round_ else SLICE
+        waiting = _Round(context, store, {one.dataset: one for one in waiting}, min(first, SLICE)).run()
         if not waiting:
             return
     for one in waiting:
@@ -71,6 +72,7 @@ class _Round:
     context: SweepContext
     store: Store
     going: dict[str, DatasetSweep]
+    first_slice: int
     # Those that go it once more, because holds, realms or the log changed.
     again: list[DatasetSweep] = field(default_factory=list)
     # What the re-check found of the marks at hand.
@@ -98,7 +100,7 @@ class _Round:
             self._finish_begun(left)
         about = (self._names(), self.context.as_of, self.context.names)
         ids = ledger.sweeps.due(*about) if self.going else np.empty(0, np.int64)
-        for some in _sliced(ids):
+        for some in _sliced(ids, self.first_slice):
             if self.context.stop.is_set() or not self.going:
                 break
             due = self._sweepable(ledger.sweeps.due_rows(some.tolist()))
@@ -354,13 +356,18 @@ class _Round:
             self._take_out(one, Refused(faults[one.dataset]))
 
     def _unguarded(self, batch: Batch, began: set[str]) -> set[str]:
-        """The datasets of a batch of which the store is asked whether anything changed: all, or those that come first here.
+        """The datasets of which the store is asked before a batch whether anything changed.
 
-        Of these the notes are younger than the reading: what changed in between, they have as it is now.
+        Its own; or, where the store guards its deletions, all before the first batch, and those that have not begun when
+        another of them begins, unless it was asked lately. Of these the notes are younger than the reading: what changed in
+        between, they have as it is now.
         """
-        names = set(batch.targets) - (began if self.store.capabilities.guards else set())
+        if not self.store.capabilities.guards:
+            return set(batch.targets)
+        is_first, waiting = not began, self.going.keys() - began
+        begins = bool(waiting & batch.targets.keys())
         began.update(batch.targets)
-        return names
+        return waiting if is_first or (begins and not self._asked_lately()) else set()
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, spare: Spare, unguarded: Collection[str]) -> None:
         """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
@@ -386,14 +393,14 @@ class _Round:
         return {
             one.dataset: {
                 mark: Target(
-                    target.transaction,
-                    target.note,
+                    transaction,
+                    note,
                     in_latest_view=mark in latest,
                     place_known=one.place is not None,
                     ended_refs=ended.get(mark, ()),
                     begun_earlier=mark in one.begun_earlier,
                 )
-                for mark, target in batch.targets[one.dataset].items()
+                for mark, (transaction, note) in batch.targets[one.dataset].items()
                 if mark in go
             }
             for one in self._each(batch.targets)
@@ -414,8 +421,7 @@ class _Round:
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
         """The rows in batches, at the pace of their policies, as long as nobody says stop."""
         sweeps: Mapping[int, Sweep] = self.context.recheck.sweeps_of(marks)
-        columns = ["id", "dataset", "transaction", "policy", "note"]
-        for batch in cut_batches(rows.select(columns).to_pylist(), sweeps):
+        for batch in cut_batches(rows, sweeps):
             if self.context.stop.is_set() or not any(name in self.going for name in batch.targets):
                 continue
             if wait := self.context.ledger.paces.reserve(batch.takes()):
@@ -502,8 +508,7 @@ class _Round:
         ledger.reports.open_all(as_of.date(), openings, as_of, self._holder(), logs)
 
 
-def _sliced(ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    first = min(FIRST_SLICE, SLICE)
+def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.int64]]:
     if not len(ids):
         return
     for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):

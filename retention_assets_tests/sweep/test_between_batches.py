@@ -315,11 +315,19 @@ def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: La
 
 
 @LEFT
-@GUARDS
+@pytest.mark.parametrize(
+    ("guards", "late", "stay"),
+    [
+        pytest.param(False, False, {"S1", "S6"}, id="read again"),
+        pytest.param(True, True, {"S1", "S6"}, id="guards, asked long ago"),
+        pytest.param(True, False, {"S6"}, id="guards, asked lately"),
+    ],
+)
 def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
-    built: Lake, tmp_path: Path, guards: bool, left: bool
+    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool, late: bool, stay: set[str], left: bool
 ) -> None:
     """Both are read together, and the first one may take an hour. It has a batch of its own."""
+    monkeypatch.setattr(share_sweep, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
@@ -328,7 +336,7 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
     results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
     assert list(results) == ["lake/before", "lake/d"]
-    assert (lake.there("lake/before"), lake.there()) == ({"K3"}, {"S1", "S6"})
+    assert (lake.there("lake/before"), lake.there()) == ({"K3"}, stay)
 
 
 @LEFT

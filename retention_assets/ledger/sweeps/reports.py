@@ -10,9 +10,11 @@ day. What becomes due later is swept all the same, and counts in the report of t
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import compress
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -301,8 +303,9 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
                 sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
                 added[name], waiting[name] = _sums(mine, sums), []
             else:
-                added[name] = _sums([one for one in mine if spans[name].has(one)], {})
-                waiting[name] = [one for one in mine if not spans[name].has(one)]
+                inside = [*map(spans[name].has, mine)]
+                added[name] = _sums([*compress(mine, inside)], {})
+                waiting[name] = [] if all(inside) else [one for one, is_in in zip(mine, inside, strict=True) if not is_in]
         _add(tx, act, day, added)
         day += _DAY
 
@@ -339,13 +342,13 @@ def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: boo
     return found
 
 
-def _sums(counted: Iterable[ReportCounts], sums: dict[str, int]) -> dict[str, int]:
-    for one in counted:
-        sums[one.counter] = sums.get(one.counter, 0) + 1
-        sums["bytes_freed"] = sums.get("bytes_freed", 0) + one.freed
-        sums["bytes_hidden"] = sums.get("bytes_hidden", 0) + one.hidden
-        sums["left"] = sums.get("left", 0) + one.left
-    return sums
+def _sums(counted: Sequence[ReportCounts], sums: Mapping[str, int]) -> dict[str, int]:
+    sizes = {
+        "bytes_freed": sum(one.freed for one in counted),
+        "bytes_hidden": sum(one.hidden for one in counted),
+        "left": sum(one.left for one in counted),
+    }
+    return {**sums, **Counter(one.counter for one in counted), **sizes}
 
 
 def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
@@ -370,7 +373,9 @@ def _finish_done(tx: WriteTransaction, actor: str, datasets: Collection[str] | N
 
 
 def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) -> list[tuple[date, str]]:
-    mine = and_(MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by)
+    # The ids in a sum, or a server goes by their index, and so through all marks for each dataset.
+    before = MARKS.c.id + 0 < REPORTS.c.marks_before
+    mine = and_(MARKS.c.dataset == REPORTS.c.dataset, before, MARKS.c.due_at <= REPORTS.c.due_by)
     unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
     done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(mine, text(OPEN)))
     found = tx.connection.execute(done.order_by(REPORTS.c.dataset).with_for_update(of=REPORTS)).all()

@@ -170,7 +170,7 @@ def write_plans(
     due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
     rows: list[tuple[int, int, int | None]] = []
     for where in by_id(tx.connection, marks, due):
-        found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where))
+        found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
         rows += [
             (plans[dataset], mark, logged if (size := marks[mark].bytes) is None else size) for mark, dataset, logged in found
         ]

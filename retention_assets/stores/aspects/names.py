@@ -10,6 +10,7 @@ A transaction is `<urn>@<version>`, read from the right: whatever characters an 
 """
 
 import re
+from functools import cache
 
 _ENTITY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _VERSION = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -39,5 +40,11 @@ def transaction_of(urn: str, version: int) -> str:
 def row_of(transaction: str, entity: str) -> tuple[str, int] | None:
     """The urn and version of a transaction; none for a text that is no name of a row of this entity."""
     urn, _, version = transaction.rpartition(VERSION_AT)
-    mine = _ENTITY.fullmatch(entity) and urn.startswith(f"{PREFIX}{entity}:") and _VERSION.fullmatch(version)
-    return (urn, int(version)) if mine else None
+    begin = _begin_of(entity)
+    return (urn, int(version)) if begin and urn.startswith(begin) and _VERSION.fullmatch(version) else None
+
+
+@cache
+def _begin_of(entity: str) -> str:
+    """With what the urns of an entity begin; with nothing that is one, if it is none."""
+    return f"{PREFIX}{entity}:" if _ENTITY.fullmatch(entity) else ""

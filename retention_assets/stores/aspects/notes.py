@@ -7,6 +7,7 @@ Does not belong here: statements (table.py), deleting (delete.py).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.aspects.names import row_of
@@ -25,8 +26,7 @@ RACED = "The row changed in the moment in which it was to be deleted."
 Row = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class RowNote:
+class RowNote(NamedTuple):
     """What a row was when its deletion was planned."""
 
     moment: int | str
@@ -47,8 +47,7 @@ class RowNote:
         return [cls(one["created"], one["bytes"], one["newest"]) for _, one in found]
 
 
-@dataclass(frozen=True)
-class WantedRow:
+class WantedRow(NamedTuple):
     """A target whose row can be looked for."""
 
     transaction: str
