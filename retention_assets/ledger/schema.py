@@ -24,7 +24,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0016"
+REVISION = "0017"
 
 METADATA = MetaData(
     naming_convention={
@@ -131,7 +131,7 @@ PLANNED = Table(
     "planned",
     METADATA,
     Column("plan", BigInteger, primary_key=True, autoincrement=False),
-    Column("mark", BigInteger, primary_key=True, autoincrement=False),
+    Column("mark", BigInteger, primary_key=True, autoincrement=False, index=True),
     Column("bytes", BigInteger),
     # By what the store finds the rest of a transaction again whose deletion was cut short.
     Column("note", Text),

@@ -137,16 +137,13 @@ class DatasetSweep:
         """Nothing more is done, for a reason that people have to know."""
         self.result.refused, self.result.store_failed = str(fault), isinstance(fault, StoreFailed)
 
-    def prepare(self, due: pa.Table, earlier: Mapping[int, str]) -> dict[int, Planned]:
-        """What is about to go, with what the store has to know to find it again; and where it is.
-
-        What an earlier plan wrote down stands where the store knows nothing any more.
-        """
+    def prepare(self, due: pa.Table) -> dict[int, Planned]:
+        """What is about to go, with what the store has to know to find it again; and where it is."""
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
         self.place = find_place(self.store, self.dataset, claim=True)
-        return {marks[one.transaction]: Planned(one.bytes, one.note or earlier.get(marks[one.transaction])) for one in prepared}
+        return {marks[one.transaction]: Planned(one.bytes, one.note) for one in prepared}
 
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
         """The store's word on each target, as the policy has it swept."""

@@ -250,12 +250,14 @@ class _Round:
     def _plan(self, rows: pa.Table) -> pa.Table:
         """Write down what is about to go, with what the store has to know to find it again; the rows of it."""
         ledger = self.context.ledger
-        notes = ledger.sweeps.notes(rows["id"].to_pylist())
         planned: dict[str, dict[int, Planned]] = {}
         for name, mine in by_dataset(rows).items():
             with self._alone(self.going[name]):
-                planned[name] = self.going[name].prepare(mine, notes)
+                planned[name] = self.going[name].prepare(mine)
         mine = {mark: one for name in planned for mark, one in planned[name].items() if name in self.going}
+        # Where the store knows nothing any more, what an earlier plan wrote down stands.
+        for mark, note in ledger.sweeps.notes(mark for mark, one in mine.items() if not one.note).items():
+            mine[mark] = mine[mark]._replace(note=note)
         places = {one.dataset: one.place for one in self._each(planned)}
         if not places:
             return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))

@@ -275,8 +275,9 @@ def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
     counts: dict[str, int] = {}
     for source in looked.verdicts:
         rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
-        for batch in rows.to_batches():
-            for pair in pc.value_counts(batch["dataset"].cast(pa.string())).to_pylist():
+        # What is read ahead is more than what is counted.
+        for batch in rows.to_batches(batch_readahead=1, fragment_readahead=1):
+            for pair in pc.value_counts(batch["dataset"]).to_pylist():
                 if pair["values"] in (source.datasets or ()):
                     counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
     return counts
