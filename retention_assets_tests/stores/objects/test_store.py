@@ -216,8 +216,17 @@ def test_of_a_list_with_realms_the_place_alone_is_asked_when_it_comes_to_deletin
     folder: LocalObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list may have millions of rows, and a plan has hundreds of batches."""
+    read, columns = ParquetObjects.read, list[Any]()
+
+    def noted(self: ParquetObjects, share: Any, wanted: Any = None) -> Any:
+        columns.append(wanted)
+        return read(self, share, wanted)
+
+    monkeypatch.setattr(ParquetObjects, "read", noted)
     store = folder.store(**listed(folder, ("a/one", "r1"), ("a/two", "r2")))
     store.read_some({"blobs/r1": ["a/one", "a/two"]})
+    # Whatever else is to be known of an object its place says.
+    assert columns == [("realm", "kind")]
     targets = planned(store, "a/one", "a/two", dataset="blobs/r1")
     assert [one.note is None for one in targets] == [False, True]
     monkeypatch.setattr(ParquetObjects, "read", lambda *_: pytest.fail("the list was read"))

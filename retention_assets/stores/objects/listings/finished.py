@@ -17,6 +17,9 @@ from retention_assets.stores.objects.naming import constant_dataset
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 
+# What of an object a list alone may know.
+_SAID = ("realm", "kind")
+
 
 class ObjectList(Protocol):
     """A list of objects that somebody else has made."""
@@ -95,13 +98,13 @@ class FinishedListing:
         [keys] = found["key"].chunks
         self.listed.begin()
         for share in self.listed.shares(1):
-            for batch in self.listed.read(share):
+            for batch in self.listed.read(share, _SAID):
                 at = pc.index_in(batch["key"], value_set=keys)
                 if at.null_count == len(at):
                     continue
                 named = batch.filter(pc.is_valid(at))
                 for known in found.take(at.drop_null()).combine_chunks().to_batches():
-                    columns = {name: named[name] if name in ("realm", "kind") else known[name] for name in OBJECTS.names}
+                    columns = {name: named[name] if name in _SAID else known[name] for name in OBJECTS.names}
                     yield pa.record_batch(columns, schema=OBJECTS)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
