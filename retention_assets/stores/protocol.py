@@ -217,6 +217,8 @@ class Remains(StrEnum):
     ALL = "ALL"
     SOME = "SOME"
     NOTHING = "NOTHING"
+    # Nothing, and what was planned to become free is.
+    FREED = "FREED"
     UNKNOWN = "UNKNOWN"
 
 

@@ -38,6 +38,7 @@ _BEGUN = {
     Remains.ALL: "A sweep had begun on it, and it has deleted nothing of it. ",
     Remains.SOME: "A sweep had begun on it, and some of it is gone. ",
     Remains.NOTHING: "It was deleted before it was needed again. ",
+    Remains.FREED: "It was deleted before it was needed again. ",
     Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
 }
 # So many sentences about one dataset are enough.
@@ -164,12 +165,15 @@ class DatasetSweep:
         """
         expires = self._expiring_marks(mine)
         remains = remains_of(self.store, self.dataset, mine.filter(pc.invert(among(mine, expires))))
+        planned = dict(zip(mine["id"].to_pylist(), mine["planned"].to_pylist(), strict=True))
         spared = [
             Settlement(
-                mark, Outcome.ALREADY_GONE if found is Remains.NOTHING else Outcome.SPARED, error=_BEGUN[found] + needed[mark]
+                mark, Outcome.ALREADY_GONE if found in (Remains.NOTHING, Remains.FREED) else Outcome.SPARED,
+                # What a sweep that was killed had freed is nowhere else counted.
+                planned[mark] or 0 if found is Remains.FREED else 0, _BEGUN[found] + needed[mark],
             )
             for mark, found in remains.items()
-        ]
+        ]  # fmt: skip
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
         return [*spared, *self._clear_expiry(targets, then)]

@@ -34,11 +34,13 @@ def check_places(store: Store, dataset: str, planned: set[str | None]) -> None:
 
 
 def remains_of(store: Store, dataset: str, begun: pa.Table) -> dict[int, Remains]:
-    """What is left of each mark on which a sweep had begun (rows with the note and the place of their plan)."""
+    """What is left of each mark on which a sweep had begun (rows of `Sweeps.left`)."""
     rows: list[Mapping[str, Any]] = begun.to_pylist()
     present = find_place(store, dataset) if rows else None
     here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]
-    targets = [Target(row["transaction"], row["note"], place_known=row["place"] is not None) for row in here]
+    targets = [
+        Target(row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True) for row in here
+    ]
     found: Mapping[str, Remains] = {}
     if targets and isinstance(store, LocatedStore):
         found = call_store(store, lambda: store.remains(dataset, targets))

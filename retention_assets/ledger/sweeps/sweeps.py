@@ -75,12 +75,14 @@ class Sweeps:
     database: LedgerDatabase
 
     def left(self, datasets: str | Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
-        """What an earlier sweep began and did not settle, with the note and the place of its plan: its bytes may be gone."""
+        """What an earlier sweep began and did not settle, with the note, place and bytes of its plan: these may be gone."""
         left = names.of(Marks(self.database).table([datasets] if isinstance(datasets, str) else datasets, ["SWEEPING"]))
         ids = left["id"].to_pylist()
-        notes, places = self.notes(ids), self._places(ids)
+        notes, plans = self.notes(ids), self._plans(ids)
         left = left.append_column("note", pa.array([notes.get(mark) for mark in ids], pa.string()))
-        return left.append_column("place", pa.array([places.get(mark) for mark in ids], pa.string()))
+        known = [plans.get(mark, (None, None)) for mark in ids]
+        left = left.append_column("place", pa.array([place for place, _ in known], pa.string()))
+        return left.append_column("planned", pa.array([planned for _, planned in known], pa.int64()))
 
     def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
         """How many marks of each dataset a sweep has to do with: those that are due, and those on which one has begun."""
@@ -158,14 +160,14 @@ class Sweeps:
                 found |= {row.mark: row.note for row in connection.execute(query.where(where))}
         return found
 
-    def _places(self, marks: Sequence[int]) -> dict[int, str | None]:
-        """The place in the newest plan that has a mark, which is the one by which it was begun."""
-        query = select(PLANNED.c.mark, PLANS.c.place).join(PLANS, PLANS.c.id == PLANNED.c.plan)
+    def _plans(self, marks: Sequence[int]) -> dict[int, tuple[str | None, int | None]]:
+        """The place and the bytes in the newest plan that has a mark, which is the one by which it was begun."""
+        query = select(PLANNED.c.mark, PLANS.c.place, PLANNED.c.bytes).join(PLANS, PLANS.c.id == PLANNED.c.plan)
         query = query.order_by(PLANS.c.planned_at)
-        found: dict[int, str | None] = {}
+        found: dict[int, tuple[str | None, int | None]] = {}
         with self.database.reading() as connection:
             for where in by_id(connection, marks, column=PLANNED.c.mark):
-                found |= {row.mark: row.place for row in connection.execute(query.where(where))}
+                found |= {row.mark: (row.place, row.bytes) for row in connection.execute(query.where(where))}
         return found
 
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:

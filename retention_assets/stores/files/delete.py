@@ -42,6 +42,11 @@ class TransactionFolders:
             )
         return cls(fs, root, rules)
 
+    @property
+    def may_hide(self) -> bool:
+        """Whether what is not there any more may still be read: where a bucket may keep versions, unless each of them goes."""
+        return self.versions is not None and self.versions.may_exist and not self.versions.delete
+
     def has(self, folder: Folder) -> bool:
         """Whether a folder is there."""
         place = self._place(folder)

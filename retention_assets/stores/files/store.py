@@ -128,7 +128,8 @@ class FilesStore:
         except (BadInput, OSError, Refused):
             return {}
         found = _try_each(lambda one: folders.measure(layout.folder(dataset, one.transaction)), targets, _LISTINGS_AT_ONCE)
-        return {one.transaction: _remains(one, size, is_known) for one, size in zip(targets, found, strict=True)}
+        gone = Remains.UNKNOWN if not is_known else Remains.NOTHING if folders.may_hide else Remains.FREED
+        return {one.transaction: _remains(one, size, gone) for one, size in zip(targets, found, strict=True)}
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
@@ -206,9 +207,9 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
         pool.shutdown(cancel_futures=True)
 
 
-def _remains(target: Target, size: int | Exception | None, is_known: bool) -> Remains:
+def _remains(target: Target, size: int | Exception | None, gone: Remains) -> Remains:
     if size is None:
-        return Remains.NOTHING if is_known else Remains.UNKNOWN
+        return gone
     if isinstance(size, Exception) or target.note is None:
         return Remains.UNKNOWN
     return Remains.ALL if target.note == str(size) else Remains.SOME

@@ -19,7 +19,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.file_systems import is_local, is_s3, open_file_system
 from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.delete_remote import delete_places
-from retention_assets.stores.objects.delete_s3 import delete_keys
+from retention_assets.stores.objects.delete_s3 import delete_keys, not_kept
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, Seen, planned_of, present_of
 from retention_assets.stores.objects.pace import DeletionPace
@@ -62,6 +62,14 @@ class ObjectDeletion:
         unplanned = [one for one in targets if one.note is None]
         swept = self._attempt(unplanned, lambda: self._say_of_unplanned(unplanned))
         return swept + self._attempt(noted, lambda: self._delete_noted(noted, parallelism, permit))
+
+    def freed(self, gone: Sequence[PlannedObject]) -> list[str]:
+        """Of objects that are not there any more, and on which a sweep had begun, those whose bytes are nowhere either."""
+        freed = [one for one in gone if one.freed_before]
+        if freed and self.rows is None:
+            fs, root = open_file_system(self.root or "")
+            freed = [] if not (is_local(fs) or is_s3(fs)) else freed if is_local(fs) else not_kept(fs, root, freed)
+        return [one.key for one in freed]
 
     def _attempt(self, targets: Sequence[Target], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
         """What an act says of some targets. One that raises says nothing of any: what is gone is found gone the next time."""

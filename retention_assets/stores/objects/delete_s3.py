@@ -11,8 +11,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 
 from retention_assets.errors import Withheld, quote
 from retention_assets.outcomes import Outcome
@@ -52,31 +53,65 @@ def delete_keys(
 ) -> list[SweptTarget]:
     """Delete objects below a root (as its file system writes it), one outcome for each. Each request is preceded by a look."""
     fs = _without_retries(fs, os.getpid())
-    bucket, prefix, _ = fs.split_path(root)
-    prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+    place = _Versions.of(fs, root)
     alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
     together = [one for one in objects if not _NOT_IN_XML.search(one.key)]
     parts = [together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)]
-    requests = [_Request(fs, bucket, prefix, part, look, permit, pace) for part in [*parts, *([one] for one in alone)]]
+    requests = [_Request(place, part, look, permit, pace) for part in [*parts, *([one] for one in alone)]]
     with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
         return [one for some in threads.map(_Request.send, requests) for one in some]
+
+
+def not_kept(fs: FileSystem, root: str, gone: Sequence[PlannedObject]) -> list[PlannedObject]:
+    """Of objects that are not listed any more those of which the bucket has no version either."""
+    place = _Versions.of(fs, root)
+    return [one for one in gone if not place.is_kept(one)]
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """A prefix of a bucket, and what the bucket may have of objects that are not listed any more."""
+
+    fs: FileSystem
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def of(cls, fs: FileSystem, root: str) -> Self:
+        """A root, as its file system writes it."""
+        bucket, prefix, _ = fs.split_path(root)
+        return cls(fs, bucket, f"{prefix.rstrip('/')}/" if prefix else "")
+
+    def is_kept(self, one: PlannedObject) -> bool:
+        """Whether a bucket that keeps versions has one of an object that is not listed, or may have it."""
+        version = _version_of(one)
+        if version is None:
+            return self._may_be_kept
+        try:
+            self.fs.call_s3("head_object", Bucket=self.bucket, Key=self.prefix + one.key, VersionId=version)
+        except FileNotFoundError:
+            return False
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
+            return not (isinstance(fault, OSError) and _code_of(fault) in _GONE)
+        return True
+
+    @cached_property
+    def _may_be_kept(self) -> bool:
+        try:
+            return self.fs.call_s3("get_bucket_versioning", Bucket=self.bucket).get("Status") is not None
+        except Exception:  # noqa: BLE001 - as above
+            return True
 
 
 class _Request:
     """One request, made again for those of its keys that were refused for a reason that may pass."""
 
     def __init__(
-        self,
-        fs: FileSystem,
-        bucket: str,
-        prefix: str,
-        objects: Sequence[PlannedObject],
-        look: Look,
-        permit: Permit,
-        pace: DeletionPace,
+        self, place: _Versions, objects: Sequence[PlannedObject], look: Look, permit: Permit, pace: DeletionPace
     ) -> None:
-        self.fs, self.bucket, self.prefix, self.look, self.permit, self.pace = fs, bucket, prefix, look, permit, pace
-        self.left = {prefix + one.key: one for one in objects}
+        self.place, self.look, self.permit, self.pace = place, look, permit, pace
+        self.fs, self.bucket, self.prefix = place.fs, place.bucket, place.prefix
+        self.left = {self.prefix + one.key: one for one in objects}
         self.found: list[SweptTarget] = []
 
     def send(self) -> list[SweptTarget]:
@@ -153,28 +188,8 @@ class _Request:
 
     def _say_gone(self, one: PlannedObject) -> SweptTarget:
         """What an earlier sweep has deleted is freed, unless the bucket may still have it."""
-        is_freed = one.freed_before and not self._is_kept(one)
+        is_freed = one.freed_before and not self.place.is_kept(one)
         return already_gone(one) if is_freed else SweptTarget(one.key, Outcome.ALREADY_GONE)
-
-    def _is_kept(self, one: PlannedObject) -> bool:
-        """Whether a bucket that keeps versions has one of an object that is not listed, or may have it."""
-        version = _version_of(one)
-        if version is None:
-            return self._may_keep_versions
-        try:
-            self.fs.call_s3("head_object", Bucket=self.bucket, Key=self.prefix + one.key, VersionId=version)
-        except FileNotFoundError:
-            return False
-        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
-            return not (isinstance(fault, OSError) and _code_of(fault) in _GONE)
-        return True
-
-    @cached_property
-    def _may_keep_versions(self) -> bool:
-        try:
-            return self.fs.call_s3("get_bucket_versioning", Bucket=self.bucket).get("Status") is not None
-        except Exception:  # noqa: BLE001 - as above
-            return True
 
     def _say_refused(self, one: PlannedObject, error: Mapping[str, Any]) -> None:
         code = error["Code"]

@@ -35,7 +35,7 @@ from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.look.due import GivenKeys, in_purging_realms, within_realms
 from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.naming import constant_dataset, with_names
-from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
+from retention_assets.stores.objects.notes import PlannedObject, notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.here import read_here
@@ -243,19 +243,24 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
             return {one.transaction: Remains.UNKNOWN for one in targets}
         found: dict[str, Remains] = {}
+        gone: list[PlannedObject] = []
         for target in targets:
             planned, there = planned_of(target, conditional=True), present.get(target.transaction)
             if there is None:
                 found[target.transaction] = Remains.NOTHING
+                gone += [planned] if planned else []
             elif planned is None:
                 found[target.transaction] = Remains.UNKNOWN
             else:
                 found[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
-        return found
+        return found | dict.fromkeys(self._deletion(dataset).freed(gone), Remains.FREED)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete objects that are still what was planned."""
-        deletion = ObjectDeletion(
+        return self._deletion(dataset).execute(targets, parallelism, permit)
+
+    def _deletion(self, dataset: str) -> ObjectDeletion:
+        return ObjectDeletion(
             root=self._root,
             find=lambda keys: self._find_of(dataset, keys),
             look=lambda keys: self._look_at(dataset, keys),
@@ -263,7 +268,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             conditional=is_conditional(self.settings),
             pace=self._pace,
         )
-        return deletion.execute(targets, parallelism, permit)
 
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""

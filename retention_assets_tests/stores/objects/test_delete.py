@@ -53,6 +53,9 @@ def test_what_a_sweep_that_was_killed_had_deleted_is_counted_by_the_next(objects
     targets = begun(planned(store, "a/one", "a/two", "a/three", "a/never"))
     objects.take("a/one")
     objects.put("a/two", b"anew", LATER)
+    assert store.remains("blobs/a", targets) == {
+        "a/one": Remains.FREED, "a/two": Remains.NOTHING, "a/three": Remains.ALL, "a/never": Remains.NOTHING,
+    }  # fmt: skip
     assert swept(store, targets) == {
         "a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, len("a/one")),
         "a/two": SweptTarget("a/two", Outcome.SPARED, error=ANOTHER),

@@ -13,7 +13,7 @@ from retention_assets.stores.objects import delete_local
 from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.notes import says_of_file
 from retention_assets.stores.objects.pace import DeletionPace
-from retention_assets.stores.protocol import SweptTarget, Target, always, is_same_place
+from retention_assets.stores.protocol import Remains, SweptTarget, Target, always, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
@@ -76,6 +76,7 @@ def test_what_a_killed_sweep_has_freed_is_not_what_has_another_name(folder: Loca
         folder.take(key)
     if gone == "its folder":
         (folder.root / "a").rmdir()
+    assert store.remains("blobs/a", targets) == {"a/one": Remains.NOTHING, "a/two": Remains.FREED}
     assert {key: (one.outcome, one.bytes) for key, one in swept(store, targets).items()} == {
         "a/one": (Outcome.ALREADY_GONE, 0),
         "a/two": (Outcome.ALREADY_GONE, len("a/two")),

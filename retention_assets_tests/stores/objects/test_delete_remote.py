@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import SweptTarget
+from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.objects.environments import OLD, Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
@@ -56,6 +56,7 @@ def test_what_is_as_it_was_planned_goes_and_a_star_is_no_pattern(memory: InMemor
     }
     assert memory.data().keys() == {"a/one", "a/two"}
     # Such a place may keep what is deleted.
+    assert store.remains("blobs/a", begun(targets))["a/*"] is Remains.NOTHING
     assert swept(store, begun(targets))["a/*"] == SweptTarget("a/*", Outcome.ALREADY_GONE)
 
 

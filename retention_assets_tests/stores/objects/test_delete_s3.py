@@ -17,7 +17,7 @@ from retention_assets.stores.objects import delete_s3
 from retention_assets.stores.objects.notes import PlannedObject, Seen
 from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets.stores.protocol import SweptTarget
+from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.files.environments import S3, Fault, error
 from retention_assets_tests.stores.objects.environments import OLD, S3Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
@@ -239,6 +239,7 @@ def test_of_a_bucket_with_versions_a_killed_sweep_has_freed_what_is_there_no_mor
     if how == "nobody may look":
         versioned.s3.faults.append(denied)
     freed = len("a/one") if how == "its version is deleted" else 0
+    assert store.remains("blobs/a", targets) == {"a/one": Remains.FREED if freed else Remains.NOTHING}
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
 
@@ -251,6 +252,7 @@ def test_what_was_noted_without_its_version_is_freed_where_none_are_kept(
     targets = begun(planned(store, "a/one"))
     fs, root = opened(objects)
     fs.rm_file(f"{root}/a/one")
+    assert store.remains("blobs/a", targets) == {"a/one": Remains.FREED if freed else Remains.NOTHING}
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
 

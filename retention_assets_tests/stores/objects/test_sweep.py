@@ -17,6 +17,7 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text, record_evaluations
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings.local import LocalObjects as LocalListing
 from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.sweep.read import read_fresh
@@ -189,14 +190,18 @@ def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle:
     cycle.objects.refers("a/two")
     with cycle.ledger() as ledger:
         write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        held = {"name": "legal", "datasets": ["blobs/a"], "transactions": ["a/three"], "reason": "case 7"}
+        ledger.holds.place(Hold.model_validate(held), "ann")
     (result,) = cycle.sweeps().values()
     assert (result.refused, outcomes(result)) == (None, {Outcome.ALREADY_GONE: 3})
+    # Of what is another object now nobody knows who replaced it.
+    assert result.bytes_freed == len("a/two") + len("a/three")
     assert set(cycle.statuses().values()) == {"SWEPT"}
     assert cycle.objects.data() == {"a/one": b"anew"}
     with cycle.ledger() as ledger:
         assert ledger.verify().faults == ()
         (report,) = ledger.reports.of(DUE.date())
-    assert (report["already_gone"], report["failed"]) == (3, 0)
+    assert (report["already_gone"], report["failed"], report["bytes_freed"]) == (3, 0, result.bytes_freed)
 
 
 REALM = {"realm": "{0}", "min_age": "3h"}
