@@ -4,7 +4,7 @@ import pickle
 import random
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.look import due, look
 from retention_assets.stores.objects.look.due import GivenKeys
@@ -178,6 +179,35 @@ def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
     """What is younger than the list is nothing that was looked for in time."""
     order = LookOrder([Said([])], [], InParts(["a"]), begin=lambda: OLD)
     assert look_in(TasksHere(), order, ScanFolder(str(tmp_path))).listed_as_of == OLD
+    # And none is of the future.
+    ahead = look_in(TasksHere(), replace(order, begin=lambda: now() + timedelta(days=9)), ScanFolder(str(tmp_path / "ahead")))
+    assert ahead.listed_as_of <= now()
+
+
+def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Path) -> None:
+    """What refers to an object after its source was read must find it young, and what an edge leads to is looked for."""
+    asked: list[str] = []
+
+    @dataclass
+    class Noted(Said):
+        def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
+            asked.append(self.label)
+            return super().read(share)
+
+    def begin() -> datetime:
+        asked.append("time")
+        return OLD
+
+    over = Noted([("a", "b", None)], "edges", schema=EDGES)
+    look_in(TasksHere(), LookOrder([Noted([], "references")], [over], InParts(["b"]), begin), ScanFolder(str(tmp_path)))
+    assert asked == ["time", "edges", "references"]
+
+
+def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects, tmp_path: Path) -> None:
+    said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
+    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, before={"one": 9, "two": 9})
+    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    assert str(found.fault).startswith("one had 9 references last time and has 1, ")
 
 
 def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Rounds: every source is read until it says that it was whole, and whatever goes wrong says which source it was."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.listings import pacing
-from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole, rounds
 from retention_assets.stores.objects.references.rounds import Round, read_whole
 from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.stores.objects.references.sources import Said
@@ -45,6 +45,27 @@ def test_a_source_that_changed_is_read_again_and_no_other() -> None:
     found = read_whole(TasksHere(), sources, reader.step)
     assert [one.source for one in found] == [0, 1, 1]
     assert reader.keys == [(0, "a"), (0, "b"), (1, "b")]
+
+
+def test_each_source_is_asked_about_its_own_ends_alone() -> None:
+    @dataclass
+    class Noted(Said):
+        ends: Sequence[ShareEnd] = ()
+
+        def finish(self, ends: Sequence[ShareEnd]) -> list[str]:
+            self.ends = ends
+            return []
+
+    sources = [Noted([("a", None, None)]), Noted([("b", None, None), ("c", None, None)])]
+    read_whole(TasksHere(), sources, Reader().step)
+    assert [[end.rows for end in one.ends] for one in sources] == [[1], [2]]
+
+
+def test_however_many_rows_come_at_once_all_of_them_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_MOST", 2)
+    reader = Reader()
+    read_whole(TasksHere(), [Said([(key, None, None) for key in "abcde"], at_once=5)], reader.step)
+    assert [key for _, key in reader.keys] == list("abcde")
 
 
 def test_what_never_comes_to_rest_is_named() -> None:

@@ -29,7 +29,8 @@ def result(
         ClassCount("", "", ObjectClass.UNREFERENCED, unreferenced, sizes[1]),
         *(ClassCount("", "", ObjectClass(name), count, count) for name, count in others.items()),
     ]
-    counts = [SourceCount(label, number, number) for label, number in said.items()]
+    # Each reference is there twice.
+    counts = [SourceCount(label, 2 * number, number) for label, number in said.items()]
     total = sum(said.values()) if distinct is None else distinct
     return ScanResult(
         "blobs", T0, T0, T0, T0, "", "fingerprints", 0.0,

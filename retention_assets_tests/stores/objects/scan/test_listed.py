@@ -97,11 +97,19 @@ def test_a_list_that_changes_while_references_are_read_fails_the_scan(tmp_path: 
         judge(_scan(tmp_path, references)[0])
 
 
+@pytest.mark.parametrize("rows", [[], [stored("own", "::own", "m")]], ids=["empty", "empty but for what is reserved"])
+def test_a_list_of_nothing_is_not_believed_where_there_was_something(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    scan, other = _scan(tmp_path)
+    with pytest.raises(ScanFailed, match="nothing is listed, and the last scan had 27 objects"):
+        judge(finished(scan, rows, tmp_path), judge(other).result)
+
+
+@pytest.mark.parametrize("kind", ["fingerprints", "bloom"])
 @pytest.mark.parametrize("rows", [ROWS[::-1], ROWS[:-1]], ids=["order", "fewer"])
 def test_no_object_is_taken_for_another_where_a_change_can_not_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], kind: str
 ) -> None:
-    scan, _ = _scan(tmp_path)
+    scan, _ = _scan(tmp_path, filter={"kind": kind})
     monkeypatch.setattr(ParquetObjects, "_check", lambda *_: None)
     real = match.MatchObjects.__call__
 

@@ -21,6 +21,7 @@ from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
 from retention_assets.stores.objects.scan.here import read_here, scan_here
+from retention_assets.stores.objects.scan.listed import in_row_groups
 from retention_assets.stores.objects.scan.scan import Scan
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
@@ -64,6 +65,17 @@ def test_a_reference_without_a_realm_names_its_key_in_every_realm() -> None:
     assert (found["r1:o1"], found["r2:o1"], found["o1"], found["r1:o2"]) == (*["referenced"] * 3, "unreferenced")
     found = judge(scan_of(objects, source(named("o1", "r1"), named("c", "ab")), source(named("o1", "r2"))))
     assert (found["r1:o1"], found["r2:o1"], found["o1"]) == ("referenced", "referenced", "unhandled")
+    # References of both kinds, read together.
+    found = judge(scan_of(objects, source(named("o1", "r1"), named("o2"))))
+    assert (found["r1:o1"], found["r2:o1"], found["r1:o2"]) == ("referenced", "unreferenced", "referenced")
+
+
+def test_bytes_are_counted_beyond_those_of_32_bits() -> None:
+    found = judge(
+        scan_of(listed(*(stored(key, size=3 << 30) for key in "abcd"), stored("e", size=5 << 40)), source(named("e")))
+    )
+    assert {str(one.name): one.bytes for one in found.result.classes} == {"unreferenced": 12 << 30, "referenced": 5 << 40}
+    assert found.result.scanned_bytes == (12 << 30) + (5 << 40)
 
 
 def test_realm_and_key_are_kept_apart() -> None:
@@ -84,6 +96,12 @@ def test_a_listing_of_the_future_makes_nothing_older() -> None:
     found = judge(scan_of(ahead, source(named("b"))))
     assert found["a"] == "young"
     assert found.result.cut_off < found.result.started_at < found.result.listing_as_of
+
+
+def test_what_was_young_when_a_day_was_to_be_judged_is_young() -> None:
+    scan = scan_of(listed(stored("a", at=AS_OF - timedelta(hours=4)), stored("b")), source(named("x")))
+    assert judge(scan).counts == {"unreferenced": 2}
+    assert judge(replace(scan, as_of=AS_OF - timedelta(hours=2))).counts == {"unreferenced": 1, "young": 1}
 
 
 def test_a_realm_that_no_source_speaks_for_is_unhandled() -> None:
@@ -138,6 +156,9 @@ def test_edges_are_followed_to_the_end_within_a_realm(filter_: dict[str, object]
     two = scan_of(objects, source(named("o1", "r1"), named("o1", "r2")), over=[edges(edge("o1", "o2", "r1"))], filter=filter_)
     assert judge(two).counts == {"referenced": 3, "unreferenced": 1}
     assert judge(replace(two, edges=[edges(edge("o1", "o2"))])).counts == {"referenced": 4}
+    # What references name in every realm leads on in that of an edge.
+    in_all = judge(replace(two, references=[source(named("o1"))]))
+    assert (in_all["r1:o2"], in_all["r2:o2"]) == ("referenced", "unreferenced")
     ring = [edges(edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "c"))]
     assert judge(scan_of(_old("a", "b", "c"), source(named("x")), over=ring, filter=filter_)).counts == {"unreferenced": 3}
     found = judge(scan_of(_old("a", "b", "c"), source(named("a")), over=ring, filter=filter_))
@@ -172,7 +193,9 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
     )  # fmt: skip
     for module, name, value in (
         (scans, "_TOGETHER", 40), (scans, "_KEYED_TOGETHER", 40), (read_references, "_RUN", 20),
-        (read_references, "_KEYED_RUN", 20), (match, "_ASKED", 10), (match, "_KEYED_ASKED", 10), (match, "_CELL", 4),
+        (read_references, "_KEYED_RUN", 20), (match, "_ASKED", 20), (match, "_KEYED_ASKED", 20), (match, "_CELL", 4),
+        # A part is read in four tables, and asked about in two runs of two.
+        (in_row_groups, "__defaults__", (16,)),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     found = judge(one)
@@ -186,11 +209,12 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
     [
         (scan_of(_old("a"), source(named("a"), named("b"), fails_at=0)), False, "refs/1.jsonl:0 is cut off"),
         (scan_of(listed(), source(named("a"))), True, "nothing is listed, and the last scan had 1 objects"),
+        (scan_of(_old("a", realm="::own"), source(named("a"))), True, "nothing is listed, and the last scan had 1 objects"),
         (scan_of(_old("a"), source(named("a"), changes=9)), False, r"lines refs/\*.jsonl changed each of the 5 times"),
         (scan_of(_old("a"), replace(source(named("a")), rows=cast(Any, None))), False, r"lines refs/\*.jsonl: AttributeError"),
         (scan_of(replace(_old("a"), rows=cast(Any, None)), source(named("a"))), False, "the listing: AttributeError"),
     ],
-    ids=["source", "empty", "changing", "broken source", "broken listing"],
+    ids=["source", "empty", "empty but for what is reserved", "changing", "broken source", "broken listing"],
 )  # fmt: skip
 def test_a_scan_that_is_not_whole_fails(scan: Scan, last: bool, words: str) -> None:
     before = judge(scan_of(_old("a"), source(named("a")))).result if last else None
@@ -224,6 +248,10 @@ def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
     assert fault.value.references == 1_500
     scan = scan_of(objects, source(*map(named, keys), size=999), filter=bloom)
     assert _judged(scan, refused=1_500).effective_fpp < 1e-5
+    # What edges lead to is in it as well.
+    over = edges(*(edge("k0", f"e{number}") for number in range(500)), size=999)
+    with pytest.raises(ScanFailed, match=r"sized for 1,000 references, and 1,500 "):
+        judge(scan_of(objects, source(*map(named, keys[:1_000]), size=999), over=[over], filter=bloom))
     # Ten times the same is one element; and what the last scan found says what this one expects.
     same = judge(scan_of(objects, source(*(named(key) for key in keys[:1_000] * 10), size=9_999), filter=bloom)).result
     assert (same.distinct_references, round(same.effective_fpp, 6)) == (1_000, 1e-5)
