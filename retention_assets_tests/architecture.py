@@ -110,6 +110,7 @@ HOMES: Mapping[str, set[str]] = {
 DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.\w+\.delete(_\w+)?")
 MAY_DELETE: Mapping[str, str] = {
     f"{PACKAGE}.pipeline.warehouse": "removes its own folders, to which no dataset points any more",
+    f"{PACKAGE}.stores.temporary": "removes temporary folders of its own, by the form of their names",
     f"{PACKAGE}.sql.staging": "drops staging tables of its own, by the form of their names",
     f"{PACKAGE}.demo.environment": "builds the demonstration anew, below a folder that carries its marker",
 }

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +33,7 @@ from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.tasks import TasksHere
+from retention_assets.stores.temporary import temporary_folder
 
 # From so many objects and references on, local tasks are faster than one program, their start included.
 _WORTH_TASKS = 5_000_000
@@ -91,7 +91,7 @@ class UnrecordedScans:
     def _folder(self, store: str) -> AbstractContextManager[str]:
         """On this machine a folder of its own; where tasks run elsewhere, one that they reach."""
         if is_local_master(self.master):
-            return TemporaryDirectory(prefix="retention-scan-")
+            return temporary_folder("scan")
         return self.warehouse.passing_scan_folder(store)
 
     def _scanned(self, settings: ObjectsSettings, folder: str, last: ScanResult | None, refused: int | None) -> ScanResult:

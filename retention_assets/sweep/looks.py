@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
 from retention_assets.ledger import Ledger
 from retention_assets.stores.protocol import LookingStore, Store, call_store
 from retention_assets.stores.tasks import TasksHere
+from retention_assets.stores.temporary import temporary_folder
 from retention_assets.sweep.wanted import Wanted
 
 
@@ -39,7 +39,7 @@ def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Itera
         yield
         return
     purging, last = due.ledger.realms.purging(), due.ledger.scans.last_whole_result(store.name)
-    with TemporaryDirectory(prefix="retention-look-") as folder:
+    with temporary_folder("look") as folder:
         looked = call_store(store, lambda: store.look(due, purging, last, TasksHere(), folder, is_stopped=is_stopped))
         store.answer_by(looked)
         try:

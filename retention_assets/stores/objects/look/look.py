@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -40,6 +39,7 @@ from retention_assets.stores.objects.scan.read_edges import ReadEdges
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions, error_text, never
 from retention_assets.stores.tasks import Tasks, TasksHere
+from retention_assets.stores.temporary import temporary_folder
 
 # What was true longer ago says nothing about now.
 OLDEST = timedelta(days=1)
@@ -194,7 +194,7 @@ class _Course:
 @contextmanager
 def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
     """Look in this process; what was found is there as long as the look is used."""
-    with TemporaryDirectory(prefix="retention-look-") as place:
+    with temporary_folder("look") as place:
         yield look_in(TasksHere(), order, ScanFolder(place))
 
 

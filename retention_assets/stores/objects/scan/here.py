@@ -5,7 +5,6 @@ Belongs here: running the tasks of a scan one after the other, in a folder that 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -14,6 +13,7 @@ from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.tasks import TasksHere
+from retention_assets.stores.temporary import temporary_folder
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def scan_here(
     scan: Scan, last: ScanResult | None = None, refused: int | None = None
 ) -> Iterator[tuple[ScanResult, ScanFolder]]:
     """Scan a store: the numbers, and the folder with what was found, as long as it is looked at."""
-    with TemporaryDirectory(prefix="retention-scan-") as place:
+    with temporary_folder("scan") as place:
         folder = ScanFolder(place)
         yield scan_in(TasksHere(), scan, folder, last, refused), folder
 

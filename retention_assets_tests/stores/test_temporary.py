@@ -1,0 +1,105 @@
+"""Temporary folders: whose program was killed a day ago go, and every other one stays, whatever it is called."""
+
+import os
+import signal
+import tempfile
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.stores.temporary import temporary_folder
+from retention_assets_tests.forked import forking
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of all programs, but for what starting them needs."""
+    get_temp_dir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def dies(here: Path) -> None:
+    """In a program of its own."""
+    tempfile.tempdir = str(here)
+    with temporary_folder("look") as folder:
+        (Path(folder) / "hits").mkdir()
+        (Path(folder) / "hits" / "1").write_bytes(b"x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def left(here: Path) -> Path:
+    """What a killed program has left, just now."""
+    killed = forking().Process(target=dies, args=(here,))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    (folder,) = here.iterdir()
+    return folder
+
+
+def aged(folder: Path, seconds: int = DAY + 60) -> None:
+    lock = folder / ".in-use"
+    os.utime(lock, (lock.stat().st_mtime - seconds,) * 2)
+
+
+def test_a_folder_is_gone_with_its_program(here: Path) -> None:
+    with temporary_folder("look") as folder:
+        assert [str(one) for one in here.iterdir()] == [folder]
+        assert Path(folder).name.startswith("retention-look-")
+    assert list(here.iterdir()) == []
+
+
+def test_what_a_killed_program_has_left_goes_a_day_later(here: Path, left: Path) -> None:
+    aged(left, DAY - 60)
+    with temporary_folder("look"):
+        assert left.exists()
+    aged(left)
+    with temporary_folder("scan"):
+        assert left.exists()
+    with temporary_folder("look"):
+        assert not left.exists()
+
+
+def test_the_folder_of_a_program_that_is_at_work_for_days_stays(here: Path) -> None:
+    with temporary_folder("look") as folder:
+        aged(Path(folder))
+        with temporary_folder("look"):
+            assert Path(folder).exists()
+
+
+def no_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / ".in-use").unlink()
+
+
+def a_symlink(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+def a_lock_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / ".in-use").rename(folder.with_name("lock"))
+    (folder / ".in-use").symlink_to(folder.with_name("lock"))
+
+
+def of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+
+
+def of_another_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.rename(folder.with_name(f"{folder.name}.kept"))
+
+
+@pytest.mark.parametrize("change", [no_lock, a_symlink, a_lock_elsewhere, of_another_user, of_another_name])
+def test_what_is_not_surely_left_by_such_a_program_stays(
+    here: Path, left: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    aged(left)
+    change(left, monkeypatch)
+    with temporary_folder("look"):
+        assert list(here.rglob("hits/1"))
