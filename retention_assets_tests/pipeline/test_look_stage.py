@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.sweeps.sweeps import Sweeps
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import look_stage, sweep_stage
-from retention_assets.pipeline.look_stage import StopFile, looks_in_tasks
+from retention_assets.pipeline.look_stage import DueInLedger, StopFile, looks_in_tasks
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.listings.local import LocalObjects as LocalListing
@@ -100,8 +101,12 @@ def deleted(results: dict[str, SweepResult]) -> int:
     return sum(one.outcomes[Outcome.DELETED] for one in results.values())
 
 
-def test_a_source_is_read_once_for_all_datasets_and_tasks(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task asks only the place, and none lists it."""
+@pytest.mark.parametrize("marks", [1 << 20, 1])
+def test_a_source_is_read_once_for_all_datasets_and_tasks(
+    cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch, marks: int
+) -> None:
+    """Each task asks only the place, and none lists it. What is due is read in one task, or in one for each dataset."""
+    monkeypatch.setattr(look_stage, "_MARKS", marks)
     monkeypatch.setattr(LocalListing, "read", lambda *_: pytest.fail("everything was listed"))
     results = run(cycle)
     assert len(results) == 3
@@ -147,6 +152,12 @@ def scan_of_last(cycle: ObjectsCycle, references: int) -> str:
     (label,) = (source.label for source in open_references(cycle.objects.store(**cycle.changes).settings))
     counts = [SourceCount(label, references, references)]
     return ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="exact", effective_fpp=0.0, sources=counts).as_json()
+
+
+def test_a_task_that_finds_another_ledger_looks_for_nothing(cycle: ObjectsCycle) -> None:
+    due_there = DueInLedger(cycle.settings, "another", DUE, (("blobs/a",),))
+    with pytest.raises(Refused, match="A task finds another ledger"):
+        list(due_there.read(0))
 
 
 def test_what_became_due_after_the_look_waits_for_the_next_run(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:

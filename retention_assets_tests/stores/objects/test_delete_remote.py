@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
+from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.objects.listings.remote import RemoteObjects
 from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.objects.environments import OLD, Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
@@ -58,6 +60,40 @@ def test_what_is_as_it_was_planned_goes_and_a_star_is_no_pattern(memory: InMemor
     # Such a place may keep what is deleted.
     assert store.remains("blobs/a", begun(targets))["a/*"] is Remains.NOTHING
     assert swept(store, begun(targets))["a/*"] == SweptTarget("a/*", Outcome.ALREADY_GONE)
+
+
+def test_each_object_is_looked_at_then_permitted_and_then_goes(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a look took: the permit is that of the moment."""
+    store, happened, find, remove = memory.store(), list[str](), RemoteObjects.find, MemoryFileSystem.rm_file
+    targets = planned(store, "a/one", "a/two")
+
+    def look(self: Any, keys: Any) -> Any:
+        happened.append("look")
+        return find(self, keys)
+
+    def permit() -> None:
+        happened.append("permit")
+        if happened.count("permit") > 2:
+            raise Withheld("no more")
+
+    def gone(self: Any, place: str) -> None:
+        happened.append("delete")
+        remove(self, place)
+
+    monkeypatch.setattr(RemoteObjects, "find", look)
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", gone)
+    found = swept(store, targets, parallelism=1, permit=permit)
+    assert [found[key].outcome for key in ("a/one", "a/two")] == [Outcome.DELETED, Outcome.WITHHELD]
+    assert happened == ["permit", "look", "permit", "delete", "look", "permit"]
+
+
+def test_nothing_goes_from_what_only_passes_on_another_place(memory: InMemory) -> None:
+    """A copy of it would go, or more than the object."""
+    targets = planned(memory.store(), "a/one")
+    found = swept(memory.store(listing={"path": "simplecache::memory://blobs"}), targets)["a/one"]
+    assert found.outcome is Outcome.FAILED
+    assert memory.data().keys() == {"a/one", "a/two", "a/*"}
+    assert "Name the file system itself" in (found.error or "")
 
 
 def test_what_a_driver_raises_is_said_of_that_object_alone(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:

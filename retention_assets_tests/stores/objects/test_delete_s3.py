@@ -1,5 +1,6 @@
 """Deleting objects from S3: many in one request, each under its condition and with an outcome of its own."""
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
+from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
@@ -74,6 +76,18 @@ def test_one_key_that_fails_keeps_no_other_from_going(bucket: S3Objects) -> None
     assert "AccessDenied: told to" in (found["a/two"].error or "")
     assert {found[key].outcome for key in ("a/one", "a/three")} == {Outcome.DELETED}
     assert bucket.data().keys() == {"a/two"}
+
+
+def test_a_key_of_which_an_answer_says_both_was_not_deleted(bucket: S3Objects) -> None:
+    store = bucket.store()
+    targets = planned(store, "a/one")
+
+    def both(body: bytes) -> tuple[str, str]:
+        status, said = bucket.s3.deletes(body, {"blobs/a/one": "AccessDenied"})
+        return status, said.replace("<DeleteResult>", "<DeleteResult><Deleted><Key>blobs/a/one</Key></Deleted>")
+
+    deletions(bucket, both)
+    assert (swept(store, targets)["a/one"].outcome, len(bucket.data())) == (Outcome.FAILED, 3)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["the request", "one key"])
@@ -144,6 +158,22 @@ def test_a_key_that_no_list_can_name_is_deleted_by_a_request_of_its_own(bucket: 
     store = bucket.store()
     assert {one.outcome for one in swept(store, planned(store, key, "a/one")).values()} == {Outcome.DELETED}
     assert bucket.data().keys() == {"a/two", "a/three"}
+
+
+def test_such_a_request_names_the_etag_as_well(bucket: S3Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.put("a/\x01", b"odd")
+    store, given = bucket.store(), list[dict[str, Any]]()
+    call = S3FileSystem.call_s3
+
+    def noted(self: Any, method: str, **facts: Any) -> Any:
+        if method == "delete_object":
+            given.append(facts)
+        return call(self, method, **facts)
+
+    targets = planned(store, "a/\x01")
+    monkeypatch.setattr(S3FileSystem, "call_s3", noted)
+    assert swept(store, targets)["a/\x01"].outcome is Outcome.DELETED
+    assert [one["IfMatch"] for one in given] == [f'"{hashlib.md5(b"odd").hexdigest()}"']
 
 
 @pytest.mark.parametrize("key", ["a/\x01/../one", "./\x01"])

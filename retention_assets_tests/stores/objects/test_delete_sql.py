@@ -9,11 +9,13 @@ import pytest
 from sqlalchemy import insert, select, text, update
 
 from retention_assets.outcomes import Outcome
+from retention_assets.sql.errors import WriteFailed
+from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.objects import delete_sql
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.objects.conftest import KEYS
 from retention_assets_tests.stores.objects.environments import OLD, SqlObjects
-from retention_assets_tests.stores.objects.sweeps import planned, swept
+from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,36 @@ def test_a_key_that_two_realms_have_goes_from_one_alone(lite: SqlObjects) -> Non
     assert found == {"one": SweptTarget("one", Outcome.DELETED, 5)}
     with lite.engine.connect() as connection:
         assert connection.execute(select(lite.table.c.tenant)).scalars().all() == ["r2"]
+
+
+def test_a_key_without_a_realm_goes_from_no_realm(lite: SqlObjects) -> None:
+    store = lite.store(**in_realms(lite))
+    with lite.engine.begin() as connection:
+        connection.execute(update(lite.table).where(lite.table.c.tenant == "r1").values(tenant=None))
+    found = swept(store, planned(store, "one", dataset="blobs/blobs"), dataset="blobs/blobs")
+    assert found == {"one": SweptTarget("one", Outcome.DELETED, 5)}
+    with lite.engine.connect() as connection:
+        assert connection.execute(select(lite.table.c.tenant)).scalars().all() == ["r2"]
+
+
+def test_of_what_nobody_knows_whether_it_was_committed_nothing_is_said_to_be_gone(
+    lite: SqlObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it tried in halves, what has just gone would be found gone, and nobody would count what became free."""
+    store, write = lite.store(), ForeignDatabase.write
+    for key in ("a/one", "a/two"):
+        lite.put(key, b"x")
+    targets = planned(store, "a/one", "a/two")
+
+    def lost(self: ForeignDatabase, *given: Any) -> Any:
+        monkeypatch.setattr(ForeignDatabase, "write", write)
+        write(self, *given)
+        raise WriteFailed("the server went away", is_lost=True, is_transient=True)
+
+    monkeypatch.setattr(ForeignDatabase, "write", lost)
+    found = swept(store, targets)
+    assert {one.outcome for one in found.values()} == {Outcome.FAILED}
+    assert {one.bytes for one in swept(store, begun(targets)).values()} == {1}
 
 
 def test_a_row_that_came_into_another_realm_is_not_the_one_that_was_planned(lite: SqlObjects) -> None:

@@ -76,6 +76,17 @@ def test_some_objects_are_what_a_scan_finds_them_to_be(objects: Objects) -> None
     }  # fmt: skip
 
 
+def test_where_objects_have_no_realms_those_of_references_and_edges_say_nothing(folder: LocalObjects) -> None:
+    edges = [{"from": "a/one", "to": "a/two", "realm": "s"}, {"complete": True, "count": 1}]
+    (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in edges))
+    folder.refers("a/one", realm="r")
+    store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}])
+    expected = {"a/one": "referenced", "a/two": "referenced", "a/three": "unreferenced"}
+    scanned = sound_log(store.read(["blobs/a"])).transactions.to_pylist()
+    assert {row["transaction"]: dict(row["attributes"])["class"] for row in scanned} == expected
+    assert classes(store, *expected) == expected
+
+
 def test_a_dataset_of_which_nothing_is_left_has_a_line(objects: Objects) -> None:
     log = sound_log(objects.store().read_some({"blobs/a": ["a/gone"], "blobs/b": []}))
     assert (log.datasets["dataset"].to_pylist(), len(log.transactions)) == (["blobs/a", "blobs/b"], 0)

@@ -16,10 +16,13 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text, record_evaluations
+from retention_assets.ledger.scans import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings.local import LocalObjects as LocalListing
+from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.references.lines import LineSource
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.wanted import Wanted, among_asked
 from retention_assets_tests.histories import AS_OF
@@ -111,6 +114,18 @@ def test_while_a_source_is_not_whole_nothing_is_swept(cycle: ObjectsCycle, last:
     assert result.store_failed
     assert cycle.objects.data().keys() == {"a/one", "a/two", "a/three"}
     assert set(cycle.statuses().values()) == {"MARKED"}
+
+
+def test_a_source_that_shrank_since_the_last_scan_ends_the_sweep(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = open_references(cycle.objects.store().settings)
+    counts = [SourceCount(source.label, 9, 9)]
+    last = ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="exact", effective_fpp=0.0, sources=counts)
+    cycle.objects.refers("elsewhere")
+    cycle.marks()
+    monkeypatch.setattr(Scans, "last_whole_result", lambda *_: last.as_json())
+    (result,) = cycle.sweeps().values()
+    assert "had 9 references last time and has 1" in str(result.refused)
+    assert len(cycle.objects.data()) == 3
 
 
 def test_what_is_gone_before_anybody_began_on_it_is_spared(cycle: ObjectsCycle) -> None:

@@ -196,7 +196,7 @@ def test_only_where_no_file_can_be_without_a_name_it_has_one(
     assert sorted(os.listdir(root)) == before
 
 
-@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EIO])
 def test_where_nothing_may_be_written_the_clock_is_ours(root: Path, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
     opened = os.open
 
@@ -207,7 +207,12 @@ def test_where_nothing_may_be_written_the_clock_is_ours(root: Path, monkeypatch:
 
     monkeypatch.setattr(os, "open", refused)
     monkeypatch.setattr(local, "now", lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert listing_of(place(root)).begin() == datetime(2030, 1, 1, tzinfo=UTC)
+    if reason == errno.EIO:
+        # A disk that is broken tells nothing.
+        with pytest.raises(OSError, match=os.strerror(reason)):
+            listing_of(place(root)).begin()
+    else:
+        assert listing_of(place(root)).begin() == datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def test_only_a_probe_is_removed_as_one(root: Path) -> None:

@@ -160,6 +160,26 @@ def test_a_file_that_changed_or_went_meanwhile_fails(tmp_path: Path, wanted: int
         list(made.read(share))
 
 
+def test_a_file_that_is_put_in_place_of_one_that_is_being_read_fails(tmp_path: Path) -> None:
+    pq.write_table(table("a", "b"), tmp_path / "x.parquet", row_group_size=1)
+    made = listing_of(listing(tmp_path))
+    [share] = made.shares(1)
+    reading = made.read(share)
+    next(reading)
+    pq.write_table(table("a", "b", "c"), tmp_path / "new")
+    (tmp_path / "new").replace(tmp_path / "x.parquet")
+    with pytest.raises(Refused, match=r"x\.parquet is not the file any more that it was"):
+        list(reading)
+
+
+def test_a_file_of_which_not_all_rows_are_read_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(table("a", "b"), tmp_path / "x.parquet")
+    made = listing_of(listing(tmp_path))
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_: iter([table("a").to_batches()[0]]))
+    with pytest.raises(Refused, match=r"x\.parquet says that it has 2 rows, and has 1"):
+        list(made.read(*made.shares(1)))
+
+
 def test_objects_are_found_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a").write_bytes(b"123")

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.listings.finished import FinishedListing
-from retention_assets_tests.stores.objects.listings.listed import listed, listing_of, settings_of
+from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
 AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
 SCHEMA = pa.schema(
@@ -86,6 +86,16 @@ def test_columns_that_nobody_asks_for_are_not_read(listings: Listings) -> None:
     [share] = listing.shares(1)
     [row] = pa.Table.from_batches(listing.read_some(share, ("size",))).to_pylist()
     assert row == {"key": "a", "realm": None, "kind": None, "size": 1, "created_at": None, "condition": None}
+
+
+def test_what_is_found_has_the_realm_that_the_table_says_by_now(listings: Listings, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "late").write_bytes(b"123")
+    listings.append("a")
+    listing = listing_of({**listings.listing, "path": str(tmp_path / "root")}, realm={"column": "e_tag"})
+    listing.begin()
+    listings.append("late")
+    assert {key: (row["realm"], row["size"]) for key, row in found(listing, ["a", "late"]).items()} == {"late": ("e", 3)}
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 9])

@@ -93,6 +93,9 @@ def test_files_are_found_by_the_links_that_lead_to_them(tmp_path: Path) -> None:
             assert set(ListingRoot(root).keys(pa.array([location]), "t").to_pylist()) == {"real/1"}
         assert set(ListingRoot(root).keys(pa.array([f"{tmp_path}/wh/link/1"]), "t").to_pylist()) >= {"real/1"}
         assert set(ListingRoot(root).folders(pa.array([f"{tmp_path}/wh/link"]), "t").to_pylist()) >= {"real/"}
+        # Beside one that no link leads to.
+        both = pa.array([f"{tmp_path}/disk/wh/other/2", f"{tmp_path}/wh/link/1"])
+        assert set(ListingRoot(root).keys(both, "t").to_pylist()) >= {"other/2", "real/1"}
 
 
 FOLDERS = [
