@@ -17,7 +17,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.file_systems import is_local, is_s3, open_file_system
-from retention_assets.stores.objects.delete_local import delete_files
+from retention_assets.stores.objects.delete_local import check_root, delete_files
 from retention_assets.stores.objects.delete_remote import delete_places
 from retention_assets.stores.objects.delete_s3 import delete_keys, not_kept
 from retention_assets.stores.objects.delete_sql import ObjectRows
@@ -62,6 +62,13 @@ class ObjectDeletion:
         unplanned = [one for one in targets if one.note is None]
         swept = self._attempt(unplanned, lambda: self._say_of_unplanned(unplanned))
         return swept + self._attempt(noted, lambda: self._delete_noted(noted, parallelism, permit))
+
+    def check_root(self) -> None:
+        """Raises Refused for a folder in which nothing is, for it tells nothing of what is gone."""
+        if self.rows is None and self.root is not None:
+            fs, root = open_file_system(self.root)
+            if is_local(fs):
+                check_root(root)
 
     def freed(self, gone: Sequence[PlannedObject]) -> list[str]:
         """Of objects that are not there any more, and on which a sweep had begun, those whose bytes are nowhere either."""

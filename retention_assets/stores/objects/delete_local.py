@@ -51,6 +51,12 @@ def delete_files(
         return [one for some in map_concurrently(threads, delete, pieces, quick) for one in some]
 
 
+def check_root(root: str) -> None:
+    """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
+    with _opened_root(root):
+        pass
+
+
 @contextmanager
 def _opened_root(root: str) -> Iterator[int]:
     try:

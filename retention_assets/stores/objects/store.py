@@ -238,14 +238,19 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is there of each: all of it, or nothing, also where another object has its key."""
+        deletion = self._deletion(dataset)
         try:
+            deletion.check_root()
             present = present_of(self._look_at(dataset, [one.transaction for one in targets]).to_pylist())
         except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
             return {one.transaction: Remains.UNKNOWN for one in targets}
         found: dict[str, Remains] = {}
         gone: list[PlannedObject] = []
         for target in targets:
-            planned, there = planned_of(target, conditional=True), present.get(target.transaction)
+            planned, there = None, present.get(target.transaction)
+            # What can't be told from another one by its note is as one without.
+            with suppress(Refused):
+                planned = planned_of(target, conditional=True)
             if there is None:
                 found[target.transaction] = Remains.NOTHING
                 gone += [planned] if planned else []
@@ -253,7 +258,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
                 found[target.transaction] = Remains.UNKNOWN
             else:
                 found[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
-        return found | dict.fromkeys(self._deletion(dataset).freed(gone), Remains.FREED)
+        return found | dict.fromkeys(deletion.freed(gone), Remains.FREED)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete objects that are still what was planned."""

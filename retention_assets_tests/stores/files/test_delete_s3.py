@@ -13,7 +13,7 @@ import pytest
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import SweptTarget
+from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets_tests.stores.files.environments import S3, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, swept
 from retention_assets_tests.sweep.lakes import DUE, Lake
@@ -108,6 +108,15 @@ def test_where_versioning_is_suspended_old_versions_are_hidden(bucket: Bucket) -
     [prepared] = bucket.store().prepare("lake/a", ["T1"])
     assert swept(bucket.store(), "lake/a", "T1") == [HIDDEN]
     assert prepared.bytes == SIZE
+
+
+@pytest.mark.parametrize(("versions", "left"), [("keep", Remains.NOTHING), ("delete", Remains.FREED)])
+def test_what_is_gone_has_freed_its_bytes_where_no_version_can_stay(bucket: Bucket, versions: str, left: Remains) -> None:
+    bucket.keep("Suspended")
+    store = bucket.store(versions)
+    [prepared] = store.prepare("lake/a", ["T1"])
+    swept(store, "lake/a", "T1")
+    assert store.remains("lake/a", [Target("T1", prepared.note)]) == {"T1": left}
 
 
 def test_where_versioning_is_suspended_what_has_no_old_version_is_deleted(s3: S3) -> None:

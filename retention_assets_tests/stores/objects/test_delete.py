@@ -89,6 +89,7 @@ def test_a_note_that_says_nothing_deletes_nothing(objects: Objects, note: str) -
     found = swept(objects.store(), [Target("a/one", note)])
     assert found["a/one"].outcome is Outcome.FAILED
     assert found["a/one"].error
+    assert objects.store().remains("blobs/a", [Target("a/one", note)]) == {"a/one": Remains.UNKNOWN}
     assert objects.data().keys() == {"a/one", "a/two", "a/three"}
 
 

@@ -133,6 +133,7 @@ def test_a_root_without_anything_says_nothing_of_what_is_gone(folder: LocalObjec
     folder.root.rename(folder.folder / "disk")
     if state == "empty":
         folder.root.mkdir()
+    assert store.remains("blobs/a", targets) == {"a/one": Remains.UNKNOWN}
     found = swept(store, targets)["a/one"]
     assert (found.outcome, found.bytes) == (Outcome.FAILED, 0)
     assert "Is a disk not mounted?" in (found.error or "")
