@@ -171,6 +171,13 @@ def test_a_braked_scan_publishes_its_counts_and_refuses_its_datasets(place: Plac
     assert place.logged("blobs/a", "blobs/b") == []
 
 
+def test_a_scan_whose_sources_are_other_ones_is_held_against_the_last_one_as_a_whole(place: Place) -> None:
+    place.run(USUAL)
+    place.run(Found({USED: ["a/1"]}, references=4, label="lines others"))
+    assert place.newest().status == "braked"
+    assert (place.newest().reason or "").startswith("all sources together had 10 references last time and has 4")
+
+
 def test_an_accepted_scan_is_judged_by_the_next_run_instead_of_another_and_once(place: Place) -> None:
     place.run(ODD)
     place.ledger.scans.accept("blobs", 1, "ann", "the prefix moved")

@@ -3,6 +3,7 @@
 Belongs here: the scan. That a plan says by it what a run does is commands/test_plan_of_objects.py's.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanStatus, scan
 from retention_assets.pipeline import unrecorded_scans
 from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets_tests.local_spark import Session
-from retention_assets_tests.stores.objects.environments import LocalObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 
 KEYS = ("a/1", "a/2", "b/1")
 
@@ -66,8 +68,13 @@ def published(ledger: Ledger, result: str) -> None:
 def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
     master: str, worth: int, in_tasks: bool, objects: LocalObjects, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last scan had three objects and one reference."""
-    warehouse, store = Warehouse(str(objects.folder / "warehouse")), objects.store()
+    """The last scan had three objects and one reference, from which an edge leads to another one."""
+    edges = [{"from": "a/1", "to": "b/1"}, {"complete": True, "count": 1}]
+    (objects.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in edges))
+    warehouse, store = (
+        Warehouse(str(objects.folder / "warehouse")),
+        objects.store(edges=[{"lines": str(objects.folder / "edges.jsonl")}]),
+    )
     with UnrecordedScans(None, warehouse, "local", {}).scan(store.settings) as found:
         published(ledger, found.result.as_json())
     sessions: list[str] = []
@@ -82,9 +89,13 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
         scanned = ScannedObjects(store.settings, found)
         assert (scanned.datasets(), found.fault) == (["blobs/a", "blobs/b"], None)
         assert scanned.read(["blobs/a", "blobs/b"]).equals(store.read(["blobs/a", "blobs/b"]))
+        assert found.result.total(ObjectClass.REFERENCED)[0] == 2
         assert [name for share in scanned.shares(["blobs/b", "blobs/a"]) for name in share] == ["blobs/a", "blobs/b"]
         assert found.folder.startswith(str(objects.folder / ("warehouse" if master.startswith("spark") else "temporary")))
     assert (sessions, left(objects.folder)) == ([master] if in_tasks else [], [])
+    # What was young on that day is.
+    with UnrecordedScans(ledger, warehouse, master, {}, OLD + timedelta(hours=1)).scan(store.settings) as found:
+        assert found.result.total(ObjectClass.YOUNG)[0] == 3
 
 
 def test_a_braked_scan_refuses_each_of_its_datasets_with_the_numbers(objects: LocalObjects) -> None:

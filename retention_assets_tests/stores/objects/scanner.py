@@ -30,6 +30,7 @@ class Found:
     objects: Mapping[ObjectClass, Sequence[str]] = field(default_factory=dict)
     references: int = 10
     unresolved: int = 0
+    label: str = "lines refs"
     fault: Exception | None = None
 
     def result(self, store: str) -> ScanResult:
@@ -48,7 +49,7 @@ class Found:
         ]
         return ScanResult(
             store, LISTED, LISTED + timedelta(seconds=9), LISTED, LISTED, "00", "fingerprints", 1e-12, scanned, SIZE * scanned,
-            self.references, self.unresolved, classes, [SourceCount("lines refs", self.references, self.references, 1, 0.5)], 0, datasets,
+            self.references, self.unresolved, classes, [SourceCount(self.label, self.references, self.references, 1, 0.5)], 0, datasets,
         )  # fmt: skip
 
 

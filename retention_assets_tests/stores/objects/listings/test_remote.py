@@ -1,7 +1,7 @@
 """Listing any other place that a driver knows, on fsspec's memory."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -51,8 +51,11 @@ def test_a_root_that_is_not_there_refuses_the_listing(memory: Any) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [{"LastModified": "2026-01-01T00:00:00Z"}, {"mtime": 1767225600.0}, {"updated": datetime(2026, 1, 1)}],  # noqa: DTZ001
-)
+    [
+        {"LastModified": "2026-01-01T00:00:00Z"}, {"mtime": 1767225600.0}, {"updated": datetime(2026, 1, 1)},  # noqa: DTZ001
+        {"mtime": datetime(2025, 12, 31, 19, tzinfo=timezone(timedelta(hours=-5)))},
+    ],
+)  # fmt: skip
 def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
     answer = filled.find
 
@@ -67,6 +70,15 @@ def test_times_are_found_under_the_names_of_drivers(filled: Any, monkeypatch: py
     row = rows["r1/a"]
     assert row["created_at"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert row["condition"] == '{"generation":"7"}'
+
+
+@pytest.mark.parametrize("name", ["etag", "ETag"])
+def test_an_object_is_known_again_by_its_etag_where_there_is_one(
+    filled: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    info = filled.info
+    monkeypatch.setattr(filled, "info", lambda path: {**info(path), name: '"x"'})
+    assert found(listing_of(PLACE), ["r1/a"])["r1/a"]["condition"] == '{"etag":"x"}'
 
 
 @pytest.mark.parametrize("said", [{}, {"mtime": "yesterday"}, {"mtime": 1e30}])

@@ -202,6 +202,16 @@ def test_a_busy_server_is_asked_again(s3: S3) -> None:
     assert answers == []
 
 
+def test_a_server_that_does_not_say_whether_it_keeps_versions_lists_nothing(s3: S3) -> None:
+    """An object would be deleted under its ETag, and so only be hidden."""
+    s3.put("blobs/a", b"1")
+    s3.faults.append(
+        lambda _, place, __: error("500 Internal Server Error", "InternalError") if "versioning" in place else None
+    )
+    with pytest.raises(Refused, match="s3://lake/blobs/ can't be listed"):
+        listed(listing_of(PLACE))
+
+
 def test_what_can_not_be_listed_fails_with_its_name(s3: S3) -> None:
     with pytest.raises(Refused, match=r"s3://nowhere/x can't be listed: .*s3:ListBucket"):
         listed(listing_of({"path": "s3://nowhere/x"}))
