@@ -4,7 +4,7 @@ Belongs here: the steps, and what they count and write.
 Does not belong here: the rules (classes.py), and what names an object (match.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -83,7 +83,7 @@ class JudgeObjects:
         before = sum(len(one.runs) for one in self.asked[:number])
         tables = self.listed.read(number, KEPT)
         with ExitStack() as files:
-            writers = _Writers(self, part, files)
+            judged = JudgedPart(self.listed, number, self.rules, self.folder, self.every, files)
             for at, run in enumerate(runs):
                 values, rows, hit = self._hit(before + at, run)
                 begin, picked, positions = 0, list[pa.Table](), list[Ints]()
@@ -91,18 +91,10 @@ class JudgeObjects:
                     table = next(tables, None)
                     if table is None or begin + len(table) > run.rows:
                         raise Refused(_CHANGED.format(f"{part} has other rows"))
-                    classes = classes_of(
-                        table["realm"], table["kind"], table["created_at"], hit[begin : begin + len(table)], self.rules
-                    )
-                    for name, (objects, size) in count_groups(table, classes).items():
-                        counts = groups.setdefault(name, [0, 0])
-                        counts[0] += objects
-                        counts[1] += size
-                    logged = np.flatnonzero(_IS_LOGGED[classes])
+                    logged = judged.add(table, hit[begin : begin + len(table)], groups)
                     if len(logged):
                         picked.append(table.select(["key", "realm"]).take(pa.array(logged)))
                         positions.append(begin + logged)
-                    writers.write(table, classes, logged)
                     begin += len(table)
                 if picked and self.met:
                     self._check(part, values, rows, np.concatenate(positions), picked)
@@ -146,21 +138,26 @@ def _mixed(rows: Ints) -> Hashes:
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-class _Writers:
+class JudgedPart:
     """What a part leaves: of a finished list the class of each object, and what has lines in the log."""
 
-    def __init__(self, step: JudgeObjects, part: str, files: ExitStack) -> None:
-        self._is_written, self._every = step.listed.is_written, step.every
-        self._classes = files.enter_context(step.folder.writer(f"{CLASSES}/{part}", CLASS))
+    def __init__(
+        self, listed: ListedObjects, number: int, rules: ClassRules, folder: ScanFolder, every: bool, files: ExitStack
+    ) -> None:
+        self._rules, part = rules, listed.parts[number]
+        self._classes = files.enter_context(folder.writer(f"{CLASSES}/{part}", CLASS))
         self._objects: pq.ParquetWriter | None = None
-        if not self._is_written:
-            self._objects = files.enter_context(step.folder.writer(f"{OBJECTS}/{part}", _KEPT))
+        if not listed.is_written:
+            self._objects = files.enter_context(folder.writer(f"{OBJECTS}/{part}", _KEPT))
         self._all: pq.ParquetWriter | None = None
-        if not (self._is_written or self._every):
-            self._all = files.enter_context(step.folder.writer(f"{EVERY}/{part}", CLASS))
+        if not (listed.is_written or every):
+            self._all = files.enter_context(folder.writer(f"{EVERY}/{part}", CLASS))
 
-    def write(self, table: pa.Table, classes: Small, logged: Ints) -> None:
-        """Write a batch."""
+    def add(self, table: pa.Table, hit: Bools, groups: dict[Group, list[int]]) -> Ints:
+        """Write and count a batch, of which something names some objects; which of them have lines in every log."""
+        classes = classes_of(table["realm"], table["kind"], table["created_at"], hit, self._rules)
+        add_groups(groups, count_groups(table, classes))
+        logged = np.flatnonzero(_IS_LOGGED[classes])
         found = pa.table([pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)], schema=CLASS)
         if self._all is not None:
             self._all.write_table(found)
@@ -169,6 +166,15 @@ class _Writers:
             self._classes.write_table(found)
             if self._objects is not None:
                 self._objects.write_table(table.cast(_KEPT))
+        return logged
+
+
+def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int]]) -> None:
+    """Count some groups with others."""
+    for name, (objects, size) in more.items():
+        counts = groups.setdefault(name, [0, 0])
+        counts[0] += objects
+        counts[1] += size
 
 
 def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]]:

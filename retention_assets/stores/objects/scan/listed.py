@@ -150,19 +150,18 @@ def reserved_rows(realms: pa.ChunkedArray) -> int:
 # --- after the scan ---------------------------------------------------------------------------------------------------
 
 
-def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int) -> None:
-    """Write down which list it was, so that it is known again."""
-    folder.write_bytes(_LIST, json.dumps({"wanted": wanted, "shares": _digest(shares)}).encode())
+def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int, *, every: bool) -> None:
+    """Write down which list it was, so that it is known again; and whether every object of it is in the folder."""
+    folder.write_bytes(_LIST, json.dumps({"wanted": wanted, "shares": _digest(shares), "every": every}).encode())
 
 
 def read_every_class(folder: ScanFolder, settings: ObjectsSettings, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Every listed object with its class: some columns of `KEPT`, and `class`. Raises Refused if the list has changed since."""
-    parts = folder.parts(EVERY)
-    if not parts:
+    noted = json.loads(bytes(folder.read_bytes(_LIST))) if folder.parts(EVERY) else {"every": True}
+    if noted.get("every"):
         yield from read_classes(folder, columns)
         return
     listing = open_listing(settings)
-    noted = json.loads(bytes(folder.read_bytes(_LIST)))
     changed = Refused(
         f"The list that the store {settings.name} was scanned by is not the same any more, and of what had no line in the log"
         " nothing else is kept. Export after the next scan."

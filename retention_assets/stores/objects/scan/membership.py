@@ -1,6 +1,6 @@
 """Membership: which of many fingerprints are among those of the references.
 
-Belongs here: looking up, in memory, at once for whole columns. What is looked up comes in bounded ranges of fingerprints.
+Belongs here: looking up, in memory, at once for whole columns, and putting fingerprints in order for it.
 Does not belong here: Bloom filters (bloom.py), and what a key is looked up as (lookups.py).
 """
 
@@ -10,18 +10,26 @@ from retention_assets.frames.arrays import Bools, Ints
 from retention_assets.stores.objects.scan.fingerprints import Hashes
 
 # Of so many values at a time the places in the index are worked out.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
 
 
 def distinct(values: Hashes) -> Hashes:
-    """Each of some fingerprints once, in order. What is given is sorted in place."""
+    """Each of some fingerprints once, in order: the first of those that are given, which are sorted and moved in place."""
     values.sort()
-    if len(values) < 2:
-        return values
-    first = np.empty(len(values), dtype=bool)
-    first[0] = True
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return values if first.all() else values[first]
+    end, last = 0, None
+    for begin in range(0, len(values), _BLOCK):
+        part = values[begin : begin + _BLOCK]
+        first = np.empty(len(part), dtype=bool)
+        first[0] = part[0] != last
+        np.not_equal(part[1:], part[:-1], out=first[1:])
+        last = part[-1]
+        if begin == end and first.all():
+            end += len(part)
+            continue
+        some = part[first]
+        values[end : end + len(some)] = some
+        end += len(some)
+    return values[:end]
 
 
 class SortedFingerprints:

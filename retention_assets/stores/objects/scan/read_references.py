@@ -116,7 +116,12 @@ class _Runs:
             return
         name = f"{self._name}-{len(self.runs):03d}"
         values = np.concatenate(self._hashes)
-        self._step.folder.write_ranges(name, values, pa.concat_tables(self._keys) if self._step.keyed else None)
+        if self._step.keyed:
+            self._step.folder.write_ranges(name, values, pa.concat_tables(self._keys))
+        else:
+            # Numbers alone are sorted sooner than dealt out.
+            values.sort()
+            self._step.folder.write_values(name, values)
         run = Run(self._source, name, len(values))
         self.runs.append(run)
         self._hashes, self._keys, self._rows = [], [], 0

@@ -18,11 +18,12 @@ from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.references import RowSource
 from retention_assets.stores.objects.references.rounds import R, Round, read_whole
+from retention_assets.stores.objects.scan.at_once import CountNamed, JudgeAtOnce
 from retention_assets.stores.objects.scan.bloom import BloomSize
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
 from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
-from retention_assets.stores.objects.scan.judge import FillBloom, Group, JudgeObjects
+from retention_assets.stores.objects.scan.judge import FillBloom, Group, JudgeObjects, add_groups
 from retention_assets.stores.objects.scan.list_objects import ListObjects
 from retention_assets.stores.objects.scan.listed import (
     FinishedObjects,
@@ -45,13 +46,17 @@ from retention_assets.stores.objects.scan_result import (
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ExactFilter, ObjectsSettings
 from retention_assets.stores.protocol import error_text
-from retention_assets.stores.tasks import T, Tasks
+from retention_assets.stores.tasks import T, Tasks, TasksHere
 
 _SHARES_PER_SLOT = 3
 # How many references and objects a task holds against each other; of keys themselves there fit fewer.
 _TOGETHER, _KEYED_TOGETHER = 1 << 23, 1 << 19
 # Fewer are left to one task.
 _SMALL = 1 << 20
+# So many references a task holds in memory, with what finds them 12 bytes each.
+_AT_ONCE = 48_000_000
+# So many bits are counted where the scan was begun.
+_BITS_HERE = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class _Course:
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
         self._tasks, self._scan, self._folder, self._last, self._refused = tasks, scan, folder, last, refused
         self._keyed = isinstance(scan.settings.filter, ExactFilter)
+        self._wanted = _SHARES_PER_SLOT * tasks.slots
 
     def run(self) -> ScanResult:
         """All steps in their order."""
@@ -104,29 +110,16 @@ class _Course:
         over_edges, over_named_by = self._close(edge_parts, merged, named_by, read)
         named_by |= over_named_by
         size = self._bloom(sum(one.values for one in merged or ()), over_edges)
-        if size:
-            self._step("the filter", FillBloom(size, merged or (), over_edges > 0, self._folder), 1)
-        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder, self._keyed)
-        asked = self._step("the listing", asking, len(listed.parts))
-        self._check_not_empty(sum(one.counted for one in asked))
-        bounds, matched = self._match(runs, merged, asked, over_edges)
-        distinct = sum(one.distinct for one in matched)
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
             self._spoken_for(read),
         )  # fmt: skip
-        every = sum(one.counted for one in asked) <= scan.settings.rows_up_to
-        judge = JudgeObjects(
-            listed, asked, [one.name for one in matched], bounds, named_by, rules, scan.salt, self._folder, size, every
-        )  # fmt: skip
-        groups: dict[Group, list[int]] = {}
-        for judged in self._step("the judgement", judge, len(asked)):
-            for group, (objects, size_of) in judged.items():
-                counts = groups.setdefault(group, [0, 0])
-                counts[0] += objects
-                counts[1] += size_of
-        of_sources = [one.of_sources for one in (merged if merged is not None else matched)]
+        known = _Known(listed, runs, merged, over_edges, named_by, rules, size)
+        judged = self._judge_at_once(known) if self._fit(known) else self._judge_by_ranges(known)
+        if isinstance(listed, FinishedObjects):
+            note_list(self._folder, listed.shares, self._wanted, every=judged.every)
+        distinct = judged.distinct
         result = ScanResult(
             store=scan.store,
             started_at=started,
@@ -137,22 +130,74 @@ class _Course:
             filter=scan.settings.filter.kind,
             effective_fpp=self._rate(distinct + over_edges, size),
             distinct_references=distinct,
-            unresolved_references=distinct - sum(one.matched for one in matched),
-            classes=_class_counts(groups),
-            sources=self._source_counts(read, of_sources),
+            unresolved_references=distinct - judged.named,
+            classes=_class_counts(judged.groups),
+            sources=self._source_counts(read, judged.of_sources),
             edges=edges,
         )
         result.scanned, result.scanned_bytes = result.total()
-        result.datasets = _datasets(groups, every=result.scanned <= scan.settings.rows_up_to)
+        result.datasets = _datasets(judged.groups, every=result.scanned <= scan.settings.rows_up_to)
         return result
 
+    def _fit(self, known: "_Known") -> bool:
+        """Whether each task can hold all references, as fingerprints alone."""
+        return not self._keyed and known.bloom is None and known.values + known.over_edges <= _AT_ONCE
+
+    def _judge_at_once(self, known: "_Known") -> "_Judged":
+        """Each object meets all references as it is read."""
+        most = self._scan.settings.rows_up_to
+        # Where nothing is listed one task counts the references.
+        tasks = max(1, min(self._tasks.slots, len(known.listed.parts)))
+        # Whether every object has a line is known once all are counted. What was few before is likely to be few.
+        likely = self._last is not None and self._last.scanned <= most
+        for every in (likely, not likely):
+            step = JudgeAtOnce(
+                known.listed, tasks, known.runs, len(self._scan.references), known.over_edges > 0, known.named_by, known.rules,
+                self._scan.salt, self._folder, every,
+            )  # fmt: skip
+            found = self._step("the judgement", step, tasks)
+            judged = _Judged(every, found[0].distinct, [found[0].of_sources])
+            for one in found:
+                add_groups(judged.groups, one.groups)
+            counted = sum(objects for group, (objects, _) in judged.groups.items() if group[-1] != ObjectClass.RESERVED)
+            self._check_not_empty(counted)
+            if known.listed.is_written or every == (counted <= most):
+                break
+        else:
+            raise ScanFailed(self._scan.store, "what lists the objects changed while it was read. Scan again.")
+        count = CountNamed([one.named for one in found], self._folder)
+        runner = self._tasks if tasks * judged.distinct > _BITS_HERE else TasksHere()
+        with _failing(self._scan, "the judgement"):
+            [judged.named] = runner.run(count, 1)
+        return judged
+
+    def _judge_by_ranges(self, known: "_Known") -> "_Judged":
+        """Objects and references meet range by range."""
+        scan, listed, named_by, merged = self._scan, known.listed, known.named_by, known.merged
+        if known.bloom:
+            self._step("the filter", FillBloom(known.bloom, merged or (), known.over_edges > 0, self._folder), 1)
+        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder, self._keyed)
+        asked = self._step("the listing", asking, len(listed.parts))
+        self._check_not_empty(sum(one.counted for one in asked))
+        bounds, matched = self._match(known, asked)
+        every = sum(one.counted for one in asked) <= scan.settings.rows_up_to
+        judge = JudgeObjects(
+            listed, asked, [one.name for one in matched], bounds, named_by, known.rules, scan.salt, self._folder, known.bloom,
+            every,
+        )  # fmt: skip
+        of_sources = [one.of_sources for one in (merged if merged is not None else matched)]
+        named = sum(one.matched for one in matched)
+        judged = _Judged(every, sum(one.distinct for one in matched), of_sources, named)
+        for groups in self._step("the judgement", judge, len(asked)):
+            add_groups(judged.groups, groups)
+        return judged
+
     def _list(self) -> tuple[datetime, ListedObjects]:
-        scan, wanted = self._scan, _SHARES_PER_SLOT * self._tasks.slots
+        scan = self._scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            shares = scan.listing.shares(wanted)
+            shares = scan.listing.shares(self._wanted)
             if isinstance(scan.listing, FinishedListing) and can_be_read_again(scan.settings, scan.listing):
-                note_list(self._folder, shares, wanted)
                 return as_of, FinishedObjects(scan.settings, scan.listing, shares)
         step = ListObjects(scan.settings, scan.listing, scan.salt, self._folder, shares)
         listed = self._step("the listing", step, len(shares))
@@ -212,17 +257,15 @@ class _Course:
         [found] = self._step("the edges", step, 1)
         return found
 
-    def _match(
-        self, runs: Sequence[Run], merged: Sequence[MergedRange] | None, asked: Sequence[AskedPart], over_edges: int
-    ) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
+    def _match(self, known: "_Known", asked: Sequence[AskedPart]) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
         """What is asked of which ranges, and what came of it: nothing where there is no reference."""
-        if not runs:
+        if not known.runs:
             return [], []
         every = [run for one in asked for run in one.runs]
-        bounds = self._bounds(max(sum(run.values for run in runs), sum(run.values for run in every)))
+        bounds = self._bounds(max(known.values, sum(run.values for run in every)))
         # What is merged is as one source.
-        sources, known = (len(self._scan.references), runs) if merged is None else (1, _as_runs(merged))
-        step = MatchObjects(known, sources, every, over_edges > 0, self._folder, bounds, self._keyed)
+        sources, runs = (len(self._scan.references), known.runs) if known.merged is None else (1, _as_runs(known.merged))
+        step = MatchObjects(runs, sources, every, known.over_edges > 0, self._folder, bounds, self._keyed)
         return bounds, self._step("the judgement", step, len(bounds))
 
     def _bloom(self, distinct: int, over_edges: int) -> BloomSize | None:
@@ -279,6 +322,36 @@ class _Course:
     def _step(self, what: str, step: Callable[[int], T], count: int) -> list[T]:
         with _failing(self._scan, what):
             return self._tasks.run(step, count) if count else []
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What objects are judged by, and they themselves."""
+
+    listed: ListedObjects
+    runs: Sequence[Run]
+    merged: Sequence[MergedRange] | None
+    over_edges: int
+    named_by: NamedBy
+    rules: ClassRules
+    bloom: BloomSize | None
+
+    @property
+    def values(self) -> int:
+        """How many references were read."""
+        return sum(run.values for run in self.runs)
+
+
+@dataclass
+class _Judged:
+    """What came of all objects, and whether each has a line; of references, each once, how many there are, how many of each
+    source, and how many name something."""
+
+    every: bool
+    distinct: int
+    of_sources: Sequence[Sequence[int]]
+    named: int = 0
+    groups: dict[Group, list[int]] = field(default_factory=dict)
 
 
 @contextmanager

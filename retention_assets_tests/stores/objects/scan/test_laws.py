@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from retention_assets.stores.objects.scan import scan as scans
+from retention_assets.stores.objects.scan_result import ScanResult
+from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
+    Judged,
     edge,
     edges,
     finished,
@@ -43,7 +47,11 @@ class Environment:
     known_kinds: Sequence[str] | None
 
     def classes(self, kind: str, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
-        """What a scan says; of a finished list that is written into a folder, if one is given."""
+        """What a scan says of each object."""
+        return dict(self.judge(kind, folder).classes)
+
+    def judge(self, kind: str, folder: Path | None = None) -> Judged:
+        """A scan; of a finished list that is written into a folder, if one is given."""
         sources = [source(*rows, names_folders=folder) for rows, folder in zip(self.references, self.folders, strict=True)]
         scan = scan_of(
             listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
@@ -51,7 +59,7 @@ class Environment:
         )  # fmt: skip
         found = judge(finished(scan, self.objects, folder) if folder else scan)
         assert sum(count for name, count in found.counts.items() if name != "reserved") == found.result.scanned
-        return dict(found.classes)
+        return found
 
 
 def naive(one: Environment) -> dict[tuple[str | None, str], str]:
@@ -126,19 +134,50 @@ def environment(chance: random.Random) -> Environment:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["fingerprints", "exact"])
-def test_a_scan_says_what_sets_say(kind: str) -> None:
+@pytest.fixture(params=["one task", "two tasks", "by ranges"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task holds all references, or each of two does, or they meet objects range by range."""
+    if request.param == "two tasks":
+        monkeypatch.setattr(scans, "_BITS_HERE", 0)
+        monkeypatch.setattr(TasksHere, "slots", 2)
+    elif request.param == "by ranges":
+        monkeypatch.setattr(scans, "_AT_ONCE", -1)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_scan_says_what_sets_say() -> None:
     for seed in range(rounds(40)):
         one = environment(random.Random(seed))
-        assert one.classes(kind) == naive(one), f"seed {seed}: {one}"
+        assert one.classes("fingerprints") == naive(one), f"seed {seed}: {one}"
 
 
-@pytest.mark.parametrize("kind", ["fingerprints", "exact"])
-def test_a_scan_of_a_finished_list_says_what_sets_say(kind: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("way")
+def test_a_scan_of_a_finished_list_says_what_sets_say(tmp_path: Path) -> None:
     for seed in range(rounds(20)):
         one = environment(random.Random(seed))
         if one.objects:
-            assert one.classes(kind, tmp_path) == naive(one), f"seed {seed}: {one}"
+            assert one.classes("fingerprints", tmp_path) == naive(one), f"seed {seed}: {one}"
+
+
+def test_a_scan_with_exact_keys_says_what_sets_say(tmp_path: Path) -> None:
+    for seed in range(rounds(40)):
+        one = environment(random.Random(seed))
+        assert one.classes("exact") == naive(one), f"seed {seed}: {one}"
+        if one.objects and seed % 2:
+            assert one.classes("exact", tmp_path) == naive(one), f"seed {seed}: {one}"
+
+
+@pytest.mark.usefixtures("way")
+def test_references_are_counted_as_exact_keys_are() -> None:
+    for seed in range(rounds(20)):
+        one = environment(random.Random(seed))
+        found, expected = one.judge("fingerprints").result, one.judge("exact").result
+        assert _references(found) == _references(expected), f"seed {seed}: {one}"
+
+
+def _references(result: ScanResult) -> tuple[Any, ...]:
+    sources = [(source.rows, source.distinct, source.realms) for source in result.sources]
+    return result.distinct_references, result.unresolved_references, sources, result.classes
 
 
 def test_one_more_reference_or_edge_never_adds_a_mark() -> None:

@@ -19,6 +19,7 @@ from retention_assets.policy.purge import purge_of
 from retention_assets.stores.objects.listings import pacing
 from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
+from retention_assets.stores.objects.scan.bloom import Bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
 from retention_assets.stores.objects.scan.here import read_here, scan_here
 from retention_assets.stores.objects.scan.listed import in_row_groups
@@ -181,9 +182,13 @@ def test_an_exact_filter_is_not_deceived_by_fingerprints(monkeypatch: pytest.Mon
     assert judge(scan_of(_old(*keys), references)).counts == {"referenced": 80}
 
 
-@pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one["kind"])
-def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there are more objects and references than fit into memory."""
+@pytest.mark.parametrize(
+    ("filter_", "at_once"),
+    [*((one, 0) for one in FILTERS), (FILTERS[0], 1_000)],
+    ids=["fingerprints", "exact", "bloom", "once"],
+)
+def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are more objects and references than fit into memory, or at least more than one task puts in order."""
     keys = [f"k{number}" for number in range(500)]
     named_twice = source(*(named(key) for key in keys[::6]), size=50)
     over = [edges(edge(keys[3], keys[4]))]
@@ -192,7 +197,7 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (scans, "_KEYED_TOGETHER", 40), (read_references, "_RUN", 20),
+        (scans, "_AT_ONCE", at_once), (scans, "_TOGETHER", 40), (scans, "_KEYED_TOGETHER", 40), (read_references, "_RUN", 20),
         (read_references, "_KEYED_RUN", 20), (match, "_ASKED", 20), (match, "_KEYED_ASKED", 20), (match, "_CELL", 4),
         # A part is read in four tables, and asked about in two runs of two.
         (in_row_groups, "__defaults__", (16,)),
@@ -256,6 +261,11 @@ def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
     same = judge(scan_of(objects, source(*(named(key) for key in keys[:1_000] * 10), size=9_999), filter=bloom)).result
     assert (same.distinct_references, round(same.effective_fpp, 6)) == (1_000, 1e-5)
     assert _judged(scan, last=replace(same, distinct_references=1_400)).effective_fpp < 2e-5
+
+
+def test_a_bloom_filter_is_asked_even_where_references_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bloom, "has", lambda _, hashes: np.ones(len(hashes), dtype=bool))
+    assert judge(scan_of(_old("a", "b"), source(named("a")), filter=FILTERS[2])).counts == {"referenced": 2}
 
 
 def _judged(scan: Scan, last: ScanResult | None = None, refused: int | None = None) -> ScanResult:
