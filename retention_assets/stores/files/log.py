@@ -50,7 +50,7 @@ class _Listed(NamedTuple):
 
     at: float
     folder: str
-    found: tuple[Found, ...]
+    files: LogIndex
 
 
 # The last listing of each log that has many files.
@@ -68,13 +68,13 @@ class FilesLog:
 
     def index(self) -> LogIndex:
         """Its files, listed anew. Raises BadInput if there is none, or one speaks of another store."""
+        _listed.pop(self, None)
         at, folder = moment().running, folder_version(self.place)
         found = list_logs(self.place)
+        index = _index_of(self, found)
         if len(found) >= _MANY and folder is not None:
-            _listed[self] = _Listed(at, folder, found)
-        else:
-            _listed.pop(self, None)
-        return _index_of(self, found)
+            _listed[self] = _Listed(at, folder, index)
+        return index
 
     def recent_index(self, dataset: str) -> LogIndex:
         """The same for a question about one dataset in the middle of a sweep, which may be one of thousands.
@@ -85,8 +85,7 @@ class FilesLog:
         listed = _listed.get(self)
         if listed is None or moment().running - listed.at > _LATELY or folder_version(self.place) != listed.folder:
             return self.index()
-        index = _index_of(self, listed.found)
-        return index if all(is_as_listed(file) for file in index.files.get(dataset, ())) else self.index()
+        return listed.files if all(map(is_as_listed, listed.files.files.get(dataset, ()))) else self.index()
 
     def datasets(self) -> list[str]:
         """The names of all datasets, sorted."""
