@@ -1,0 +1,44 @@
+"""Rows that are appended: what a text holds stays what it was, in whatever form a database takes it."""
+
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text, select
+
+from retention_assets.sql.engines import ledger_engine
+from retention_assets.sql.staging import append_rows
+
+NOTES = Table("notes", MetaData(), Column("id", BigInteger), Column("note", Text), Column("bytes", BigInteger))
+TEXTS = [
+    "",
+    "\\",
+    "\\N",
+    "\\n",
+    "\\.",
+    "a\tb",
+    "a\nb",
+    "a\rb",
+    "a\r\nb",
+    "a\\\tb",
+    "ends in \\",
+    ",",
+    '"a"',
+    "NULL",
+    "\x0b",
+    "\u2028",
+    "ü €",
+    "5",
+]
+
+
+def test_rows_are_appended_as_they_are(url: str) -> None:
+    """Columns of one kind and of several, with and without anything that means something else in COPY."""
+    engine = ledger_engine(url)
+    plain = [(number, f"note {number}", 2**62 + number) for number in range(600)]
+    with_null = [(number, None if number % 2 else "x", number or None) for number in range(600, 620)]
+    parts = [plain, with_null, [(number, text, 7) for number, text in enumerate(TEXTS, 1000)], []]
+    parts += [[(number, text, None)] for number, text in enumerate(TEXTS, 2000)]
+    with engine.execution_options(ledger_writes=True).begin() as connection:
+        NOTES.create(connection)
+        for part in parts:
+            append_rows(connection, NOTES, [*NOTES.c], part)
+        found = connection.execute(select(NOTES).order_by(NOTES.c.id)).all()
+    assert [tuple(row) for row in found] == [row for part in parts for row in part]
+    engine.dispose()
