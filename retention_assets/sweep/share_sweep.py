@@ -11,7 +11,7 @@ no other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -189,9 +189,9 @@ class _Round:
         for one in self._each(answers):
             one.done |= {answer.mark for answer in answers[one.dataset]}
         rows = self._undone(self._mine(rows))
-        began: set[str] = set()
+        names, began = _names_of(rows), set[str]()
         for batch in self._batches(rows, left):
-            self._recheck_if_changed(batch, left, self._spare_begun, self._unguarded(batch, began))
+            self._recheck_if_changed(batch, left, self._spare_begun, self._unguarded(batch, names, began))
             for one in self._each(batch.targets):
                 with self._alone(one):
                     check_places(self.store, one.dataset, places[one.dataset])
@@ -214,9 +214,9 @@ class _Round:
         self.checked = RecheckResult()
         self._recheck(due, self._spare)
         rows = self._plan(self._mine(due).filter(among(self._mine(due), self.checked.go)))
-        began: set[str] = set()
+        names, began = _names_of(rows), set[str]()
         for batch in self._batches(rows, due):
-            self._recheck_if_changed(batch, due, self._spare, self._unguarded(batch, began))
+            self._recheck_if_changed(batch, due, self._spare, self._unguarded(batch, names, began))
             for one in self._each(batch.targets):
                 with self._alone(one):
                     check_places(self.store, one.dataset, {one.place})
@@ -340,7 +340,7 @@ class _Round:
 
     def _recheck(self, rows: pa.Table, spare: Spare) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
-        names = set(pc.unique(rows["dataset"]).to_pylist())
+        names = _names_of(rows)
         # Before they are read: what comes in between is read, and refuses the permit all the same.
         said = self._protections()
         for one in self._each(names):
@@ -357,16 +357,16 @@ class _Round:
         for one in self._each(faults):
             self._take_out(one, Refused(faults[one.dataset]))
 
-    def _unguarded(self, batch: Batch, began: set[str]) -> set[str]:
+    def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
         """The datasets of which the store is asked before a batch whether anything changed.
 
-        Its own; or, where the store guards its deletions, all before the first batch, and those that have not begun when
-        another of them begins, unless it was asked lately. Of these the notes are younger than the reading: what changed in
-        between, they have as it is now.
+        Its own; or, where the store guards its deletions, all `names` before the first batch, and those that have not begun
+        when another of them begins, unless it was asked lately. Of these the notes are younger than the reading: what changed
+        in between, they have as it is now.
         """
         if not self.store.capabilities.guards:
-            return set(batch.targets)
-        is_first, waiting = not began, self.going.keys() - began
+            return batch.targets.keys()
+        is_first, waiting = not began, names - began
         begins = bool(waiting & batch.targets.keys())
         began.update(batch.targets)
         return waiting if is_first or (begins and not self._asked_lately()) else set()
@@ -487,7 +487,7 @@ class _Round:
     def _open_reports(self, rows: pa.Table) -> None:
         """The day's reports, where this is the first sweep of the day that has to do with a dataset."""
         ledger, as_of = self.context.ledger, self.context.as_of
-        new = set(pc.unique(rows["dataset"]).to_pylist()) - self.opened
+        new = _names_of(rows) - self.opened
         self.opened |= new
         names = sorted(new - ledger.reports.opened(as_of.date(), new)) if new else []
         if not names:
@@ -515,6 +515,11 @@ def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.i
         return
     for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):
         yield ids[begin:end]
+
+
+def _names_of(rows: pa.Table) -> Set[str]:
+    """The datasets of some rows."""
+    return frozenset(pc.unique(rows["dataset"]).to_pylist())
 
 
 def _of(rows: pa.Table, datasets: Collection[str]) -> pa.Table:
