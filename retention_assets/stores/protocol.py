@@ -161,6 +161,20 @@ class SelectiveStore(Store, Protocol):
         """
 
 
+@runtime_checkable
+class ChainReadingStore(Store, Protocol):
+    """A store of datasets in which much may be due, and of which few rows decide about each transaction.
+
+    Nothing of it is ever deleted from a latest view, and it guards its deletions.
+    """
+
+    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
+        """Of some transactions the branches that they are on, whole, as `read` has them now; what is on none, by itself.
+
+        What is not there any more has no line, nor need the dataset have one.
+        """
+
+
 class DueTransactions(Protocol):
     """What is due of a store. It travels to tasks, and each part is read where it is needed: there may be millions."""
 

@@ -25,12 +25,12 @@ from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import Remains, Store, StoreFailed, Target, call_store
+from retention_assets.stores.protocol import ChainReadingStore, Remains, Store, StoreFailed, Target, call_store
 from retention_assets.sweep.execute import execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.places import find_place, remains_of
-from retention_assets.sweep.read import DatasetReading
+from retention_assets.sweep.read import DatasetReading, read_chains
 from retention_assets.sweep.recheck import Recheck
 
 # What is said first of what is needed again after a sweep had begun on it.
@@ -119,10 +119,21 @@ class DatasetSweep:
     # What an earlier sweep had begun.
     begun_earlier: frozenset[int] = frozenset()
 
+    # Deleted since its log was read last.
+    deleted: int = 0
+
     @property
     def dataset(self) -> str:
         """Its name."""
         return self.lease.dataset
+
+    def read_chains(self, store: ChainReadingStore, transactions: pa.Array) -> None:
+        """Read what decides about some transactions."""
+        self.take_reading(read_chains(store, self.reading, transactions, self.deleted))
+
+    def take_reading(self, reading: DatasetReading) -> None:
+        """It was read anew."""
+        self.reading, self.deleted = reading, 0
 
     def everything_done(self) -> pa.Array:
         """The marks of which nothing more is to be done, of all slices."""
@@ -196,6 +207,7 @@ class DatasetSweep:
     def tell(self, settled: Sequence[Settlement]) -> None:
         """Add what was written down to the result."""
         self.result.outcomes.update(one.outcome for one in settled)
+        self.deleted += sum(one.outcome is Outcome.DELETED for one in settled)
         done = (Outcome.DELETED, Outcome.ALREADY_GONE)
         if (fault := self.permit.ledger_fault()) is not None:
             gone = [one.mark for one in settled if one.outcome is Outcome.DELETED]

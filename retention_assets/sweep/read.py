@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import SelectiveStore, Store, call_store
+from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, call_store
 from retention_assets.stores.realms import read_lines
 from retention_assets.sweep.wanted import Wanted
 
@@ -30,6 +30,8 @@ class DatasetReading:
     token: str | None
     # The transactions that were asked for; none where the log was read whole.
     asked: pa.Array | None = None
+    # The transactions whose chains alone were read, in the middle of a sweep; none where the log was read whole.
+    chains_of: pa.Array | None = None
 
     @property
     def fault(self) -> str | None:
@@ -70,6 +72,30 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
     return StoreReading(log, tuple(readings))
 
 
+def read_chains(store: ChainReadingStore, last: DatasetReading, transactions: pa.Array, deleted: int) -> DatasetReading:
+    """The chains of some transactions of a dataset now. What is known of the dataset stands in `last`, but for the size of its
+    log, of which so many are deleted since.
+
+    Where nothing of them is left it is read whole: it may be another database by now.
+    """
+    log = sound_log(call_store(store, lambda: store.read_chains(last.dataset, transactions.to_pylist())))
+    if not len(log.datasets):
+        return read_fresh(store, [last.dataset]).datasets[0]
+    is_sound = log.datasets["fault"].null_count == len(log.datasets)
+    return DatasetReading(
+        last.dataset,
+        replace(log, datasets=_without(last.log.datasets, deleted)) if is_sound else log,
+        last.token,
+        chains_of=transactions,
+    )
+
+
+def _without(datasets: pa.Table, deleted: int) -> pa.Table:
+    sizes = pc.max_element_wise(pc.subtract(datasets["transactions"], deleted), 0)
+    at = datasets.column_names.index("transactions")
+    return datasets.set_column(at, datasets.schema.field(at), sizes)
+
+
 def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
     if wanted is None or not isinstance(store, SelectiveStore):
         return read_lines(store, datasets)
@@ -80,8 +106,20 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
     """Of some datasets those of which the store still says what was read."""
     if not readings:
         return set()
-    present = call_store(store, lambda: store.tokens([one.dataset for one in readings]))
-    return {one.dataset for one in readings if one.token is not None and present.get(one.dataset) == one.token}
+    whole = [one for one in readings if one.chains_of is None]
+    present = call_store(store, lambda: store.tokens([one.dataset for one in whole])) if whole else {}
+    return {
+        one.dataset
+        for one in readings
+        if (_chains_stand(store, one) if one.chains_of is not None else one.token and present.get(one.dataset) == one.token)
+    }
+
+
+def _chains_stand(store: Store, reading: DatasetReading) -> bool:
+    assert isinstance(store, ChainReadingStore)
+    assert reading.chains_of is not None
+    now: bool = read_chains(store, reading, reading.chains_of, 0).log.transactions.equals(reading.log.transactions)
+    return now
 
 
 def joined(readings: Sequence[DatasetReading]) -> Log:

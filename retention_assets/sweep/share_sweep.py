@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, Withheld
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import SelectiveStore, Store, StoreFailed, Target
+from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.permit import ProtectionsChanged
@@ -91,7 +92,8 @@ class _Round:
             with self._alone(one):
                 one.permit.check_against(said)
                 one.permit()
-        self._read_again(self._stale(self.going))
+        whole = {one.dataset for one in self._each() if one.reading.chains_of is None}
+        self._read_again(self._stale(whole) | (self.going.keys() - whole), whole=True)
         for one in self._each():
             self._check_reading(one, "nothing of {} is swept")
         left = self._sweepable(ledger.sweeps.left(self._names(), self.context.names))
@@ -106,7 +108,9 @@ class _Round:
             due = self._sweepable(ledger.sweeps.due_rows(some.tolist()))
             if len(due):
                 self._open_reports(due)
-                self._sweep_due(due)
+                self._read_chains(due)
+                if len(mine := self._mine(due)):
+                    self._sweep_due(mine)
             for one in (*self.going.values(), *self.again):
                 one.end_slice()
         if self.opened & self.going.keys():
@@ -300,13 +304,29 @@ class _Round:
         # One that can't be asked keeps no other from being asked.
         return set[str]().union(*(self._stale([one.dataset]) for one in mine))
 
-    def _read_again(self, datasets: Collection[str]) -> None:
+    def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
+        """What was read of datasets, or `whole` what there is of them."""
         if isinstance(self.store, SelectiveStore):
             self._read_selected_again(self._each(datasets))
             return
         for one in self._each(datasets):
             with self._alone(one):
-                one.reading = read_fresh(self.store, [one.dataset]).datasets[0]
+                if isinstance(self.store, ChainReadingStore) and one.reading.chains_of is not None and not whole:
+                    one.read_chains(self.store, one.reading.chains_of)
+                else:
+                    one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
+
+    def _read_chains(self, due: pa.Table) -> None:
+        """Of datasets of which earlier slices have deleted, the chains of what is due: their tokens no longer tell whether
+        others changed anything, and to read them whole for each slice would cost the square of them.
+        """
+        if not isinstance(self.store, ChainReadingStore):
+            return
+        for name, mine in by_dataset(due).items():
+            if len((one := self.going[name]).done_before):
+                with self._alone(one):
+                    one.read_chains(self.store, join_chunks(mine["transaction"]))
+                    self._check_reading(one, "the sweep of {} ends here")
 
     def _read_selected_again(self, some: Sequence[DatasetSweep]) -> None:
         """The same transactions of datasets, all with one look at whatever the store has to look at."""

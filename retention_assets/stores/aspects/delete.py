@@ -25,7 +25,6 @@ from sqlalchemy import (
     FromClause,
     Text,
     and_,
-    any_,
     bindparam,
     cast,
     delete,
@@ -297,12 +296,10 @@ class Deletion:
     def _read_versions(self, connection: Connection, urns: Sequence[str]) -> dict[str, UrnRows]:
         """All versions of some urns."""
         table = self.table
-        query = select(table.urn, table.version, table.moment, table.size)
-        # One parameter, however many there are, where a database takes an array.
-        mine = table.urn == any_(cast(list(urns), ARRAY(Text))) if table.dialect == "postgresql" else table.urn.in_(urns)
+        query = select(table.urn, table.version, table.moment, table.size).where(table.of_urns(urns, self.aspect))
         found: dict[str, dict[int, tuple[int | str, int]]] = {}
         # All at once: each row for itself costs as much as its deletion.
-        for urn, version, moment, size in connection.execute(query.where(table.aspect == self.aspect, mine)).all():
+        for urn, version, moment, size in connection.execute(query).all():
             found.setdefault(urn, {})[version] = (moment, size)
         return {urn: UrnRows(versions) for urn, versions in found.items()}
 

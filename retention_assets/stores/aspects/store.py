@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
+from sqlalchemy import ColumnElement
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
@@ -25,7 +26,7 @@ from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, location_of, writes_ahead
 from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
-from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of
+from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of, row_of
 from retention_assets.stores.aspects.policies import read_policies
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
@@ -43,6 +44,8 @@ from retention_assets.stores.protocol import (
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
+# Whose chains are read at once.
+_URNS = 5_000
 # Of one urn, what stays is noted with what goes before it: a plan that knew only some of what goes would count on the rest.
 _CAPABILITIES = Capabilities(log_is_complete=True, guards=True, parts_at=VERSION_AT)
 
@@ -92,11 +95,20 @@ class AspectsStore(LazyStore[AspectsSettings]):
         wanted = {key: name for key, name in keys.items() if key[0]}
         found = [LINES.empty_table()]
         if wanted:
-            found.append(self._lines(wanted))
+            found.append(self._lines(self._table().among(wanted), wanted))
         if len(wanted) < len(keys):
             there = self._count_rows()
             found += [fault_table(name) for key, name in keys.items() if not key[0] and name in there]
         return pa.concat_tables(found)
+
+    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
+        """All versions of the urns of some transactions."""
+        key = key_of(self.name, dataset)
+        rows = (row_of(name, key[0]) for name in transactions)
+        urns = sorted({row[0] for row in rows if row is not None})
+        pieces = (urns[first : first + _URNS] for first in range(0, len(urns), _URNS))
+        found = [self._lines(self._table().of_urns(some, key[1]), {key: dataset}) for some in pieces]
+        return pa.concat_tables(found or [LINES.empty_table()])
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """A hash of numbers over the rows of each dataset: how many, their versions, and a sum over who and when they are."""
@@ -176,12 +188,13 @@ class AspectsStore(LazyStore[AspectsSettings]):
         """Give back the connections. Asking the store again opens it again."""
         self._database.close()
 
-    def _lines(self, wanted: Mapping[Key, str]) -> pa.Table:
+    def _lines(self, which: ColumnElement[bool], wanted: Mapping[Key, str]) -> pa.Table:
+        """Those of some rows that are of these datasets."""
         try:
-            return lines_of(self._database.batches(self._table().rows(wanted), ROWS), wanted)
+            return lines_of(self._database.batches(self._table().rows(which), ROWS), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             # One impossible time is the end of the whole stream. A second one, of texts, shows whose it is.
-            return lines_of_texts(self._database.batches(self._table().texts(wanted), TEXTS), wanted)
+            return lines_of_texts(self._database.batches(self._table().texts(which), TEXTS), wanted)
 
     def _deletion(self, dataset: str) -> Deletion:
         return Deletion(self._database, self._table(), *key_of(self.name, dataset))

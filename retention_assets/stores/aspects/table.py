@@ -5,12 +5,13 @@ systemmetadata, createdon.
 Does not belong here: what becomes of the rows (log.py, delete.py).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     CHAR,
     BigInteger,
     ColumnElement,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    any_,
     case,
     cast,
     extract,
@@ -173,16 +175,22 @@ class AspectsTable:
         texts = [cast(number, String(80)) for number in numbers]
         return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
 
-    def rows(self, keys: Collection[Key]) -> Select[Any]:
-        """The rows of some datasets (and perhaps others that the caller has to drop), in no order."""
-        return select(self.urn, self.aspect, self.version, self._created, self.size).where(self.among(keys))
+    def rows(self, which: ColumnElement[bool]) -> Select[Any]:
+        """Some rows, in no order."""
+        return select(self.urn, self.aspect, self.version, self._created, self.size).where(which)
 
-    def texts(self, keys: Collection[Key]) -> Select[Any]:
+    def texts(self, which: ColumnElement[bool]) -> Select[Any]:
         """The same rows with their times as text, which impossible ones have, too."""
-        return select(self.urn, self.aspect, self.version, self._created_text, self.size).where(self.among(keys))
+        return select(self.urn, self.aspect, self.version, self._created_text, self.size).where(which)
+
+    def of_urns(self, urns: Sequence[str], aspect: str) -> ColumnElement[bool]:
+        """Rows of some urns and an aspect, by the key."""
+        # One parameter, however many there are, where a database takes an array.
+        mine = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
+        return and_(self.aspect == aspect, mine)
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
-        """Rows of some entities and aspects, as ranges of the key where the database can walk one."""
+        """Rows of some entities and aspects, and perhaps others, as ranges of the key where the database can walk one."""
         aspects: dict[str, list[str]] = {}
         for entity, aspect in keys:
             aspects.setdefault(entity, []).append(aspect)

@@ -64,7 +64,8 @@ def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[An
         after = rows[-1][0]
 
 
-PAGE = 200_000
+# Units of work that are read at once: in their order, and by name.
+PAGE, NAMED = 200_000, 5_000
 # The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _HASH = "retention_crc32"
@@ -72,8 +73,17 @@ _HASH = "retention_crc32"
 
 def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
     """All units of work as lines, or the one line that says why there are none."""
+    return _lines_of_batches(_pages(database, tables, page), tables, dataset)
+
+
+def lines_of_some(database: ForeignDatabase, tables: RecordTables, dataset: str, ids: Sequence[str]) -> pa.Table:
+    """The same of some units of work alone."""
+    return _lines_of_batches(_named(database, tables, ids), tables, dataset)
+
+
+def _lines_of_batches(batches: Iterator[pa.RecordBatch], tables: RecordTables, dataset: str) -> pa.Table:
     try:
-        rows = pa.Table.from_batches(_pages(database, tables, page), _schema_of(tables))
+        rows = pa.Table.from_batches(batches, _schema_of(tables))
         for name in TIMES:
             if name in rows.column_names:
                 _check_range(rows[name], name)
@@ -103,15 +113,25 @@ def _schema_of(tables: RecordTables) -> pa.Schema:
     return pa.schema([pa.field(name, kind) for name, kind in kinds.items() if name in there])
 
 
-def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
-    paging, schema = paging_of(database, tables, page), _schema_of(tables)
-    key = tables.root.key
+def _select(tables: RecordTables) -> Select[Any]:
+    """The columns of the log, in the order of keys."""
+    schema, key = _schema_of(tables), tables.root.key
     columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
         if name in schema.names:
             said = tables.log_columns[name]
             columns[name] = cast(said, Text) if tables.dialect in ("postgresql", "sqlite") else said
-    query: Select[Any] = select(*(columns[name].label(f"c{at}") for at, name in enumerate(schema.names))).order_by(key.column)
+    return select(*(columns[name].label(f"c{at}") for at, name in enumerate(schema.names))).order_by(key.column)
+
+
+def _named(database: ForeignDatabase, tables: RecordTables, ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(ids), NAMED):
+        query = _select(tables).where(tables.root.key.exactly(ids[first : first + NAMED]))
+        yield from database.batches(query, _schema_of(tables), bytes_too=False)
+
+
+def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
+    paging, schema, query = paging_of(database, tables, page), _schema_of(tables), _select(tables)
     after: str | None = None
     while True:
         rows = 0

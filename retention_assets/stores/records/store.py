@@ -44,7 +44,7 @@ from retention_assets.stores.records.delete import (
     set_expiry,
 )
 from retention_assets.stores.records.keys import Key
-from retention_assets.stores.records.log import lines_of, read_pages, token_of
+from retention_assets.stores.records.log import lines_of, lines_of_some, read_pages, token_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, cascades_of, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
@@ -90,6 +90,12 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def read(self, datasets: Sequence[str]) -> pa.Table:
         """All units of work."""
         return lines_of(self.database, self.tables, self.dataset) if self.dataset in datasets else LINES.empty_table()
+
+    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
+        """Units of work by name: each is by itself."""
+        if dataset != self.dataset:
+            return LINES.empty_table()
+        return lines_of_some(self.database, self.tables, self.dataset, transactions)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """One query over the whole root table."""
