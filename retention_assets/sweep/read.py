@@ -13,6 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.clock import moment
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
@@ -32,6 +33,8 @@ class DatasetReading:
     asked: pa.Array | None = None
     # The transactions whose chains alone were read, in the middle of a sweep; none where the log was read whole.
     chains_of: pa.Array | None = None
+    # When the store was asked for its token, by a clock that only goes on.
+    asked_at: float = 0.0
 
     @property
     def fault(self) -> str | None:
@@ -59,7 +62,7 @@ class StoreReading:
 
 def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = None) -> StoreReading:
     """Some datasets now, or what is wanted of them. What changes from here on changes their tokens."""
-    tokens = call_store(store, lambda: store.tokens(datasets))
+    asked_at, tokens = moment().running, call_store(store, lambda: store.tokens(datasets))
     log = sound_log(call_store(store, lambda: _lines(store, datasets, wanted)))
     if wanted is not None:
         log = replace(log, datasets=wanted.with_sizes(log.datasets))
@@ -68,7 +71,8 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
     readings = []
     for name in datasets:
         one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
-        readings.append(DatasetReading(name, one, tokens.get(name), wanted.transactions[name] if wanted else None))
+        asked = wanted.transactions[name] if wanted else None
+        readings.append(DatasetReading(name, one, tokens.get(name), asked, asked_at=asked_at))
     return StoreReading(log, tuple(readings))
 
 

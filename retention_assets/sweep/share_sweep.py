@@ -93,7 +93,10 @@ class _Round:
                 one.permit.check_against(said)
                 one.permit()
         whole = {one.dataset for one in self._each() if one.reading.chains_of is None}
-        self._read_again(self._stale(whole) | (self.going.keys() - whole), whole=True)
+        # A store that guards its deletions is asked again before the first batch, whatever it says now.
+        lately = moment().running - ASKED_LATELY if self.store.capabilities.guards else float("inf")
+        asked = {name for name in whole if self.going[name].reading.asked_at < lately}
+        self._read_again((self._stale(asked) if asked else set()) | (self.going.keys() - whole), whole=True)
         for one in self._each():
             self._check_reading(one, "nothing of {} is swept")
         left = self._sweepable(ledger.sweeps.left(self._names(), self.context.names))

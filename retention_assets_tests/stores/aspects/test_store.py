@@ -165,6 +165,16 @@ def test_a_token_notices_that(table: Table, change: str) -> None:
     assert table.store().tokens([STATUS]) != before
 
 
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(("kind", "later"), [("timestamptz(6)", timedelta(microseconds=1)), ("date", timedelta(days=1))])
+def test_a_token_notices_another_time_whatever_type_the_column_has(table: Table, kind: str, later: timedelta) -> None:
+    table.chain(URN, "status", {0: 1, 1: 5})
+    table.do(f"ALTER TABLE {table.name} ALTER COLUMN createdon TYPE {kind}")
+    before = table.store().tokens([STATUS])
+    table.do(f"UPDATE {table.name} SET createdon = createdon + :later WHERE version = 1", later=later)
+    assert table.store().tokens([STATUS]) != before
+
+
 # What may stand there for a time, as SQL writes it and as it is shown.
 IMPOSSIBLE = {
     "milliseconds": ("sqlite", "1774958400000", "1774958400000 (integer)"),
