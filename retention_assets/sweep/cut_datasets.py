@@ -2,7 +2,7 @@
 
 Belongs here: what whoever deals out a sweep does before it deals. It takes the lease of each dataset that it cuts, and extends
 it until all tasks have answered: should it die, the lease runs out, and with it the permit of every task.
-Does not belong here: which task gets what (pipeline/sweep_stage.py), and what a task does with a part (share_sweep.py).
+Does not belong here: which task gets what (pipeline/sweep_stage.py), and what a task does with a part (share/rounds.py).
 
 A store that is read whole is read whole for each part. That is cheap beside deleting what is in it.
 """
@@ -19,7 +19,7 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.lease import hold_leases
-from retention_assets.sweep.share_sweep import SLICE
+from retention_assets.sweep.share.rounds import SLICE
 
 # A part has at least as many marks as are checked and planned together; and a dataset of less than two such is left whole.
 PART = SLICE

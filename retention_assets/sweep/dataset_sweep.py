@@ -1,7 +1,7 @@
 """One dataset on its way through a sweep: how its store had it, what is planned and done of it, and the result so far.
 
 Belongs here: what its store is asked and told, and what is said of it in the end.
-Does not belong here: the order of a sweep (share_sweep.py), its parts (recheck, independent_check, execute), and what the
+Does not belong here: the order of a sweep (share/rounds.py), its parts (recheck, independent_check, execute), and what the
 ledger writes.
 """
 

@@ -3,7 +3,7 @@ that the ledger writes best.
 
 Belongs here: which dataset is swept when, and what is done when a part fails. One failing dataset never stops the others, nor
 does a store that is away; a ledger that is gone stops everything, for nothing may be deleted that can't be recorded.
-Does not belong here: the sweep of a share (share_sweep.py).
+Does not belong here: the sweep of a share (share/rounds.py).
 """
 
 import threading
@@ -29,7 +29,7 @@ from retention_assets.sweep.lease import HeldLeases, LedgerFailed, hold_leases, 
 from retention_assets.sweep.looks import DueHere, among_looked_at, looking
 from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
-from retention_assets.sweep.share_sweep import sweep_share
+from retention_assets.sweep.share.rounds import sweep_share
 from retention_assets.sweep.wanted import Wanted
 
 # What goes together in one share of the ledger: so many datasets, due marks, and rows of their logs.

@@ -2,7 +2,7 @@
 
 Belongs here: cutting a plan into batches as the policies say (`sweep: {batch, every}`), giving the order, and an outcome for
 each mark whatever happens: a target that a store does not answer for, or answers by raising, has failed.
-Does not belong here: what may go (recheck.py), and recording outcomes (share_sweep.py).
+Does not belong here: what may go (recheck.py), and recording outcomes (share/rounds.py).
 """
 
 import threading

@@ -20,8 +20,8 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, always
-from retention_assets.sweep import share_sweep
 from retention_assets.sweep.recheck import Recheck, RecheckResult
+from retention_assets.sweep.share import readings as share_readings
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
 
@@ -327,7 +327,7 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool, late: bool, stay: set[str], left: bool
 ) -> None:
     """Both are read together, and the first one may take an hour. It has a batch of its own."""
-    monkeypatch.setattr(share_sweep, "ASKED_LATELY", 0.0 if late else 1e9)
+    monkeypatch.setattr(share_readings, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
@@ -345,7 +345,7 @@ def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_notic
     built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool, left: bool
 ) -> None:
     """S1 is in one batch with K1. Before it goes its log is asked for again, if that was done long ago."""
-    monkeypatch.setattr(share_sweep, "ASKED_LATELY", 0.0 if late else 1e9)
+    monkeypatch.setattr(share_readings, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:

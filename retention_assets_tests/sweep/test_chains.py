@@ -21,9 +21,9 @@ from retention_assets.policy.model import Policy
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.protocol import ChainReadingStore
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.sweep import share_sweep
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.independent_check import IndependentCheck
+from retention_assets.sweep.share import rounds as share_rounds
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.aspects.datahub import DataHub, entry
@@ -67,7 +67,7 @@ def units(store_url: str) -> Iterator[Units]:
 @pytest.fixture(autouse=True)
 def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two marks are a slice."""
-    monkeypatch.setattr(share_sweep, "SLICE", 2)
+    monkeypatch.setattr(share_rounds, "SLICE", 2)
 
 
 def urn(number: int) -> str:

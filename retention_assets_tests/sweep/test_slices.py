@@ -17,9 +17,11 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.sweep import independent_check, recheck, share_sweep
+from retention_assets.sweep import independent_check, recheck
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.recheck import JudgedRows
+from retention_assets.sweep.share import rounds as share_rounds
+from retention_assets.sweep.share.datasets import ShareDatasets
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import GUARDS, Elsewhere, Happens, holds_one
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE
@@ -28,7 +30,7 @@ from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE
 @pytest.fixture
 def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Five marks that are due."""
-    monkeypatch.setattr(share_sweep, "SLICE", 2)
+    monkeypatch.setattr(share_rounds, "SLICE", 2)
     lake = Lake(tmp_path / "lake").has(FIVE)
     assert lake.marks() == 5
     return lake
@@ -103,7 +105,7 @@ def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_i
 def test_a_realm_that_is_not_purged_any_more_is_not_swept_in_the_next_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
-    monkeypatch.setattr(share_sweep, "SLICE", 2)
+    monkeypatch.setattr(share_rounds, "SLICE", 2)
     lake = Lake(tmp_path / "lake")
     lake.says(OLD.replace("30d", "999d"))
     lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
@@ -132,8 +134,8 @@ def test_another_round_counts_what_earlier_slices_planned(marked: Lake, monkeypa
             with marked.opened() as ledger:
                 ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/none", "reason": "case 7"}), "ann")
 
-    rounds = counted(monkeypatch, share_sweep._Round, "_once_more")
-    monkeypatch.setattr(share_sweep, "check_places", check)
+    rounds = counted(monkeypatch, ShareDatasets, "once_more")
+    monkeypatch.setattr(share_rounds, "check_places", check)
     result = sweeps(marked, True, lambda _: None)
     assert (len(rounds), result.planned, result.outcomes[Outcome.DELETED]) == (1, 5, 5)
     assert marked.verified() == ()

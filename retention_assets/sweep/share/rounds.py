@@ -1,18 +1,17 @@
-"""The sweep of a share: some datasets of one store under their leases, in the order that design section 7 gives.
+"""The rounds of a share: some datasets of one store under their leases, in the order that design section 7 gives.
 
 Belongs here: that order. The intent is in the ledger before the act, the outcome right after it; before each batch the store,
 holds and realms are asked whether the re-check still stands. What the ledger reads and writes it does once for all datasets
 of the share; what is asked of the store is asked dataset by dataset.
-Does not belong here: one dataset (dataset_sweep.py), the parts (read, recheck, independent_check, execute) and what the ledger
-writes.
+Does not belong here: one dataset (sweep/dataset_sweep.py), which of them go (datasets.py), what was read of them (readings.py),
+the parts (recheck, independent_check, execute) and what the ledger writes.
 
 A dataset of which a part fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops
 no other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -21,33 +20,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.clock import moment
 from retention_assets.errors import Refused, Withheld
-from retention_assets.frames.arrays import join_chunks
-from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, StoreFailed, Target
+from retention_assets.stores.protocol import SelectiveStore, Store, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.places import check_places
-from retention_assets.sweep.read import DatasetReading, by_dataset, current, joined, read_fresh
+from retention_assets.sweep.read import by_dataset
 from retention_assets.sweep.recheck import RecheckResult
 from retention_assets.sweep.report_classes import classes_judged, opening_of
+from retention_assets.sweep.share.datasets import ShareDatasets, names_of, rows_of
+from retention_assets.sweep.share.readings import ShareReadings
 from retention_assets.sweep.visibility import hide_swept
-from retention_assets.sweep.wanted import Wanted, among_asked
+from retention_assets.sweep.wanted import among_asked
 
 # How often holds and realms may change while one dataset is swept.
 _ROUNDS = 20
 # So many marks are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a
 # dataset. Few at the beginning of a sweep: what is wrong shows early, and nobody waits long for the first deletion.
 FIRST_SLICE, SLICE = 5_000, 50_000
-# In the middle of a batch of many datasets the store is asked once more before the act, if it was asked so long ago.
-ASKED_LATELY = 1.0
 
 Spare = Callable[[pa.Table, Mapping[int, str]], None]
 
@@ -58,8 +53,9 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
     """
     waiting = list(share)
     for round_ in range(_ROUNDS):
+        datasets = ShareDatasets({one.dataset: one for one in waiting})
         first = FIRST_SLICE if is_first and not round_ else SLICE
-        waiting = _Round(context, store, {one.dataset: one for one in waiting}, min(first, SLICE)).run()
+        waiting = _Round(context, store, datasets, ShareReadings(context.ledger, store, datasets), min(first, SLICE)).run()
         if not waiting:
             return
     for one in waiting:
@@ -72,106 +68,54 @@ class _Round:
 
     context: SweepContext
     store: Store
-    going: dict[str, DatasetSweep]
+    datasets: ShareDatasets
+    readings: ShareReadings
     first_slice: int
-    # Those that go it once more, because holds, realms or the log changed.
-    again: list[DatasetSweep] = field(default_factory=list)
     # What the re-check found of the marks at hand.
     checked: RecheckResult = field(default_factory=RecheckResult)
     # Datasets of which readers have been told what goes by the last re-check.
     hidden: set[str] = field(default_factory=set)
     opened: set[str] = field(default_factory=set)
-    # When the store was asked last whether what was read still stands.
-    _asked: float = 0.0
-    _log: tuple[list[DatasetReading], Log] | None = None
 
     def run(self) -> list[DatasetSweep]:
         """Sweep; the datasets that have to go another round."""
         ledger, said = self.context.ledger, self.context.ledger.leases.protections()
-        for one in self._each():
-            with self._alone(one):
+        for one in self.datasets.each():
+            with self.datasets.alone(one):
                 one.permit.check_against(said)
                 one.permit()
-        whole = {one.dataset for one in self._each() if one.reading.chains_of is None}
-        # A store that guards its deletions is asked again before the first batch, whatever it says now.
-        lately = moment().running - ASKED_LATELY if self.store.capabilities.guards else float("inf")
-        asked = {name for name in whole if self.going[name].reading.asked_at < lately}
-        self._read_again((self._stale(asked) if asked else set()) | (self.going.keys() - whole), whole=True)
-        for one in self._each():
-            self._check_reading(one, "nothing of {} is swept")
-        left = self._sweepable(ledger.sweeps.left(self._names(), self.context.names))
+        self.readings.begin_round()
+        left = self._sweepable(ledger.sweeps.left(self.datasets.names(), self.context.names))
         if len(left):
             self._open_reports(left)
             self._finish_begun(left)
-        about = (self._names(), self.context.as_of, self.context.names)
-        ids = ledger.sweeps.due(*about) if self.going else np.empty(0, np.int64)
+        about = (self.datasets.names(), self.context.as_of, self.context.names)
+        ids = ledger.sweeps.due(*about) if self.datasets else np.empty(0, np.int64)
         for some in _sliced(ids, self.first_slice):
-            if self.context.stop.is_set() or not self.going:
+            if self.context.stop.is_set() or not self.datasets:
                 break
             due = self._sweepable(ledger.sweeps.due_rows(some.tolist()))
             if len(due):
                 self._open_reports(due)
-                self._read_chains(due)
-                if len(mine := self._mine(due)):
+                self.readings.read_chains(due)
+                if len(mine := self.datasets.rows(due)):
                     self._sweep_due(mine)
-            for one in (*self.going.values(), *self.again):
+            for one in self.datasets.everyone():
                 one.end_slice()
-        if self.opened & self.going.keys():
-            ledger.reports.finish_done(self._holder(), sorted(self.opened & self.going.keys()))
-        return self.again
+        if self.opened & self.datasets.going.keys():
+            ledger.reports.finish_done(self.datasets.holder(), sorted(self.opened & self.datasets.going.keys()))
+        return self.datasets.again
 
-    # --- who goes ---
-
-    def _each(self, datasets: Collection[str] | None = None) -> list[DatasetSweep]:
-        return [one for name, one in self.going.items() if datasets is None or name in datasets]
-
-    def _names(self) -> list[str]:
-        return sorted(self.going)
-
-    def _leases(self, datasets: Collection[str] | None = None) -> list[Lease]:
-        return [one.lease for one in self._each(datasets)]
-
-    def _holder(self) -> str:
-        return next(iter(self.going.values())).lease.holder
-
-    @contextmanager
-    def _alone(self, one: DatasetSweep) -> Iterator[None]:
-        """What fails here takes out this dataset alone."""
-        try:
-            yield
-        except ProtectionsChanged:
-            self._once_more(one)
-        except Refused as fault:
-            self._take_out(one, fault)
-
-    def _take_out(self, one: DatasetSweep, fault: Refused) -> None:
-        if self.going.pop(one.dataset, None):
-            one.refuse(fault)
-
-    def _lose(self, lost: Mapping[str, str]) -> None:
-        for one in self._each(lost):
-            self._take_out(one, LeaseLost(lost[one.dataset]))
-
-    def _once_more(self, one: DatasetSweep) -> None:
-        if self.going.pop(one.dataset, None):
-            # What was planned and not done is counted when it is planned again.
-            one.result.planned = len(one.done) + len(one.done_before)
-            self.again.append(one)
-
-    def _mine(self, rows: pa.Table) -> pa.Table:
-        """Rows of the datasets that still go."""
-        return _of(rows, self.going)
-
-    def _undone(self, rows: pa.Table) -> pa.Table:
-        done = pa.chunked_array([one.everything_done() for one in self._each()], pa.int64())
-        return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
+    # --- which marks ---
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
         """Of some marks those of which anything can be done, and is not done yet."""
-        rows = self._undone(self._mine(rows))
-        rows = among_asked(rows, ((one.dataset, one.reading.asked) for one in self._each() if one.reading.asked is not None))
+        rows = self.datasets.undone(self.datasets.rows(rows))
+        rows = among_asked(
+            rows, ((one.dataset, one.reading.asked) for one in self.datasets.each() if one.reading.asked is not None)
+        )
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
-        waits = {mark for name, mine in parts.items() for mark in self.going[name].waiting_without_ttl(mine)}
+        waits = {mark for name, mine in parts.items() for mark in self.datasets[name].waiting_without_ttl(mine)}
         return rows.filter(pc.invert(among(rows, waits))) if waits else rows
 
     # --- what an earlier sweep had begun ---
@@ -179,28 +123,28 @@ class _Round:
     def _finish_begun(self, left: pa.Table) -> None:
         """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
         for name, mine in by_dataset(left).items():
-            self.going[name].begun_earlier = frozenset(mine["id"].to_pylist())
+            self.datasets[name].begun_earlier = frozenset(mine["id"].to_pylist())
         self.checked = RecheckResult()
         self._recheck(left, self._spare_begun)
-        rows = self._mine(left).filter(among(self._mine(left), self.checked.go))
+        rows = self.datasets.rows(left).filter(among(self.datasets.rows(left), self.checked.go))
         places: dict[str, set[str | None]] = {}
         answers: dict[str, list[Settlement]] = {}
         for name, mine in by_dataset(rows).items():
-            one, places[name] = self.going[name], set(mine["place"].to_pylist())
-            with self._alone(one):
+            one, places[name] = self.datasets[name], set(mine["place"].to_pylist())
+            with self.datasets.alone(one):
                 check_places(self.store, name, places[name])
                 one.place = None if None in places[name] else min(filter(None, places[name]), default=None)
                 one.result.planned += len(mine)
                 answers[name] = one.settle_expired(mine)
         self._settle(answers)
-        for one in self._each(answers):
+        for one in self.datasets.each(answers):
             one.done |= {answer.mark for answer in answers[one.dataset]}
-        rows = self._undone(self._mine(rows))
-        names, began = _names_of(rows), set[str]()
+        rows = self.datasets.undone(self.datasets.rows(rows))
+        names, began = names_of(rows), set[str]()
         for batch in self._batches(rows, left):
-            self._recheck_if_changed(batch, left, self._spare_begun, self._unguarded(batch, names, began))
-            for one in self._each(batch.targets):
-                with self._alone(one):
+            self._recheck_if_changed(batch, left, self._spare_begun, self.readings.unguarded(batch, names, began))
+            for one in self.datasets.each(batch.targets):
+                with self.datasets.alone(one):
                     check_places(self.store, one.dataset, places[one.dataset])
             targets = self._justified(batch)
             self._hide(left, targets)
@@ -210,8 +154,8 @@ class _Round:
     def _spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
         answers: dict[str, list[Settlement]] = {}
         for name, mine in by_dataset(rows.filter(among(rows, needed))).items():
-            with self._alone(self.going[name]):
-                answers[name] = self.going[name].spare_begun(mine, needed)
+            with self.datasets.alone(self.datasets[name]):
+                answers[name] = self.datasets[name].spare_begun(mine, needed)
         self._settle(answers)
 
     # --- what is due ---
@@ -220,60 +164,58 @@ class _Round:
         """Marks whose grace is over: checked, planned, and deleted batch by batch."""
         self.checked = RecheckResult()
         self._recheck(due, self._spare)
-        rows = self._plan(self._mine(due).filter(among(self._mine(due), self.checked.go)))
-        names, began = _names_of(rows), set[str]()
+        rows = self._plan(self.datasets.rows(due).filter(among(self.datasets.rows(due), self.checked.go)))
+        names, began = names_of(rows), set[str]()
         for batch in self._batches(rows, due):
-            self._recheck_if_changed(batch, due, self._spare, self._unguarded(batch, names, began))
-            for one in self._each(batch.targets):
-                with self._alone(one):
+            self._recheck_if_changed(batch, due, self._spare, self.readings.unguarded(batch, names, began))
+            for one in self.datasets.each(batch.targets):
+                with self.datasets.alone(one):
                     check_places(self.store, one.dataset, {one.place})
             targets = self._justified(batch)
             self._hide(due, targets)
-            for one in self._each(targets):
-                with self._alone(one):
+            for one in self.datasets.each(targets):
+                with self.datasets.alone(one):
                     one.permit()
-            self._begin(batch, {name: mine for name, mine in targets.items() if name in self.going})
+            self._begin(batch, {name: mine for name, mine in targets.items() if name in self.datasets})
         if not self.context.stop.is_set():
-            self._finish_plans([*self.going.values(), *self.again])
+            self._finish_plans(self.datasets.everyone())
 
     def _begin(self, batch: Batch, targets: Mapping[str, Mapping[int, Target]]) -> None:
-        ledger, plans = self.context.ledger, [one.plan for one in self._each(targets) if one.plan]
+        ledger, plans = self.context.ledger, [one.plan for one in self.datasets.each(targets) if one.plan]
         marks = [mark for mine in targets.values() for mark in mine]
-        begun = ledger.sweeps.begin_all(self._leases(targets), plans, marks) if marks else Moved({}, {})
-        self._lose(begun.lost)
+        begun = ledger.sweeps.begin_all(self.datasets.leases(targets), plans, marks) if marks else Moved({}, {})
+        self.datasets.lose(begun.lost)
         # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
         said = ledger.leases.protections()
-        for one in self._each(targets):
+        for one in self.datasets.each(targets):
             one.permit.notice(said)
         self._finish_batch(
             batch, {name: {mark: one for mark, one in mine.items() if mark in begun.marks} for name, mine in targets.items()}
         )
-        for one in self._each_of(batch.targets):
-            self.context.on_progress(one.result)
-
-    def _each_of(self, datasets: Collection[str]) -> list[DatasetSweep]:
-        return [one for one in (*self.going.values(), *self.again) if one.dataset in datasets]
+        for one in self.datasets.everyone():
+            if one.dataset in batch.targets:
+                self.context.on_progress(one.result)
 
     def _plan(self, rows: pa.Table) -> pa.Table:
         """Write down what is about to go, with what the store has to know to find it again; the rows of it."""
         ledger = self.context.ledger
         planned: dict[str, dict[int, Planned]] = {}
         for name, mine in by_dataset(rows).items():
-            with self._alone(self.going[name]):
-                planned[name] = self.going[name].prepare(mine)
-        mine = {mark: one for name in planned for mark, one in planned[name].items() if name in self.going}
+            with self.datasets.alone(self.datasets[name]):
+                planned[name] = self.datasets[name].prepare(mine)
+        mine = {mark: one for name in planned for mark, one in planned[name].items() if name in self.datasets}
         # Where the store knows nothing any more, what an earlier plan wrote down stands.
         for mark, note in ledger.sweeps.notes(mark for mark, one in mine.items() if not one.note).items():
             mine[mark] = mine[mark]._replace(note=note)
-        places = {one.dataset: one.place for one in self._each(planned)}
+        places = {one.dataset: one.place for one in self.datasets.each(planned)}
         if not places:
             return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
-        made = ledger.sweeps.plan_all(self._leases(places), mine, self.context.as_of, places)
-        self._lose(made.lost)
-        for one in self._each(made.plans):
+        made = ledger.sweeps.plan_all(self.datasets.leases(places), mine, self.context.as_of, places)
+        self.datasets.lose(made.lost)
+        for one in self.datasets.each(made.plans):
             one.plan = made.plans[one.dataset]
             one.result.planned += one.plan.marks
-        rows = self._mine(rows).filter(among(self._mine(rows), made.marks))
+        rows = self.datasets.rows(rows).filter(among(self.datasets.rows(rows), made.marks))
         return rows.append_column("note", pa.array([mine[mark].note for mark in rows["id"].to_pylist()], pa.string()))
 
     def _finish_plans(self, some: Iterable[DatasetSweep]) -> None:
@@ -281,81 +223,18 @@ class _Round:
         over = [one for one in some if one.plan is not None]
         if over:
             plans = [one.plan for one in over if one.plan is not None]
-            self._lose(self.context.ledger.sweeps.finish_all([one.lease for one in over], plans))
+            self.datasets.lose(self.context.ledger.sweeps.finish_all([one.lease for one in over], plans))
         for one in over:
             one.plan = None
 
     def _spare(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
         names = pc.unique(rows.filter(among(rows, needed))["dataset"]).to_pylist()
-        spared = self.context.ledger.sweeps.spare_all(self._leases(names), needed, self.context.as_of.date())
-        self._lose(spared.lost)
+        spared = self.context.ledger.sweeps.spare_all(self.datasets.leases(names), needed, self.context.as_of.date())
+        self.datasets.lose(spared.lost)
         for name, amount in Counter(spared.marks.values()).items():
-            self.going[name].result.outcomes[Outcome.SPARED] += amount
+            self.datasets[name].result.outcomes[Outcome.SPARED] += amount
 
     # --- whether it may still go ---
-
-    def _stale(self, datasets: Collection[str]) -> set[str]:
-        """Those of some datasets of which the store says something else than what was read."""
-        mine = self._each(datasets)
-        self._asked = moment().running
-        try:
-            return {one.dataset for one in mine} - current(self.store, [one.reading for one in mine])
-        except StoreFailed as fault:
-            if len(mine) == 1:
-                self._take_out(mine[0], fault)
-                return set()
-        # One that can't be asked keeps no other from being asked.
-        return set[str]().union(*(self._stale([one.dataset]) for one in mine))
-
-    def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
-        """What was read of datasets, or `whole` what there is of them."""
-        if isinstance(self.store, SelectiveStore):
-            self._read_selected_again(self._each(datasets))
-            return
-        for one in self._each(datasets):
-            with self._alone(one):
-                if isinstance(self.store, ChainReadingStore) and one.reading.chains_of is not None and not whole:
-                    one.read_chains(self.store, one.reading.chains_of)
-                else:
-                    one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
-
-    def _read_chains(self, due: pa.Table) -> None:
-        """Of datasets of which earlier slices have deleted, the chains of what is due: their tokens no longer tell whether
-        others changed anything, and to read them whole for each slice would cost the square of them.
-        """
-        if not isinstance(self.store, ChainReadingStore):
-            return
-        for name, mine in by_dataset(due).items():
-            if len((one := self.going[name]).done_before):
-                with self._alone(one):
-                    one.read_chains(self.store, join_chunks(mine["transaction"]))
-                    self._check_reading(one, "the sweep of {} ends here")
-
-    def _read_selected_again(self, some: Sequence[DatasetSweep]) -> None:
-        """The same transactions of datasets, all with one look at whatever the store has to look at."""
-        asked = {one.dataset: one.reading.asked for one in some if one.reading.asked is not None}
-        if not asked:
-            return
-        try:
-            read = read_fresh(self.store, list(asked), Wanted.of(self.context.ledger, asked)).datasets
-        except Refused as fault:
-            for one in some:
-                self._take_out(one, fault)
-            return
-        for one, reading in zip(some, read, strict=True):
-            one.reading = reading
-
-    def _check_reading(self, one: DatasetSweep, words: str) -> None:
-        """A dataset that can't be judged is taken out."""
-        if fault := one.reading.fault:
-            self._take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
-
-    def _log_of(self, datasets: Collection[str]) -> Log:
-        readings = [one.reading for one in self._each(datasets)]
-        known = self._log[0] if self._log else []
-        if self._log is None or len(known) != len(readings) or any(a is not b for a, b in zip(known, readings, strict=True)):
-            self._log = readings, joined(readings)
-        return self._log[1]
 
     def _protections(self) -> tuple[object, ...]:
         """Holds and realms: as long as they and the log are the same, what was checked stands."""
@@ -363,13 +242,13 @@ class _Round:
 
     def _recheck(self, rows: pa.Table, spare: Spare) -> None:
         """Hold marks against what the store and people say now; those that are not justified any more are spared."""
-        names = _names_of(rows)
+        names = names_of(rows)
         # Before they are read: what comes in between is read, and refuses the permit all the same.
         said = self._protections()
-        for one in self._each(names):
+        for one in self.datasets.each(names):
             one.permit.check_against(str(said[0]))
             one.checked_under = said
-        log, capabilities = self._log_of(names), self.store.capabilities
+        log, capabilities = self.readings.log_of(names), self.store.capabilities
         found = self.context.recheck.check(log, rows, capabilities)
         self.checked = self.checked.with_(found, rows["id"].to_pylist())
         self.hidden -= names
@@ -377,38 +256,24 @@ class _Round:
             spare(rows, found.spared)
         goes = rows.filter(among(rows, found.go))
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
-        for one in self._each(faults):
-            self._take_out(one, Refused(faults[one.dataset]))
-
-    def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
-        """The datasets of which the store is asked before a batch whether anything changed.
-
-        Its own; or, where the store guards its deletions, all `names` before the first batch, and those that have not begun
-        when another of them begins, unless it was asked lately. Of these the notes are younger than the reading: what changed
-        in between, they have as it is now.
-        """
-        if not self.store.capabilities.guards:
-            return batch.targets.keys()
-        is_first, waiting = not began, names - began
-        begins = bool(waiting & batch.targets.keys())
-        began.update(batch.targets)
-        return waiting if is_first or (begins and not self._asked_lately()) else set()
+        for one in self.datasets.each(faults):
+            self.datasets.take_out(one, Refused(faults[one.dataset]))
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, spare: Spare, unguarded: Collection[str]) -> None:
         """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
         said = self._protections()
-        changed = {one.dataset for one in self._each(batch.targets) if one.checked_under != said}
+        changed = {one.dataset for one in self.datasets.each(batch.targets) if one.checked_under != said}
         # What holds and realms say is nothing that a store knows: one that is slow to read is only read again if it changed.
         protected = set() if isinstance(self.store, SelectiveStore) else changed
-        stale = self._stale([name for name in unguarded if name in self.going and name not in protected])
+        stale = self.readings.stale([name for name in unguarded if name in self.datasets and name not in protected])
         changed |= stale
         if not changed:
             return
-        self._read_again(stale | protected)
-        for one in self._each(changed):
-            self._check_reading(one, "the sweep of {} ends here")
+        self.readings.read_again(stale | protected)
+        for one in self.datasets.each(changed):
+            self.readings.check(one, "the sweep of {} ends here")
         # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
-        mine = self._undone(_of(rows, changed & self.going.keys()))
+        mine = self.datasets.undone(rows_of(rows, changed & self.datasets.going.keys()))
         if len(mine):
             self._recheck(mine, spare)
 
@@ -428,17 +293,19 @@ class _Round:
                 for mark, (transaction, note) in batch.targets[one.dataset].items()
                 if mark in go
             }
-            for one in self._each(batch.targets)
+            for one in self.datasets.each(batch.targets)
         }
 
     def _hide(self, rows: pa.Table, targets: Mapping[str, Mapping[int, Target]]) -> None:
         """Tell readers what goes by the last re-check, if they were not told yet."""
-        names = {name for name, mine in targets.items() if mine and name in self.going} - self.hidden
+        names = {name for name, mine in targets.items() if mine and name in self.datasets} - self.hidden
         if not names:
             return
-        mine = _of(rows, names)
+        mine = rows_of(rows, names)
         mine = mine.filter(among(mine, self.checked.go))
-        hide_swept(self.context.ledger, self._holder(), self._log_of(names).transactions, mine, self.context.as_of)
+        hide_swept(
+            self.context.ledger, self.datasets.holder(), self.readings.log_of(names).transactions, mine, self.context.as_of
+        )
         self.hidden |= names
 
     # --- batches ---
@@ -447,7 +314,7 @@ class _Round:
         """The rows in batches, at the pace of their policies, as long as nobody says stop."""
         sweeps: Mapping[int, Sweep] = self.context.recheck.sweeps_of(marks)
         for batch in cut_batches(rows, sweeps):
-            if self.context.stop.is_set() or not any(name in self.going for name in batch.targets):
+            if self.context.stop.is_set() or not any(name in self.datasets for name in batch.targets):
                 continue
             if wait := self.context.ledger.paces.reserve(batch.takes()):
                 self.context.wait(wait, self.context.stop)
@@ -459,22 +326,22 @@ class _Round:
         dataset ends, or it is checked again.
         """
         answers: dict[str, list[Settlement]] = {}
-        waiting, stale = [one.dataset for one in self._each(targets)], set[str]()
-        for one in self._each(targets):
-            if one.dataset != waiting[0] and not self.store.capabilities.guards and not self._asked_lately():
+        waiting, stale = [one.dataset for one in self.datasets.each(targets)], set[str]()
+        for one in self.datasets.each(targets):
+            if one.dataset != waiting[0] and not self.store.capabilities.guards and not self.readings.asked_lately():
                 # Whoever went first in this batch may have taken their time.
-                stale = self._stale(waiting[waiting.index(one.dataset) :])
+                stale = self.readings.stale(waiting[waiting.index(one.dataset) :])
             if one.dataset in stale:
                 answers[one.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[one.dataset]]
-            elif one.dataset in self.going:
+            elif one.dataset in self.datasets:
                 answers[one.dataset] = one.execute(targets[one.dataset], batch.sweep)
         self._settle(answers)
-        for one in self._each(answers):
+        for one in self.datasets.each(answers):
             withheld = {answer.mark for answer in answers[one.dataset] if answer.outcome is Outcome.WITHHELD}
             one.done |= batch.targets[one.dataset].keys() - withheld
             if not withheld:
                 continue
-            with self._alone(one):
+            with self.datasets.alone(one):
                 try:
                     one.permit()
                 except ProtectionsChanged:
@@ -482,14 +349,11 @@ class _Round:
                 except Withheld:
                     one.result.outcomes[Outcome.WITHHELD] += len(withheld)
                     raise
-                self._once_more(one)
-
-    def _asked_lately(self) -> bool:
-        return moment().running - self._asked < ASKED_LATELY
+                self.datasets.once_more(one)
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
         """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""
-        for one in self._each(answers):
+        for one in self.datasets.each(answers):
             if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[one.dataset]):
                 one.result.outcomes[Outcome.EXPIRING] += waiting
         over = {name: [one for one in mine if one.outcome not in BEGUN_STILL] for name, mine in answers.items()}
@@ -498,11 +362,11 @@ class _Round:
             return
         everything = [one for mine in over.values() for one in mine]
         moved = self.context.ledger.sweeps.settle_all(
-            [one.lease for one in self._each(over)], everything, self.context.as_of.date()
+            [one.lease for one in self.datasets.each(over)], everything, self.context.as_of.date()
         )
-        self._lose(moved.lost)
-        for one in self._each(over):
-            with self._alone(one):
+        self.datasets.lose(moved.lost)
+        for one in self.datasets.each(over):
+            with self.datasets.alone(one):
                 one.tell([answer for answer in over[one.dataset] if answer.mark in moved.marks])
 
     # --- the day's report ---
@@ -510,18 +374,18 @@ class _Round:
     def _open_reports(self, rows: pa.Table) -> None:
         """The day's reports, where this is the first sweep of the day that has to do with a dataset."""
         ledger, as_of = self.context.ledger, self.context.as_of
-        new = _names_of(rows) - self.opened
+        new = names_of(rows) - self.opened
         self.opened |= new
         names = sorted(new - ledger.reports.opened(as_of.date(), new)) if new else []
         if not names:
             return
-        log = self._log_of(names)
+        log = self.readings.log_of(names)
         rules = self.context.rulebook.rules(names, as_of)
         verdicts = by_dataset(candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
         marks = ledger.sweeps.classed(names)
-        counts = ledger.evaluations.counts(one.dataset for one in self._each(names) if one.reading.asked is not None)
+        counts = ledger.evaluations.counts(one.dataset for one in self.datasets.each(names) if one.reading.asked is not None)
         openings, logs = {}, {}
-        for one in self._each(names):
+        for one in self.datasets.each(names):
             name, log = one.dataset, one.reading.log
             mine = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], name))
             found = verdicts.get(name)
@@ -530,7 +394,7 @@ class _Round:
             if one.reading.asked is not None:
                 openings[name] = replace(openings[name], classes=classes_judged(counts.get(name, ()), mine, as_of))
             logs[name] = sum(openings[name].classes.values()) if one.reading.asked is not None else len(log.transactions)
-        ledger.reports.open_all(as_of.date(), openings, as_of, self._holder(), logs)
+        ledger.reports.open_all(as_of.date(), openings, as_of, self.datasets.holder(), logs)
 
 
 def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -538,13 +402,3 @@ def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.i
         return
     for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):
         yield ids[begin:end]
-
-
-def _names_of(rows: pa.Table) -> Set[str]:
-    """The datasets of some rows."""
-    return frozenset(pc.unique(rows["dataset"]).to_pylist())
-
-
-def _of(rows: pa.Table, datasets: Collection[str]) -> pa.Table:
-    """The rows of some datasets."""
-    return rows.filter(pc.is_in(rows["dataset"], pa.array(sorted(datasets), pa.string())))
