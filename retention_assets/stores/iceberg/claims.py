@@ -21,6 +21,7 @@ from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import notes_of
+from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.reachability import Reachability, staying_lists
 from retention_assets.stores.iceberg.sweep import Unloadable
 
@@ -95,45 +96,62 @@ def _at_and_above(place: str) -> list[str]:
 class OtherTables:
     """What one opened store knows of the tables of its catalog, each by its dataset's name."""
 
+    parsed: ParsedFiles
     _known: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
     _places: _Places = field(default_factory=_Places)
     # Those of which nobody has decided yet whether their manifests are read.
     _undecided: set[str] = field(default_factory=set)
+    # Those that may be another way than they are known.
+    _unsure: set[str] = field(default_factory=set)
+    # Tables that somebody has read and nobody has asked about since.
+    _seen: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
     _lists_read: int = 0
+
+    def remember(self, name: str, table: Table) -> None:
+        """Take down a table that was just read, so that it need not be read once more at the place where it was."""
+        at = table.metadata_location
+        if at not in (known[0] for known in (self._known.get(name), self._seen.get(name)) if known):
+            self._seen[name] = at, _summary_of(table)
+
+    def notice(self, names: Iterable[str]) -> None:
+        """Take down tables that may be another way than they were."""
+        self._unsure.update(names)
 
     def claims(
         self,
+        dataset: str,
         table: Table,
         wanted: Set[str],
-        others: Mapping[str, str | None],
+        tables: Mapping[str, str | None],
         load: Callable[[str], Table | None],
         threads: Executor,
     ) -> dict[str, str]:
         """Of the files (by identity) that are wanted gone those that another table has, each with that table's name.
 
-        `others` are the datasets of the catalog and, where that is known without loading them, the places of their metadata.
-        Raises Unloadable if one of them can't be read: nobody can say then what may go.
+        `tables` are the datasets of the catalog and, where that is known without loading them, the places of their metadata;
+        what changed of them was noticed. Raises Unloadable if one of them can't be read: nobody can say then what may go.
         """
         fence = TableFence.of(table.metadata)
         mine = {file for file in wanted if fence.names(file)}
         found: dict[str, str] = {}
-        for name in self._to_ask(fence, others) if mine else ():
+        for name in self._to_ask(dataset, fence, tables) if mine else ():
             try:
-                claimed = self._claimed_by(name, others[name], fence, mine - found.keys(), load, threads)
+                claimed = self._claimed_by(name, tables[name], fence, mine - found.keys(), load, threads)
             except (Unreadable, Unloadable) as fault:
                 text = f"whether {name} has files of this table can't be told, so nothing was deleted"
                 raise Unloadable(f"{text}; mend it or drop that name: {fault}") from fault
             found |= dict.fromkeys(claimed, name)
         return found
 
-    def _to_ask(self, fence: TableFence, others: Mapping[str, str | None]) -> list[str]:
-        """The tables that are not known as they are now, and those that may have files of this one."""
-        changed = {
-            name
-            for name, location in others.items()
-            if (known := self._known.get(name)) is None or (location is not None and known[0] != location)
-        }
-        return sorted(changed | ((self._places.near(fence) | self._undecided) & others.keys()))
+    def _to_ask(self, dataset: str, fence: TableFence, tables: Mapping[str, str | None]) -> list[str]:
+        """The other tables that are not known as they are now, and those that may have files of this one."""
+        self._unsure = {name for name in self._unsure if name in tables and not self._is_known(name, tables[name])}
+        near = {name for name in (*self._places.near(fence), *self._undecided) if name in tables}
+        return sorted((self._unsure | near) - {dataset})
+
+    def _is_known(self, name: str, location: str | None) -> bool:
+        known = self._known.get(name)
+        return known is not None and location in (None, known[0])
 
     def _claimed_by(
         self,
@@ -146,21 +164,25 @@ class OtherTables:
     ) -> Set[str]:
         known, summary = self._known.get(name, (None, None))
         other: Table | None = None
-        if summary is None or (location is not None and known != location):
-            other = load(name)
-            if other is None:
-                self._known.pop(name, None)
-                self._places.drop(name)
-                self._undecided.discard(name)
-                return frozenset()
-            known, summary = other.metadata_location, _summary_of(other, summary)
+        if summary is None or not self._is_known(name, location):
+            seen = self._seen.pop(name, None)
+            if seen is None or seen[0] != location:
+                other = load(name)
+                if other is None:
+                    self._known.pop(name, None)
+                    self._places.drop(name)
+                    self._undecided.discard(name)
+                    return frozenset()
+                seen = other.metadata_location, _summary_of(other)
+                self._seen.pop(name, None)
+            known, summary = seen[0], _with_folders_of(seen[1], summary)
         overlaps = summary.fence.overlaps(fence)
         # What overlaps is read for what is asked now; somebody else may need to know its folders.
         is_decided = summary.folders is not None or not overlaps
         if not overlaps and summary.folders is None and self._may_read(summary):
             other = other or load(name)
             if other is not None:
-                summary = replace(summary, folders=_folders_elsewhere(other, summary.fence, threads))
+                summary = replace(summary, folders=_folders_elsewhere(other, summary.fence, threads, self.parsed))
             is_decided = other is not None
         self._known[name] = str(known), summary
         self._places.put(name, summary)
@@ -168,7 +190,7 @@ class OtherTables:
         if not overlaps and not any(fence.names(f"{folder}/") for folder in summary.folders or ()):
             return frozenset()
         other = other or load(name)
-        return frozenset() if other is None else _files_needed(other, mine, threads)
+        return frozenset() if other is None else _files_needed(other, mine, threads, self.parsed)
 
     def _may_read(self, summary: TableSummary) -> bool:
         if summary.shows_sign:
@@ -179,12 +201,16 @@ class OtherTables:
         return True
 
 
-def _summary_of(other: Table, before: TableSummary | None) -> TableSummary:
+def _summary_of(other: Table) -> TableSummary:
     metadata = other.metadata
     own, ids = TableFence.of(metadata), frozenset(one.snapshot_id for one in metadata.snapshots)
-    # Where it has lost some at most, what was read of it is enough.
-    folders = before.folders if before is not None and own == before.fence and ids <= before.snapshots else None
-    return TableSummary(own, ids, _shows_sign(metadata, own, other.metadata_location), folders)
+    return TableSummary(own, ids, _shows_sign(metadata, own, other.metadata_location))
+
+
+def _with_folders_of(now: TableSummary, before: TableSummary | None) -> TableSummary:
+    """Where a table has lost snapshots at most, what was read of it is enough."""
+    is_enough = before is not None and now.fence == before.fence and now.snapshots <= before.snapshots
+    return replace(now, folders=before.folders) if before is not None and is_enough else now
 
 
 def _shows_sign(metadata: TableMetadata, own: TableFence, location: str) -> bool:
@@ -192,14 +218,14 @@ def _shows_sign(metadata: TableMetadata, own: TableFence, location: str) -> bool
     return _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
 
 
-def _folders_elsewhere(other: Table, own: TableFence, threads: Executor) -> frozenset[str]:
-    reach = Reachability(other.io, threads)
+def _folders_elsewhere(other: Table, own: TableFence, threads: Executor, parsed: ParsedFiles) -> frozenset[str]:
+    reach = Reachability(other.io, threads, parsed)
     files = reach.find_live(staying_lists(other.metadata, ()))
     return frozenset(file.rpartition("/")[0] for file in (*files, *_named(other.metadata)) if not own.names(file))
 
 
-def _files_needed(other: Table, mine: Set[str], threads: Executor) -> Set[str]:
-    reach = Reachability(other.io, threads)
+def _files_needed(other: Table, mine: Set[str], threads: Executor, parsed: ParsedFiles) -> Set[str]:
+    reach = Reachability(other.io, threads, parsed)
     return mine & (reach.find_live(staying_lists(other.metadata, ())) | set(_named(other.metadata)))
 
 

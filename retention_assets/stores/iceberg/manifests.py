@@ -9,7 +9,7 @@ a manifest are counted against what its list says.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from retention_assets.stores.iceberg.fence import file_identity
+from retention_assets.stores.iceberg.parsed import NOTHING_KEPT, ParsedFiles
 
 _LIST = StructType(
     NestedField(500, "manifest_path", StringType(), required=True),
@@ -43,6 +44,8 @@ _MANIFEST = StructType(
     NestedField(2, "data_file", _FILE, required=True),
 )
 _HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+# What an entry of a manifest or of a list takes in memory, with its texts.
+_MEMORY = 700
 # A disk or a network may stumble; a file that is not there or not sound stays so.
 _TRIES = 3
 
@@ -81,33 +84,40 @@ class ManifestList(File):
     manifests: tuple[Manifest, ...]
 
 
-def manifest_list(io: FileIO, location: str, known: dict[str, Manifest]) -> ManifestList:
+def manifest_list(io: FileIO, location: str, known: dict[str, Manifest], parsed: ParsedFiles = NOTHING_KEPT) -> ManifestList:
     """The manifests of a snapshot. `known` keeps one value for a manifest that many lists name."""
     data = _content(io, location)
-    manifests = []
+    manifests = parsed.of("list", location, data, lambda: _manifests_in(data, location), lambda found: _MEMORY * len(found))
+    return ManifestList(location, len(data), tuple(known.setdefault(one.location, one) for one in manifests))
+
+
+def _manifests_in(data: bytes, location: str) -> list[Manifest]:
+    found = []
     for path, length, content, added, existing, deleted in _records(data, _LIST, location):
-        manifest = known.get(path)
-        if manifest is None:
-            live = None if added is None or existing is None else added + existing
-            entries = None if live is None or deleted is None else live + deleted
-            manifest = known.setdefault(
-                path, Manifest(path, length, file_identity(path), entries, live, content == ManifestContent.DELETES)
-            )
-        manifests.append(manifest)
-    return ManifestList(location, len(data), tuple(manifests))
+        live = None if added is None or existing is None else added + existing
+        entries = None if live is None or deleted is None else live + deleted
+        found.append(Manifest(path, length, file_identity(path), entries, live, content == ManifestContent.DELETES))
+    return found
 
 
-def live_files(io: FileIO, manifest: Manifest) -> dict[str, File]:
+def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEPT) -> Mapping[str, File]:
     """What a manifest holds live, by identity: data files, delete files and the puffin files of deletion vectors."""
-    found, entries = {}, 0
-    for status, file in _records(_content(io, manifest.location), _MANIFEST, manifest.location):
-        entries += 1
-        if status != ManifestEntryStatus.DELETED:
-            found[file_identity(file[0])] = File(file[0], file[1])
+    location, data = manifest.location, _content(io, manifest.location)
+    found, entries = parsed.of("manifest", location, data, lambda: _live_in(data, location), lambda one: _MEMORY * one[1])
     if manifest.entries is not None and entries != manifest.entries:
         why = f"it holds {entries} entries, but the manifest list says {manifest.entries}"
         raise Unreadable(manifest.location, why, missing=False)
     return found
+
+
+def _live_in(data: bytes, location: str) -> tuple[dict[str, File], int]:
+    """The live files, and how many entries there are."""
+    found, entries = {}, 0
+    for status, file in _records(data, _MANIFEST, location):
+        entries += 1
+        if status != ManifestEntryStatus.DELETED:
+            found[file_identity(file[0])] = File(file[0], file[1])
+    return found, entries
 
 
 def _content(io: FileIO, location: str) -> bytes:

@@ -13,6 +13,7 @@ from retention_assets.stores.iceberg.commit import refs_by_snapshot
 from retention_assets.stores.iceberg.log import MAX_REF_AGE_PROPERTY, collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of, notes_of_expired, snapshot_id
+from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.reachability import Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import PreparedTarget
 
@@ -21,7 +22,7 @@ _MOST_SNAPSHOTS = 4_000
 _MOST_MANIFESTS = 4_000
 
 
-def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -> list[PreparedTarget]:
+def prepare_table(table: Table, transactions: Sequence[str], parallelism: int, parsed: ParsedFiles) -> list[PreparedTarget]:
     """A note for each snapshot, and the bytes that deleting all of them would free, each file counted once."""
     if not collects_garbage(table.metadata):
         return [PreparedTarget(transaction, 0) for transaction in transactions]
@@ -30,7 +31,7 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -
     # Expired already: by a sweep that could not delete everything, or by somebody else.
     notes |= notes_of_expired(table, {one for one in ids.values() if one is not None and one not in notes})
     going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in refs}
-    sizes = _sizes(table, going, parallelism)
+    sizes = _sizes(table, going, parallelism, parsed)
     always = MAX_REF_AGE_PROPERTY in table.metadata.properties
     ending = {
         one for one, note in notes.items() if note.refs and all(always or ref.max_ref_age_ms for ref in note.refs.values())
@@ -46,11 +47,11 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int) -
     return [PreparedTarget(name, size_of(name, one), notes[one].text() if one in notes else None) for name, one in ids.items()]
 
 
-def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int) -> dict[str, int] | None:
+def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int, parsed: ParsedFiles) -> dict[str, int] | None:
     if len(table.metadata.snapshots) > _MOST_SNAPSHOTS:
         return None
     with ThreadPoolExecutor(parallelism) as threads:
-        reach = Reachability(table.io, threads)
+        reach = Reachability(table.io, threads, parsed)
         try:
             lists = staying_lists(table.metadata, going.values())
             if len(reach.find_manifests(lists)) > _MOST_MANIFESTS:

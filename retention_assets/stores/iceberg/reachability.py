@@ -21,6 +21,7 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import File, Manifest, ManifestList, Unreadable, live_files, manifest_list
 from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
+from retention_assets.stores.iceberg.parsed import ParsedFiles
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -57,6 +58,7 @@ class Reachability:
 
     io: FileIO
     threads: Executor
+    parsed: ParsedFiles
     _known: dict[str, Manifest] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
     _reached: dict[str, Manifest] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Reachability:
             # Somebody else expired one of them meanwhile: what it alone named is no longer reached.
             self._read, self._reached = set(), {}
         new = sorted(lists - self._read)
-        for found in map_concurrently(self.threads, lambda location: manifest_list(self.io, location, self._known), new):
+        for found in map_concurrently(self.threads, self._list_at, new):
             self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
         self._read = lists
         return self._reached
@@ -82,7 +84,7 @@ class Reachability:
         manifests = self.find_manifests(lists)
         some = [manifest for manifest in manifests.values() if manifest.live != 0]
         found = set(manifests)
-        for files in map_concurrently(self.threads, lambda manifest: live_files(self.io, manifest), some):
+        for files in map_concurrently(self.threads, self._live_files, some):
             found.update(files)
         return found
 
@@ -90,12 +92,18 @@ class Reachability:
         """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""
         stays = set(staying)
         reached = self.find_manifests(stays)
-        lists = self._read_once(self._lists, going, lambda location: manifest_list(self.io, location, self._known))
+        lists = self._read_once(self._lists, going, self._list_at)
         own = {location: _own_manifests(found, reached) for location, found in lists.items()}
-        live = self._read_once(self._live, _unique(own.values()), lambda manifest: live_files(self.io, manifest))
+        live = self._read_once(self._live, _unique(own.values()), self._live_files)
         wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
         taken = self._live_in(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
         return {location: _share_out(lists[location], own[location], live, taken) for location in going}
+
+    def _list_at(self, location: str) -> ManifestList:
+        return manifest_list(self.io, location, self._known, self.parsed)
+
+    def _live_files(self, manifest: Manifest) -> Mapping[str, File]:
+        return live_files(self.io, manifest, self.parsed)
 
     def _live_in(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
         """Which of the wanted files any of the manifests holds live."""
@@ -104,7 +112,7 @@ class Reachability:
         if not self._wanted:
             return set()
         new = [manifest for manifest in manifests if manifest not in self._live_wanted and manifest.live != 0]
-        kept = map_concurrently(self.threads, lambda manifest: self._wanted & live_files(self.io, manifest).keys(), new)
+        kept = map_concurrently(self.threads, lambda manifest: self._wanted & self._live_files(manifest).keys(), new)
         self._live_wanted.update(zip(new, kept, strict=True))
         return {name for manifest in manifests for name in self._live_wanted.get(manifest, ())}
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -29,14 +29,16 @@ from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.iceberg.aliases import TableAliases, table_locations, tables_beside
+from retention_assets.stores.iceberg.aliases import TableAliases
 from retention_assets.stores.iceberg.claims import OtherTables
 from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
+from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.place import catalog_place, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table, table_locations
 from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
@@ -55,8 +57,10 @@ class IcebergStore(LazyStore[IcebergSettings]):
         super().__init__(settings)
         self._opening = threading.Lock()
         self._opened: Catalog | None = None
+        self._parsed = ParsedFiles()
+        self._known_tables = CatalogTables(partial(_name_of, settings.name))
         self._aliases = TableAliases()
-        self._others = OtherTables()
+        self._others = OtherTables(self._parsed)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -78,10 +82,10 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The location of the metadata, which is another one after each commit."""
-        found = self._ask_catalog(table_locations) if datasets else None
+        names = {name: (".".join(above), last) for name in datasets for *above, last in [self._identifier(name)]}
+        found = self._ask_catalog(lambda catalog: table_locations(catalog, names.values())) if datasets else None
         if found is not None:
-            keys = {name: self._identifier(name) for name in datasets}
-            return {name: found[at] for name, (*above, last) in keys.items() if (at := (".".join(above), last)) in found}
+            return {name: found[at] for name, at in names.items() if at in found}
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(self._token_of, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
@@ -104,7 +108,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             raise Refused(f"{fault}. Nothing of {dataset} is swept before it can be read.") from fault
         if table is None:
             return [PreparedTarget(transaction) for transaction in transactions]
-        return prepare_table(table, transactions, _THREADS)
+        return prepare_table(table, transactions, _THREADS, self._parsed)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
@@ -112,8 +116,8 @@ class IcebergStore(LazyStore[IcebergSettings]):
             return []
         place = TableInCatalog(
             lambda: self._load_in_sweep(dataset),
-            lambda table: self._find_alias(dataset, table),
-            lambda table, wanted, threads: self._find_claims(dataset, table, wanted, threads),
+            lambda table, wanted, threads: self._ask_others(dataset, table, wanted, threads),
+            self._parsed,
         )
         return sweep_table(place, targets, parallelism, permit)
 
@@ -210,12 +214,14 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """A table as it is now, or none if there is none. Raises Unloadable, or Refused if it is the catalog that is away."""
         catalog = self._ask_catalog(lambda catalog: catalog)
         try:
-            table = _load_table(catalog, self._identifier(dataset))
+            table = _load_table(catalog, self._identifier(dataset), self._parsed)
         except Unloadable:
             # Which of the two it is can't be told from what was raised: ask the catalog for something else.
             self._ask_catalog(lambda catalog: catalog.list_namespaces())
             raise
         self._aliases.remember(dataset, table)
+        if table is not None:
+            self._others.remember(dataset, table)
         return table
 
     def _load_or_refuse(self, dataset: str) -> Table | None:
@@ -231,33 +237,24 @@ class IcebergStore(LazyStore[IcebergSettings]):
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
 
-    def _find_alias(self, dataset: str, table: Table) -> str | None:
-        """Why nothing may be deleted, if another name of the catalog leads to the files of this table."""
+    def _ask_others(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
+        """Which of some files another table of the catalog has, of any namespace, by one look at all of them.
+
+        Raises Unloadable if that can't be told, and if another name of the catalog leads to the files of this table.
+        """
         try:
-            found = self._ask_catalog(table_locations) or {}
+            self._others.notice(self._ask_catalog(lambda catalog: self._known_tables.look(catalog, self._all_names)))
+            found = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load_in_sweep, threads)
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
-        near = (f"{self.name}/{_name_of(*one)}" for one in tables_beside(table, found))
-        return self._aliases.of(dataset, table, near, self._load_in_sweep)
+        # By then all of them were read.
+        if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load_in_sweep)) is not None:
+            raise Unloadable(why)
+        return found
 
-    def _find_claims(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
-        """Which of some files another table of the catalog has, of any namespace. Raises Unloadable if that can't be told."""
-        try:
-            others = self._ask_catalog(self._all_tables)
-            others.pop(dataset, None)
-            return self._others.claims(table, wanted, others, self._load_in_sweep, threads)
-        except Refused as fault:
-            raise Unloadable(str(fault)) from fault
-
-    def _all_tables(self, catalog: Catalog) -> dict[str, str | None]:
-        """Every table of the catalog and, where one query tells it, the place of its metadata."""
-        found = table_locations(catalog)
-        if found is not None:
-            return {f"{self.name}/{_name_of(*one)}": location for one, location in found.items()}
-        names = {
-            self._dataset(tuple(table)) for namespace in _namespaces(catalog, ()) for table in catalog.list_tables(namespace)
-        }
-        return dict.fromkeys(names)
+    def _all_names(self, catalog: Catalog) -> Iterator[str]:
+        for namespace in _namespaces(catalog, ()):
+            yield from (self._dataset(tuple(table)) for table in catalog.list_tables(namespace))
 
     def _lines_of(self, dataset: str) -> list[Line]:
         try:
@@ -274,13 +271,13 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return table.metadata_location if table else None
 
 
-def _load_table(catalog: Catalog, identifier: Identifier) -> Table | None:
+def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -> Table | None:
     if len(identifier) < 2:
         # Every table is in a namespace; catalogs differ in how they say that this one is in none.
         return None
     for again in (True, False):
         try:
-            return catalog.load_table(identifier)
+            return load_table(catalog, identifier, parsed)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except Exception as fault:
@@ -325,10 +322,9 @@ def _join_name(parts: Identifier) -> str:
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
 
 
-@lru_cache(maxsize=100_000)
-def _name_of(namespace: str, table: str) -> str:
-    """A table as a SQL catalog names it."""
-    return _join_name((*namespace.split("."), table))
+def _name_of(store: str, namespace: str, table: str) -> str:
+    """The dataset of a table as a SQL catalog names it."""
+    return f"{store}/{_join_name((*namespace.split('.'), table))}"
 
 
 def _error_line(fault: Exception) -> str:

@@ -32,6 +32,7 @@ from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Unreadable
 from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, snapshot_id
+from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import Permit, SweptTarget, Target
 
@@ -52,13 +53,14 @@ class Unloadable(Exception):
 class TableInCatalog:
     """A table where it stands, as a sweep asks for it.
 
-    `load` reads the table anew, or says it is gone; `find_alias` says why nothing may be deleted, if another name leads to its
-    files; `find_claims` says which of some files, by identity, another table has, and which one.
+    `load` reads the table anew, or says it is gone; `ask_others` looks at all tables of the catalog and says which of some
+    files, by identity, another table has, and which one. It raises Unloadable if that can't be told, and if another name leads
+    to this table's files. `parsed` is what was parsed of its files before.
     """
 
     load: Callable[[], Table | None]
-    find_alias: Callable[[Table], str | None]
-    find_claims: Callable[[Table, Set[str], Executor], Mapping[str, str]]
+    ask_others: Callable[[Table, Set[str], Executor], Mapping[str, str]]
+    parsed: ParsedFiles
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,6 @@ class _TableSweep:
                 self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
             else:
                 self.uuid = str(table.metadata.table_uuid)
-                self._check(table)
                 self._sweep(table, targets)
         except Unloadable as fault:
             self._settle(names, Outcome.FAILED, str(fault))
@@ -117,7 +118,7 @@ class _TableSweep:
 
     def _sweep(self, table: Table, targets: Sequence[Target]) -> None:
         self._find_notes(table, targets)
-        reach = Reachability(table.io, self.threads)
+        reach = Reachability(table.io, self.threads, self.place.parsed)
         self._commit(table, reach)
         if not self.going:
             return
@@ -172,7 +173,8 @@ class _TableSweep:
                 notes,
                 staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
             )
-            # Nothing is expired before it is known that the other tables can be asked for what they need.
+            # Nothing is expired before it is known that no other name leads to this table, and that the other tables can be
+            # asked for what they need.
             self._claims(table, owned)
             loaded, dropping = table.metadata_location, self._dropping()
             self.permit()
@@ -196,9 +198,9 @@ class _TableSweep:
         self._settle(late, Outcome.FAILED, f"{why}: {refused}")
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
-        """Which of the files that would go another table has. Raises Unloadable if one of them can't be asked."""
+        """Which of the files that would go another table has, by a look of this very moment."""
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
-        return self.place.find_claims(table, wanted, self.threads)
+        return self.place.ask_others(table, wanted, self.threads)
 
     def _dropping(self) -> dict[str, SnapshotRef]:
         """The refs that go with what is still going."""
@@ -241,18 +243,13 @@ class _TableSweep:
             self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes, left)
 
     def _load(self) -> Table:
-        """The table once more, if it still is the same one, and the only one."""
+        """The table once more, if it still is the same one."""
         table = self.place.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
-        self._check(table)
-        return table
-
-    def _check(self, table: Table) -> None:
         if str(table.metadata.table_uuid) != self.uuid:
             raise Unloadable(_ANOTHER)
-        if (why := self.place.find_alias(table)) is not None:
-            raise Unloadable(why)
+        return table
 
     def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
         """The first outcome of a target stands: what fails later for all does not touch what is settled."""

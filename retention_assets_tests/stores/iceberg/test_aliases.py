@@ -8,11 +8,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import aliases
+from retention_assets.stores.iceberg import claims, sql_catalog
+from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, sweep, swept
-from retention_assets_tests.stores.iceberg.tables import Warehouse, content, head, place, reachable, replace
+from retention_assets_tests.stores.iceberg.tables import Warehouse, content, head, own_files, place, reachable, replace
 
 
 def registered_again(table: Table, name: str) -> int:
@@ -29,7 +30,7 @@ def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
 @pytest.fixture
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that is no database: it tells of its tables one by one."""
-    monkeypatch.setattr(aliases, "SqlCatalog", Warehouse)
+    monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
 
 
 @pytest.mark.parametrize("dataset", [DATASET, "ice/db.a.copy"])
@@ -126,6 +127,56 @@ def test_where_the_catalog_is_no_database_a_twin_is_known_by_having_been_read(
     assert warehouse.files() == there
 
 
+@pytest.mark.parametrize("is_database", [True, False])
+def test_a_twin_that_nobody_has_read_is_found_wherever_its_metadata_is(
+    warehouse: Warehouse, store: IcebergStore, request: pytest.FixtureRequest, is_database: bool
+) -> None:
+    if not is_database:
+        request.getfixturevalue("no_database")
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    copy = warehouse.load("copy")
+    copy.transaction().set_properties({"write.metadata.path": f"file://{warehouse.data}/moved"}).commit_transaction()
+    replace(table, 2)
+    there = warehouse.files()
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+    assert warehouse.files() == there
+
+
+def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table, "copy")
+    replace(table, 2)
+    # Other tables are read for what they have of this one's files, and a twin is known by having been read.
+    monkeypatch.setattr(claims.OtherTables, "claims", lambda *_: {})
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+
+
+def test_a_twin_that_is_registered_before_the_last_look_is_seen(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    files, commit = own_files(table, one), SqlCatalog.commit_table
+
+    def commits_and_is_registered(self: SqlCatalog, *asked: Any) -> Any:
+        before = warehouse.load().metadata_location
+        answer = commit(self, *asked)
+        warehouse.catalog.register_table("db.copy", before)
+        return answer
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commits_and_is_registered)
+    assert failed_for(swept(store, targets), "ice/db.copy is the same table under a second name")
+    # It is expired by its one name, and what the other one reads is there.
+    assert files <= warehouse.files().keys()
+    assert one in content(warehouse.load("copy"))
+
+
 @pytest.mark.usefixtures("no_database")
 def test_a_twin_that_was_made_another_table_after_it_was_read_is_none(warehouse: Warehouse, store: IcebergStore) -> None:
     table = warehouse.table()
@@ -144,15 +195,14 @@ def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
     table = warehouse.table()
     one, _ = replace(table, 1), replace(table, 2)
     targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
-    load = SqlCatalog.load_table
 
-    def loads_a_last_time(self: SqlCatalog, identifier: Any) -> Table:
-        found = load(self, identifier)
+    def loads_a_last_time(catalog: SqlCatalog, *asked: Any) -> Table:
+        found = sql_catalog.load_table(catalog, *asked)
         (warehouse.folder / "catalog.db").rename(warehouse.folder / "away.db")
-        self.engine.dispose()
+        catalog.engine.dispose()
         return found
 
     there = warehouse.files()
-    monkeypatch.setattr(SqlCatalog, "load_table", loads_a_last_time)
+    monkeypatch.setattr(iceberg_store, "load_table", loads_a_last_time)
     assert failed_for(swept(store, targets), "The catalog of the store ice can't be read: ")
     assert warehouse.files() == there

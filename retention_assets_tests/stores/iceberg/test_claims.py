@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import aliases, claims
+from retention_assets.stores.iceberg import claims, sql_catalog
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
@@ -43,7 +43,7 @@ NAMESPACES = ("db", "elsewhere")
 @pytest.fixture(params=["a database", "another catalog"])
 def catalogs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "another catalog":
-        monkeypatch.setattr(aliases, "SqlCatalog", Warehouse)
+        monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
 
 
 @pytest.mark.usefixtures("catalogs")
@@ -161,6 +161,19 @@ def test_a_table_that_only_loses_snapshots_is_not_read_again(warehouse: Warehous
     later, _ = snapshots(table)[-1], replace(table, 3)
     assert outcomes(sweep(store, later)) == {later: Outcome.DELETED}
     assert (before, snapshots(other)) == (2, [stays])
+
+
+@pytest.mark.parametrize("add", ADDS.values(), ids=ADDS)
+def test_what_another_table_adds_after_it_was_read_is_noticed(
+    warehouse: Warehouse, store: IcebergStore, add: Callable[[Table, Table], None]
+) -> None:
+    table, other = warehouse.table(), warehouse.table("other")
+    one = replace(table, 1)
+    store.read(store.datasets())
+    add(other, table)
+    replace(table, 2)
+    assert [(each.outcome, each.left) for each in sweep(store, one).values()] == [(Outcome.DELETED, 1)]
+    assert list(content(other).values()) == [[1]]
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import aliases
+from retention_assets.stores.iceberg import sql_catalog
+from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
@@ -37,15 +38,16 @@ def test_metadata_that_a_commit_removed_while_it_was_opened_is_read_again(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse.table()
-    load, gone = SqlCatalog.load_table, iter([True])
+    gone = iter([True])
 
-    def load_table(self: SqlCatalog, identifier: Any) -> Table:
+    def load_table(*asked: Any) -> Table:
         if next(gone, False):
             raise FileNotFoundError("00001.metadata.json")
-        return load(self, identifier)
+        return sql_catalog.load_table(*asked)
 
-    monkeypatch.setattr(SqlCatalog, "load_table", load_table)
+    monkeypatch.setattr(iceberg_store, "load_table", load_table)
     assert store.read([DATASET])["fault"].to_pylist() == [None]
+    assert next(gone, None) is None
 
 
 def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
@@ -54,7 +56,7 @@ def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
     warehouse.table()
     asked = [DATASET, "ice/db.none"]
     tokens = store.tokens(asked)
-    monkeypatch.setattr(aliases, "SqlCatalog", Warehouse)
+    monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
     assert store.tokens(asked) == tokens == {DATASET: warehouse.load().metadata_location}
 
 

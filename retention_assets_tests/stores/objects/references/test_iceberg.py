@@ -12,8 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
+from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg.sql_catalog import load_table
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole, open_references
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.format3 import add_vectors
@@ -296,17 +298,17 @@ def test_files_of_a_snapshot_that_is_expired_while_it_is_read_are_not_missed(
     first = replace(table, 1)
     replace(table, 2)
     oldest = Path(place(table.metadata.snapshots[0].manifest_list))
-    load, said = SqlCatalog.load_table, list[Any]()
+    said = list[Any]()
 
-    def load_and_expire(self: SqlCatalog, identifier: Any) -> Table:
-        found = load(self, identifier)
+    def load_and_expire(*asked: Any) -> Table:
+        found = load_table(*asked)
         if not said:
-            said.append(identifier)
-            remove_snapshots(load(self, identifier), [first])
+            said.append(asked)
+            remove_snapshots(load_table(*asked), [first])
             oldest.unlink()
         return found
 
-    monkeypatch.setattr(SqlCatalog, "load_table", load_and_expire)
+    monkeypatch.setattr(iceberg_store, "load_table", load_and_expire)
     found = objects_of(of_catalog(warehouse))
     assert said
     assert place(warehouse.load().metadata_location).removeprefix(f"{warehouse.data}/") in found

@@ -1,0 +1,132 @@
+"""What a catalog in a database says of its tables, asked in one statement each.
+
+Belongs here: the place of one table's metadata and of all tables', what changed from one look at all of them to the next, and
+loading a table. PyIceberg loads one by way of objects that SQLAlchemy makes of rows, and parses its metadata each time.
+Does not belong here: what follows from two tables that lie in one place (aliases.py) or have the same files (claims.py).
+
+A sweep looks at the tables right before it commits and right before it deletes, and no look is used twice. The database has to
+go through all of its rows for one; of those that are what they were at the look before, nothing more is asked here.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import Compressor, FromByteStream
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
+from sqlalchemy import bindparam, literal_column, select
+
+from retention_assets.stores.iceberg.fence import file_identity
+from retention_assets.stores.iceberg.parsed import ParsedFiles
+
+# A namespace with its parts joined by dots, as a SQL catalog keeps it, and a table, in which a dot may be as well.
+Name = tuple[str, str]
+
+_ROWS: Any = IcebergTables.__table__
+_MINE = _ROWS.c.catalog_name == bindparam("catalog")
+_ALL: Any = select(_ROWS.c.table_namespace, _ROWS.c.table_name, _ROWS.c.metadata_location).where(_MINE)
+# All columns by whatever names there are: tables of old have no `iceberg_type`.
+_ONE: Any = (
+    select(literal_column("*"))
+    .select_from(_ROWS)
+    .where(_MINE, _ROWS.c.table_namespace == bindparam("namespace"), _ROWS.c.table_name == bindparam("name"))
+)
+# So many tables are asked for one by one, rather than all that there are.
+_FEW = 16
+# What parsed metadata takes in memory, by the byte of its text.
+_MEMORY = 16
+
+
+def table_locations(catalog: Catalog, names: Collection[Name] | None = None) -> dict[Name, str] | None:
+    """The metadata locations of all tables, or of some, where the catalog is a database."""
+    if not isinstance(catalog, SqlCatalog):
+        return None
+    if names is None or len(names) > _FEW:
+        return {(namespace, table): location for namespace, table, location in _all_rows(catalog) if location}
+    rows = filter(None, (_row(catalog, *name) for name in names))
+    found = {(row["table_namespace"], row["table_name"]): row["metadata_location"] for row in rows}
+    return {name: found[name] for name in names if found.get(name)}
+
+
+def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -> Table:
+    """A table as it is now, its metadata parsed again only if the file holds something else than it did.
+
+    Raises what the catalog raises.
+    """
+    # Whoever has a catalog of their own may load by it as they like.
+    if type(catalog) is not SqlCatalog:
+        return catalog.load_table(identifier)
+    row = _row(catalog, ".".join(identifier[:-1]), identifier[-1])
+    if row is None or not row["metadata_location"] or row.get("iceberg_type") not in (None, "TABLE"):
+        raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+    location = row["metadata_location"]
+    with load_file_io(catalog.properties, location).new_input(location).open() as stream:
+        content = bytes(stream.read())
+    metadata = parsed.of("metadata", location, content, lambda: _metadata(content, location), lambda _: _MEMORY * len(content))
+    name = (*row["table_namespace"].split("."), row["table_name"])
+    return Table(name, metadata, location, load_file_io({**catalog.properties, **metadata.properties}, location), catalog)
+
+
+def _metadata(content: bytes, location: str) -> TableMetadata:
+    stream: Any = BytesIO(content)
+    return FromByteStream.table_metadata(stream, compression=Compressor.get_compressor(location))
+
+
+def _all_rows(catalog: SqlCatalog) -> Sequence[Any]:
+    # Past SQLAlchemy, which would make a row of each: there may be thousands.
+    with catalog.engine.connect() as connection, connection.execute(_ALL, {"catalog": catalog.name}) as found:
+        return (found.cursor or found).fetchall()
+
+
+def _row(catalog: SqlCatalog, namespace: str, name: str) -> Mapping[str, Any] | None:
+    asked = {"catalog": catalog.name, "namespace": namespace, "name": name}
+    with catalog.engine.connect() as connection:
+        found = connection.execute(_ONE, asked).mappings().first()
+    return None if found is None else dict(found)
+
+
+@dataclass
+class CatalogTables:
+    """All tables of a catalog as they were at the last look, by the names of their datasets."""
+
+    dataset: Callable[[str, str], str]
+    # Where the metadata of each lies, if one statement told it.
+    locations: dict[str, str | None] = field(default_factory=dict)
+    _rows: set[tuple[str, str, str | None]] = field(default_factory=set)
+    _in_folder: dict[str, set[str]] = field(default_factory=dict)
+
+    def look(self, catalog: Catalog, names: Callable[[Catalog], Iterable[str]]) -> set[str]:
+        """Look; the tables of which the last look had nothing, or something else. `names` lists them if no statement does."""
+        if not isinstance(catalog, SqlCatalog):
+            self.locations = dict.fromkeys(names(catalog))
+            return set(self.locations)
+        present = set(_all_rows(catalog))
+        came, gone = present - self._rows, self._rows - present
+        for namespace, table, location in gone:
+            name = self.dataset(namespace, table)
+            if location and self.locations.pop(name, None):
+                self._in_folder[folder_of_file(location)].discard(name)
+        for namespace, table, location in came:
+            if location:
+                name = self.dataset(namespace, table)
+                self.locations[name] = location
+                self._in_folder.setdefault(folder_of_file(location), set()).add(name)
+        self._rows = present
+        return {self.dataset(namespace, table) for namespace, table, _ in came}
+
+    def beside(self, table: Table) -> set[str]:
+        """Those whose metadata lies where this table's does, or would by default; its own name among them."""
+        folders = {folder_of_file(table.metadata_location), file_identity(f"{table.location().rstrip('/')}/metadata")}
+        return set[str]().union(*(self._in_folder.get(folder, ()) for folder in folders))
+
+
+def folder_of_file(location: str) -> str:
+    """The folder in which a file lies, however its location is spelled."""
+    return file_identity(location).rpartition("/")[0]
