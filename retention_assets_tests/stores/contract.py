@@ -41,6 +41,13 @@ from retention_assets.stores.protocol import (
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
 
 
+def write_chains(environment: "Environment") -> dict[str, str]:
+    """Datasets of one branch each; the ids of the first one by their drawn ones."""
+    drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{30 - age}d" for age, name in enumerate(CHAIN))
+    first, *_ = [environment.write(dataset, drawing) for dataset in environment.datasets]
+    return first
+
+
 class Environment(ABC):
     """What one store keeps its data in: histories with real bytes, and eyes that do not look through the store."""
 
@@ -88,10 +95,8 @@ class Contract:
 
     @pytest.fixture
     def ids(self, environment: Environment) -> dict[str, str]:
-        """Datasets of one branch each; the ids of the first one by their drawn ones."""
-        drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{30 - age}d" for age, name in enumerate(CHAIN))
-        first, *_ = [environment.write(dataset, drawing) for dataset in environment.datasets]
-        return first
+        """What the datasets of the tests are written with. Where writing takes long, a subclass may put back what was written."""
+        return write_chains(environment)
 
     def test_it_speaks_the_protocol(self, environment: Environment) -> None:
         store = environment.store()

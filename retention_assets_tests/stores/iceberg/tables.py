@@ -5,13 +5,16 @@ reading and with nothing of the store's code.
 Does not belong here: what a store should do with them.
 """
 
+import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -45,6 +48,7 @@ from retention_assets.stores.iceberg.store import IcebergStore
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 STORE = "ice"
+Made = TypeVar("Made")
 
 
 class Warehouse:
@@ -84,6 +88,42 @@ class Warehouse:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass
+class KeptWarehouse(Generic[Made]):
+    """A warehouse that is written once and put back for each test as it was: writing one takes longer than most tests of it.
+
+    Its files name each other by their full paths, so it is always in the same place.
+    """
+
+    above: Path
+    write: Callable[[Warehouse], Made]
+
+    @cached_property
+    def made(self) -> Made:
+        """What was said when it was written."""
+        self.folder.mkdir()
+        with Warehouse(self.folder) as warehouse:
+            made = self.write(warehouse)
+        self.folder.rename(self.above / "kept")
+        return made
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.above / "warehouse"
+
+    @contextmanager
+    def opened(self) -> Iterator[Warehouse]:
+        """As it was written."""
+        assert self.made is not None
+        shutil.copytree(self.above / "kept", self.folder)
+        try:
+            with Warehouse(self.folder) as warehouse:
+                yield warehouse
+        finally:
+            shutil.rmtree(self.folder)
 
 
 def rows(*values: int) -> pa.Table:

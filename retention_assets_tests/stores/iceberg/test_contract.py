@@ -9,8 +9,8 @@ from pyiceberg.table import Table
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Store
 from retention_assets_tests.histories import history
-from retention_assets_tests.stores.contract import Contract, Environment
-from retention_assets_tests.stores.iceberg.tables import Warehouse, reaches, replace, undeletable
+from retention_assets_tests.stores.contract import Contract, Environment, write_chains
+from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehouse, reaches, replace, undeletable
 
 
 class IcebergTables(Environment):
@@ -52,10 +52,20 @@ class IcebergTables(Environment):
         return self.warehouse.load(dataset.rpartition(".")[2])
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptWarehouse[dict[str, str]]:
+    return KeptWarehouse(tmp_path_factory.mktemp("chains"), lambda warehouse: write_chains(IcebergTables(warehouse)))
+
+
 class TestIcebergStore(Contract):
     @pytest.fixture
-    def environment(self, warehouse: Warehouse) -> Iterator[Environment]:
-        tables = IcebergTables(warehouse)
-        yield tables
-        for store in tables.stores:
-            store.close()
+    def environment(self, kept: KeptWarehouse[dict[str, str]]) -> Iterator[Environment]:
+        with kept.opened() as warehouse:
+            tables = IcebergTables(warehouse)
+            yield tables
+            for store in tables.stores:
+                store.close()
+
+    @pytest.fixture
+    def ids(self, kept: KeptWarehouse[dict[str, str]]) -> dict[str, str]:
+        return kept.made

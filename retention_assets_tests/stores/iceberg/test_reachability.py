@@ -4,6 +4,8 @@ Every sweep is judged by PyIceberg's and Polars' reading of what remains, and by
 """
 
 import random
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,18 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpda
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, snapshots, storied, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import (
+    DATASET,
+    outcomes,
+    own_metadata,
+    snapshots,
+    storied,
+    sweep,
+    swept,
+)
 from retention_assets_tests.stores.iceberg.tables import (
     COUNTS,
+    KeptWarehouse,
     Warehouse,
     add_deletes,
     append,
@@ -44,27 +55,32 @@ MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-t
     ],
 )
 def test_after_any_sweeps_what_remains_reads_back_and_nothing_else_is_left(
-    warehouse: Warehouse, store: IcebergStore, properties: dict[str, str], counts: tuple[str, ...], seed: int
+    storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]],
+    properties: dict[str, str],
+    counts: tuple[str, ...],
+    seed: int,
 ) -> None:
-    table = storied(warehouse, **properties)
-    if counts:
-        write_counts(table, dict.fromkeys(counts))
-    before, draw = content(table), random.Random(seed)
-    # PyIceberg leaves the manifests behind that it merged into one within the same commit; no snapshot ever named them.
-    orphans = warehouse.files().keys() - reachable(table)
-    assert bool(orphans) is bool(properties)
-    for _ in range(2):
-        # By chance also heads and tags, which are spared.
-        chosen = draw.sample(snapshots(table), k=draw.randint(1, len(snapshots(table))))
-        named = {one.snapshot_id for one in table.refs().values()}
-        there = warehouse.files()
-        results = sweep(store, *chosen)
-        assert outcomes(results) == {one: Outcome.SPARED if one in named else Outcome.DELETED for one in chosen}
-        assert content(table) == {one: before[one] for one in before if one in snapshots(table)}
-        assert not set(snapshots(table)) & set(chosen) - named
-        assert warehouse.files().keys() == reachable(table) | orphans
-        gone = there.keys() - warehouse.files().keys()
-        assert sum(one.bytes for one in results.values()) == sum(len(there[file]) for file in gone)
+    kept, draw = storied_warehouse(**properties), random.Random(seed)
+    with kept.opened() as warehouse, closing(warehouse.store()) as store:
+        table = warehouse.load()
+        if counts:
+            write_counts(table, dict.fromkeys(counts))
+        # PyIceberg leaves the manifests behind that it merged into one within the same commit; no snapshot ever named them.
+        orphans = warehouse.files().keys() - reachable(table)
+        assert bool(orphans) is bool(properties)
+        for _ in range(2):
+            # By chance also heads and tags, which are spared.
+            chosen = draw.sample(snapshots(table), k=draw.randint(1, len(snapshots(table))))
+            named = {one.snapshot_id for one in table.refs().values()}
+            there = warehouse.files()
+            results = sweep(store, *chosen)
+            assert outcomes(results) == {one: Outcome.SPARED if one in named else Outcome.DELETED for one in chosen}
+            left = snapshots(table)
+            assert content(table) == {one: kept.made[one] for one in kept.made if one in left}
+            assert not set(left) & set(chosen) - named
+            assert warehouse.files().keys() == reachable(table) | orphans
+            gone = there.keys() - warehouse.files().keys()
+            assert sum(one.bytes for one in results.values()) == sum(len(there[file]) for file in gone)
 
 
 def test_a_table_of_the_first_format_is_swept_as_well(warehouse: Warehouse, store: IcebergStore) -> None:

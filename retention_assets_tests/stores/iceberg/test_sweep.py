@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.forked import forking
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, storied, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
+    KeptWarehouse,
     Warehouse,
     append,
     content,
@@ -105,26 +108,28 @@ LAST = 1000
 @pytest.mark.long
 @pytest.mark.parametrize("last", [*range(SURELY_KILLED), LAST])
 def test_a_killed_sweep_is_finished_by_the_next(
-    warehouse: Warehouse, store: IcebergStore, tmp_path: Path, sweepers: Any, last: int
+    storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], sweepers: Any, last: int
 ) -> None:
-    table = storied(warehouse)
-    before = content(table)
-    chosen = set(before) - {one.snapshot_id for one in table.refs().values()}
-    targets = [Target(one.transaction, one.note) for one in store.prepare(DATASET, [str(one) for one in chosen])]
-    there = warehouse.files().keys()
-    sweeper = sweepers.Process(target=sweeps_until, args=(tmp_path, targets, last))
-    sweeper.start()
-    sweeper.join()
-    assert sweeper.exitcode == (0 if last == LAST else -signal.SIGKILL)
-    assert content(table) == {one: before[one] for one in snapshots(table)}
-    results = swept(store, targets)
-    ends = {Outcome.ALREADY_GONE} if last == LAST else {Outcome.DELETED, Outcome.ALREADY_GONE}
-    assert set(outcomes(results).values()) <= ends
-    # That files of a manifest went with another snapshot, which had it too, is nothing to report.
-    assert {one.error for one in results.values()} == {None}
-    assert content(table) == {one: before[one] for one in before if one not in chosen}
-    assert warehouse.files().keys() == reachable(table)
-    assert len(there - warehouse.files().keys()) == DELETED_FILES, "there are deletions before which no sweep is killed"
+    kept = storied_warehouse()
+    with kept.opened() as warehouse, closing(warehouse.store()) as store:
+        table = warehouse.load()
+        chosen = set(kept.made) - {one.snapshot_id for one in table.refs().values()}
+        targets = [Target(one.transaction, one.note) for one in store.prepare(DATASET, [str(one) for one in chosen])]
+        there = warehouse.files().keys()
+        sweeper = sweepers.Process(target=sweeps_until, args=(kept.folder, targets, last))
+        sweeper.start()
+        sweeper.join()
+        assert sweeper.exitcode == (0 if last == LAST else -signal.SIGKILL)
+        assert content(table) == {one: kept.made[one] for one in snapshots(table)}
+        results = swept(store, targets)
+        ends = {Outcome.ALREADY_GONE} if last == LAST else {Outcome.DELETED, Outcome.ALREADY_GONE}
+        assert set(outcomes(results).values()) <= ends
+        # That files of a manifest went with another snapshot, which had it too, is nothing to report.
+        assert {one.error for one in results.values()} == {None}
+        assert content(table) == {one: kept.made[one] for one in kept.made if one not in chosen}
+        assert warehouse.files().keys() == reachable(table)
+        gone = there - warehouse.files().keys()
+        assert len(gone) == DELETED_FILES, "there are deletions before which no sweep is killed"
 
 
 def test_a_file_that_was_gone_before_frees_nothing(warehouse: Warehouse, store: IcebergStore) -> None:
