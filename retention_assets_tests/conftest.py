@@ -49,36 +49,52 @@ _LONG = (
     "sql/test_foreign.py",
 )
 
-# Modules that take a third of a minute and more, the slowest first.
+# Modules that take longest, the slowest first: what begins last is to be short, or two workers wait for the third.
 _SLOWEST = (
     "pipeline/test_cluster.py",
     "screens/test_screens.py",
-    "sweep/test_killed.py",
-    "sweep/test_engine.py",
     "screens/test_questions.py",
     "dagster/test_runs.py",
-    "test_packaging.py",
-    "dagster/test_definitions.py",
-    "stores/records/test_store.py",
+    "sweep/test_killed.py",
+    "test_benchmarks.py",
+    "demo/test_demo.py",
+    "evaluation/test_forecast_laws.py",
     "sweep/test_campaign.py",
-    "pipeline/test_spark.py",
-    "stores/objects/test_ceph.py",
-    "stores/aspects/test_cycle.py",
-    "pipeline/test_look_stage.py",
-    "commands/test_confirmation.py",
+    "dagster/test_definitions.py",
+    "test_packaging.py",
+    "ledger/audit/test_before_sweep.py",
     "sweep/test_postpone_expiry.py",
-    "dagster/automation/test_evaluation_sensor.py",
-    "stores/iceberg/test_sweep.py",
+    "frames/test_laws.py",
+    "pipeline/test_spark.py",
+    "stores/records/test_store.py",
+    "operations/test_time.py",
+    "stores/aspects/test_store.py",
     "operations/test_both_doors.py",
     "sweep/test_between_batches.py",
-    "frames/test_laws.py",
+    "dagster/test_checks.py",
+    "stores/aspects/test_cases.py",
+    "ledger/test_opening.py",
+    "dagster/automation/test_evaluation_sensor.py",
+    "ledger/audit/test_edits.py",
+    "sweep/test_lives.py",
+    "ledger/test_invariants.py",
+    "dagster/automation/test_health.py",
     "stores/records/test_cascades.py",
-    "stores/aspects/test_cascades.py",
+    "test_architecture.py",
+    "stores/objects/scan/test_laws.py",
+    "ledger/test_sweeps.py",
+    "frames/verdicts/test_reevaluate_at.py",
+    "frames/test_soundness.py",
+    "sweep/test_engine.py",
     "stores/test_suspended.py",
-    "operations/test_time.py",
+    "dagster/embedding/test_project.py",
+    "stores/objects/test_ceph.py",
+    "pipeline/test_look_stage.py",
+    "commands/test_confirmation.py",
+    "stores/iceberg/test_sweep.py",
     "stores/iceberg/test_reachability.py",
+    "stores/aspects/test_cascades.py",
     "dagster/test_partition_events.py",
-    "demo/test_demo.py",
 )
 
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
@@ -99,12 +115,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is long by where it stands, and begin with what takes longest: side by side, all are to end together."""
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(_SLOWEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
     long = {here / name for name in _LONG}
     gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
+    # A path is looked at once, not once for each of ten thousand tests.
+    orders = {path: places.get(path, len(places)) for path in {item.path for item in items}}
+    long_ones = {path for path in orders if long & {path, *path.parents}}
+    items.sort(key=lambda item: orders[item.path])
     for item in items:
-        if long & {item.path, *item.path.parents}:
+        if item.path in long_ones:
             item.add_marker(pytest.mark.long)
 
 
