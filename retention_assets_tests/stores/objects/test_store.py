@@ -180,7 +180,7 @@ def test_the_command_says_the_same(
     cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RETENTION_CONFIG", str(cycle.file))
-    cycle.objects.refers("a/one", **{"from": "doc 7"})
+    cycle.objects.refers("a/one", **{"from": "doc_7"})
 
     def said(*arguments: str) -> str:
         monkeypatch.setattr("sys.argv", ["retention", "explain", "blobs/a", "a/one", *arguments])
@@ -191,8 +191,8 @@ def test_the_command_says_the_same(
 
     text = said()
     assert "Referenced by" in text
-    assert "doc 7" in text
-    assert [one.endswith(": doc 7") for one in json.loads(said("-f", "json"))["witnesses"]] == [True]
+    assert "doc_7" in text
+    assert [one.endswith(": doc_7") for one in json.loads(said("-f", "json"))["witnesses"]] == [True]
 
 
 @pytest.mark.parametrize("limits", [{"fraction": 0.1}, {"transactions": 1}])
