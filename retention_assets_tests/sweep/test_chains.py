@@ -18,8 +18,10 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
+from retention_assets.stores.aspects import store as aspects_store
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.protocol import ChainReadingStore
+from retention_assets.stores.records import log as records_log
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -66,8 +68,10 @@ def units(store_url: str) -> Iterator[Units]:
 
 @pytest.fixture(autouse=True)
 def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two marks are a slice."""
+    """Two marks are a slice, and few names are in one question."""
     monkeypatch.setattr(share_rounds, "SLICE", 2)
+    monkeypatch.setattr(aspects_store, "_URNS", 3)
+    monkeypatch.setattr(records_log, "NAMED", 3)
 
 
 def urn(number: int) -> str:
@@ -95,7 +99,7 @@ def assert_judged_alike(store: ChainReadingStore, dataset: str, chance: random.R
 def test_versions_are_judged_by_their_chains_as_by_the_whole_table(table: Table) -> None:
     chance = random.Random(7)
     for number in range(rounds(20)):
-        for one in range(chance.randint(1, 4)):
+        for one in range(chance.randint(1, 7)):
             versions = chance.sample(range(8), chance.randint(1, 8))
             for aspect in ("status", "ownership"):
                 table.chain(urn(10 * number + one), aspect, {version: chance.randint(0, 60) for version in versions})
