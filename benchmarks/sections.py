@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 
 from benchmarks import (
     aspects,
+    cluster,
     duck,
     iceberg,
     ledger,
@@ -356,4 +357,5 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "records": records.records,
     "simulation": simulation.simulation,
     "wholes": whole_sweeps.wholes,
+    "cluster": cluster.clustered,
 }
