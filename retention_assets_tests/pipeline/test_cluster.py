@@ -160,6 +160,9 @@ class Game:
             # What several share goes with the last of them, in Iceberg alone.
             assert lost <= mine or name == "ice", lost - mine
             assert all(before[place] == content for place, content in there[name].items() if place in before)
+        # Nobody needs anything of what is to go, however often it was begun: it would never go then.
+        spared = ledger.marks.table(list(self.going), ["SPARED", "UNMARKED"]).to_pylist()
+        assert not spared, [(row["dataset"], row["transaction"], row["last_error"]) for row in spared]
         for row in rows:
             store, owned = row["dataset"].partition("/")[0], self.going[row["dataset"]][row["transaction"]]
             assert not owned & there[store].keys()

@@ -13,6 +13,7 @@ manifest lists. Each is read once as long as it only loses snapshots.
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -28,6 +29,8 @@ from retention_assets.stores.iceberg.sweep import Unloadable
 _NAME_MAPPING = "schema.name-mapping.default"
 # What is read of tables that show no sign, over the life of an opened store.
 _MOST_LISTS = 2_000
+# How often a table is asked of which files go while they are read.
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,8 @@ class OtherTables:
         found: dict[str, str] = {}
         for name in self._to_ask(dataset, fence, tables) if mine else ():
             try:
-                claimed = self._claimed_by(name, tables[name], fence, mine - found.keys(), load, threads)
+                ask = partial(self._claimed_by, name, tables[name], fence, mine - found.keys(), load, threads)
+                claimed = self._patiently(name, ask)
             except (Unreadable, Unloadable) as fault:
                 text = f"whether {name} has files of this table can't be told, so nothing was deleted"
                 raise Unloadable(f"{text}; mend it or drop that name: {fault}") from fault
@@ -152,6 +156,18 @@ class OtherTables:
     def _is_known(self, name: str, location: str | None) -> bool:
         known = self._known.get(name)
         return known is not None and location in (None, known[0])
+
+    def _patiently(self, name: str, ask: Callable[[], Set[str]]) -> Set[str]:
+        """What a table says of its files; asked anew where these go meanwhile, as when a sweep of its own expires snapshots."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return ask()
+            except Unreadable as fault:
+                # Whatever becomes of it, how it is now is not known.
+                self._known.pop(name, None)
+                if not (left and fault.missing):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _claimed_by(
         self,

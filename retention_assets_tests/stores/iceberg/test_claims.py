@@ -99,6 +99,32 @@ def test_tables_in_each_others_folders_that_share_nothing_are_swept_to_the_end(
     assert (result.outcome, result.left, own & warehouse.files().keys()) == (Outcome.DELETED, 0, set())
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_table_that_is_swept_while_it_is_asked_is_asked_anew(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Its manifest lists go between its metadata and themselves. Should that never end, nothing goes."""
+    outer = warehouse.table("outer")
+    inner = nested(warehouse, "inner", outer)
+    one, _ = replace(outer, 1), replace(outer, 2)
+    going = [replace(inner, number) for number in range(4)][:times]
+    real, beside = claims._files_needed, warehouse.store()
+
+    def needed(other: Table, *more: Any) -> Any:
+        if other.name()[-1] == "inner" and going:
+            [result] = sweep(beside, going.pop(0), dataset="ice/db.inner").values()
+            assert result.outcome is Outcome.DELETED
+        return real(other, *more)
+
+    monkeypatch.setattr(claims, "_files_needed", needed)
+    [result] = sweep(store, one, dataset="ice/db.outer").values()
+    assert result.outcome is (Outcome.DELETED if times < 3 else Outcome.FAILED)
+    assert (one in snapshots(outer)) == (times == 3)
+    # What was not sure is asked once more.
+    assert sweep(store, one, dataset="ice/db.outer")[one].outcome is (Outcome.ALREADY_GONE if times < 3 else Outcome.DELETED)
+    beside.close()
+
+
 def break_metadata(other: Table) -> None:
     Path(place(other.metadata_location)).write_text("{")
 
