@@ -20,7 +20,7 @@ from benchmarks.measures import Times, timed, worked
 from benchmarks.records import Depot
 from benchmarks.sweep_files import fill, write_log
 from retention_assets.ledger import open_ledger
-from retention_assets_tests.cluster import QUICK_START, cluster
+from retention_assets_tests.cluster import ON_EXECUTORS, cluster
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -33,15 +33,6 @@ _POLICIES = f"""policies:
   - {{name: newest, datasets: {{include: ['lake/*']}}, select: {{beyond: {{transactions: 1}}}}, {_POLICY}}}
   - {{name: old, datasets: {{include: ['ods/*']}}, select: {{older_than: P2Y}}, {_POLICY}}}
 """
-_ON_EXECUTORS = {
-    "spark.pyspark.python": sys.executable,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.memory": "600m",
-    # What Spark gives a master that is local.
-    "spark.executor.extraJavaOptions": QUICK_START,
-    "spark.driver.extraJavaOptions": QUICK_START,
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,7 @@ def clustered(bench: "Bench") -> None:
     folder, left, marks = bench.folder / "cluster", 0, 0
     folder.mkdir(mode=0o700)
     with postgresql(folder / "server") as places, cluster(folder) as standalone:
-        ways = {f"local[{cores}]": {}, standalone.url: _ON_EXECUTORS}
+        ways = {f"local[{cores}]": {}, standalone.url: ON_EXECUTORS}
         names = dict(zip(ways, ("local tasks", "master and two workers"), strict=True))
         seconds, cpu = {name: list[float]() for name in names.values()}, {name: list[float]() for name in names.values()}
         for number in rounds:

@@ -28,6 +28,15 @@ def archived_classes() -> list[str]:
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 # Of Java's own time nothing is measured here. The archive is of the classes of a session: most are those of other programs, too.
 QUICK_START = " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *archived_classes()))
+# What settings say of Spark for a program of this machine that has its tasks on such a cluster.
+ON_EXECUTORS = {
+    "spark.pyspark.python": sys.executable,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "600m",
+    "spark.executor.extraJavaOptions": QUICK_START,
+    "spark.driver.extraJavaOptions": QUICK_START,
+}
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 

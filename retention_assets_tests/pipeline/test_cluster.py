@@ -27,7 +27,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import LEASES, MARKS, REPORTS
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.model import load_settings
-from retention_assets_tests.cluster import QUICK_START, Cluster, cluster, connect_server
+from retention_assets_tests.cluster import ON_EXECUTORS, Cluster, cluster, connect_server
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import write_past_ledger
@@ -44,14 +44,6 @@ KILLS = int(os.environ.get("RETENTION_CLUSTER_KILLS", "2"))
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 # More of them where there are many kills.
 TRANSACTIONS = 5 if KILLS <= 2 else 12
-ON_EXECUTORS = {
-    "spark.pyspark.python": sys.executable,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.memory": "600m",
-    "spark.executor.extraJavaOptions": QUICK_START,
-    "spark.driver.extraJavaOptions": QUICK_START,
-}
 SWEEP = "grace: 0s, confirm: no-grace, sweep: {every: 0s, batch: 1, parallelism: 1}"
 # Of the objects of a dataset so many are referred to.
 REFERRED = 2
