@@ -150,32 +150,41 @@ CASES: Mapping[str, Case] = {
 
 def wholes(bench: "Bench") -> None:
     """Each environment swept once in this Python and once, made anew, in Spark's tasks."""
-    for name, case in CASES.items():
-        size = max(bench.sizes.rows // _SHARES[name], 2)
-        ways: dict[str, Callable[[Due], list[SweepResult]]] = {
-            "in one Python": Due.by_engine, "in Spark's tasks": lambda due: due.in_tasks(bench.spark),
-        }  # fmt: skip
-        seconds, cpu, rows = dict[str, float](), dict[str, float](), dict[str, int]()
-        for way, sweep in ways.items():
-            folder = bench.folder / f"wholes_{name}"
-            folder.mkdir(mode=0o700)
-            with postgresql(folder / "server") as places:
-                due = case.make(folder / "due", places, size)
-                bench.say(f"wholes: {case.what}, {size:,}, {way}")
-                marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
-                # Its start is no part of a sweep.
-                if way != "in one Python":
-                    assert bench.spark
-                before = worked(server)
-                seconds[way] = timed(partial(_kept, results, sweep, due))
-                cpu[way] = worked(server) - before
-                rows[way] = len(results) if case.by_dataset else marks
-            bench.report.agree(f"{case.what} that a sweep left, {way}", marks, marks - _deleted(results))
-            bench.clear(folder.name)
-        first = next(iter(ways))
-        times = {way: Times((seconds[way],), (seconds[way] / seconds[first],), (cpu[way],)) for way in ways}
-        notes = {way: f"{bench.sizes.cores * rows[way] / cpu[way]:,.0f}/s by {bench.sizes.cores} cores" for way in ways}
-        bench.report.add("wholes", case.what, times, rows, notes=notes)
+    ways: dict[str, Callable[[Due], list[SweepResult]]] = {
+        "in one Python": Due.by_engine, "in Spark's tasks": lambda due: due.in_tasks(bench.spark),
+    }  # fmt: skip
+    measured: dict[str, dict[str, tuple[float, float, int]]] = {name: {} for name in CASES}
+    # One way after the other: idle workers of Spark end without telling anybody what they worked.
+    for way, sweep in ways.items():
+        for name in CASES:
+            measured[name][way] = _measured(bench, name, way, sweep)
+    for name, found in measured.items():
+        first = next(iter(found.values()))[0]
+        times = {way: Times((seconds,), (seconds / first,), (cpu,)) for way, (seconds, cpu, _) in found.items()}
+        notes = {
+            way: f"{bench.sizes.cores * rows / cpu:,.0f}/s by {bench.sizes.cores} cores"
+            for way, (_, cpu, rows) in found.items()
+        }
+        bench.report.add("wholes", CASES[name].what, times, {way: rows for way, (_, _, rows) in found.items()}, notes=notes)
+
+
+def _measured(bench: "Bench", name: str, way: str, sweep: Callable[[Due], list[SweepResult]]) -> tuple[float, float, int]:
+    """Seconds, seconds that cores worked, and how many rows or datasets these are of."""
+    case, size, folder = CASES[name], max(bench.sizes.rows // _SHARES[name], 2), bench.folder / f"wholes_{name}"
+    folder.mkdir(mode=0o700)
+    with postgresql(folder / "server") as places:
+        due = case.make(folder / "due", places, size)
+        bench.say(f"wholes: {case.what}, {size:,}, {way}")
+        marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
+        # Its start is no part of a sweep.
+        if way != "in one Python":
+            assert bench.spark
+        before = worked(server)
+        seconds = timed(partial(_kept, results, sweep, due))
+        cpu = worked(server) - before
+    bench.report.agree(f"{case.what} that a sweep left, {way}", marks, marks - _deleted(results))
+    bench.clear(folder.name)
+    return seconds, cpu, len(results) if case.by_dataset else marks
 
 
 def _kept(results: list[SweepResult], sweep: Callable[[Due], list[SweepResult]], due: Due) -> None:
