@@ -1,4 +1,4 @@
-"""What tests of stores share: the S3 of the session as a store finds it, and units of work in each database."""
+"""What tests of stores share: the S3 of the session as a store finds it, and DataHub's table and units of work in each database."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from retention_assets.stores.files import delete_remote
+from retention_assets_tests.stores.aspects.environments import Table
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.records.environments import Units
 
@@ -27,3 +28,11 @@ def units(store_url: str) -> Iterator[Units]:
     units = Units(store_url, pooled=True)
     yield units
     units.close()
+
+
+@pytest.fixture
+def table(store_url: str) -> Iterator[Table]:
+    """DataHub's table in each kind of database, empty."""
+    table = Table(store_url)
+    yield table
+    table.database.close()

@@ -26,14 +26,6 @@ STATUS = f"{STORE}/dataset.status"
 DELETED, FAILED = Outcome.DELETED, Outcome.FAILED
 
 
-@pytest.fixture
-def table(store_url: str) -> Iterator[Table]:
-    """DataHub's table in each kind of database."""
-    table = Table(store_url)
-    yield table
-    table.database.close()
-
-
 def urn(number: int) -> str:
     return f"urn:li:dataset:{number:03}"
 

@@ -29,16 +29,8 @@ STATUS = f"{STORE}/dataset.status"
 
 
 @pytest.fixture
-def table(store_url: str) -> Iterator[Table]:
-    """DataHub's table, empty."""
-    table = Table(store_url)
-    yield table
-    table.database.close()
-
-
-@pytest.fixture
 def postgresql(server: str) -> Iterator[Table]:
-    """The same in PostgreSQL."""
+    """DataHub's table in PostgreSQL, empty."""
     table = Table(new_schema(server))
     yield table
     table.database.close()

@@ -76,13 +76,6 @@ class Policies:
 
 
 @pytest.fixture
-def table(store_url: str) -> Iterator[Table]:
-    table = Table(store_url)
-    yield table
-    table.database.close()
-
-
-@pytest.fixture
 def policies(table: Table, tmp_path: Path) -> Policies:
     """In each kind of database."""
     return Policies(table, tmp_path)

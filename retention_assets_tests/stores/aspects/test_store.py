@@ -39,14 +39,6 @@ class TestAspectsStore(Contract):
         environment.table.database.close()
 
 
-@pytest.fixture
-def table(store_url: str) -> Iterator[Table]:
-    """DataHub's table, empty."""
-    table = Table(store_url)
-    yield table
-    table.database.close()
-
-
 def swept(table: Table, targets: list[Target], dataset: str = STATUS, parallelism: int = 1) -> dict[str, SweptTarget]:
     return {one.transaction: one for one in table.store().sweep(dataset, targets, parallelism)}
 

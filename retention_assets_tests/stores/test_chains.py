@@ -6,7 +6,7 @@ Slices of two marks: in the second one the dataset is not read whole any more.
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,22 +48,6 @@ _POLICIES = [
     Policy.model_validate({"name": f"p{at}", "datasets": {"include": ["*"]}, "select": select})
     for at, select in enumerate(_SELECTIONS)
 ]
-
-
-@pytest.fixture
-def table(store_url: str) -> Iterator[Table]:
-    """DataHub's table, empty."""
-    table = Table(store_url)
-    yield table
-    table.database.close()
-
-
-@pytest.fixture
-def units(store_url: str) -> Iterator[Units]:
-    """Units of work, none yet."""
-    units = Units(store_url, pooled=True)
-    yield units
-    units.close()
 
 
 @pytest.fixture(autouse=True)
