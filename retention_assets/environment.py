@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from retention_assets.pipeline.head_file import HeadFile
 
 
+# The run that worked in this process last, and the stores that it had opened. At most one.
+_KEPT: "list[tuple[tuple[str, Settings], dict[str, Store]]]" = []
+
+
 @dataclass(frozen=True)
 class Environment:
     """An environment: what retention.yaml says, openable."""
@@ -116,3 +120,19 @@ class Environment:
         """The stores of some names, or all, opened."""
         wanted = None if names is None else set(names)
         return {one.name: open_store(one) for one in self.settings.stores if wanted is None or one.name in wanted}
+
+    @contextmanager
+    def stores_of_run(self, run: str, names: Iterable[str]) -> Iterator[dict[str, Store]]:
+        """The stores of some names, as another task of the run has left them in this process. After an error nobody gets them.
+
+        What they have found out about others (the tables of a catalog, the connections of a server) they need not find out
+        for each of the few tasks that a process works off; what decides about a deletion they ask anew each time.
+        """
+        key, wanted = (run, self.settings), set(names)
+        # Taken out at once, so that tasks that run side by side share nothing.
+        known, opened = _KEPT.pop() if _KEPT else (None, {})
+        if known != key:
+            opened = {}
+        opened |= self.stores(wanted - opened.keys())
+        yield {name: store for name, store in opened.items() if name in wanted}
+        _KEPT[:] = [(key, opened)]

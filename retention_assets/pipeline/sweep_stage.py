@@ -189,10 +189,12 @@ class SweepTask:
                 raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
             rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
             datasets = sorted({one for share in self.hands[number] for one in names_of(share)})
-            stores = Environment(self.settings).stores(by_store(datasets))
-            answer_by(stores, self.looks)
             confirmed = self.confirmed.about(datasets) if self.confirmed else None
-            with _reported(ledger, self.holder, number) as (stop, tell):
+            with (
+                Environment(self.settings).stores_of_run(self.holder, by_store(datasets)) as stores,
+                _reported(ledger, self.holder, number) as (stop, tell),
+            ):
+                answer_by(stores, self.looks)
                 sweeper = Sweeper(
                     ledger, stores, rulebook, self.as_of, self.holder, tell, stop, confirmed=confirmed, tasks=self.tasks
                 )

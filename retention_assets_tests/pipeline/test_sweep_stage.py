@@ -370,6 +370,17 @@ def test_a_task_that_is_run_twice_at_once_does_no_harm(lake: Lake, monkeypatch: 
     assert (lake.there(), lake.report()["deleted"], lake.verified()) == ({"S6"}, 5, ())
 
 
+def test_the_second_task_in_one_python_looks_at_a_dataset_when_it_sweeps_it(lake: Lake) -> None:
+    with staged(lake) as stage:
+        stage.ledger.sweep_runs.beat(RUN)
+        task = replace(stage.task, hands=((("lake/d",),), (("lake/e",),)))
+        (first,) = task.results_of(0)
+        lake.branches("audit", "S3", "lake/e")
+        (second,) = task.results_of(1)
+    assert (first.outcomes[Outcome.DELETED], second.outcomes) == (5, {Outcome.DELETED: 4, Outcome.SPARED: 1})
+    assert (lake.there("lake/d"), lake.there("lake/e")) == ({"S6"}, {"S3", "S6"})
+
+
 def test_what_a_lost_task_has_left_is_swept_once_more_when_its_lease_is_over(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
