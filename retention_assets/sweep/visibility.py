@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import flags, keys_of
-from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.visibility import Raise
 
@@ -19,7 +19,7 @@ _WHY = "what was current before is swept"
 
 def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_of: datetime) -> None:
     """Raise the marks of datasets past every instant that needs some of their transactions, before any of them goes."""
-    whole = oldest_whole_instants(rows, branch_views(rows, as_of), going)
+    whole = oldest_whole_instants(rows, view_ends(rows, as_of), going)
     if whole:
         ledger.visibility.raise_all({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
 
@@ -28,9 +28,11 @@ def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> d
     """From when on nothing that is current needs any of some transactions, by dataset; without those of which no state ever
     needed one.
 
-    `views` are the `branch_views` of the rows. Of what is in a latest view, which only a policy may take that says so, the
+    `views` are the `view_ends` of the rows. Of what is in a latest view, which only a policy may take that says so, the
     newest transaction of its dataset is the bound: what is current is always visible.
     """
+    if views["view"].null_count == len(views):
+        return {}
     mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
     if not mine.any():
         return {}

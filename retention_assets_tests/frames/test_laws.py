@@ -18,7 +18,8 @@ from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.verdicts.reasons import SPARING
-from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.frames.views.branch_views import branch_views, view_ends
+from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, histories, history, random_histories, to_lines
@@ -167,6 +168,18 @@ def test_branch_views_agree_with_the_oracle_in_every_scope(seed: int, log_of) ->
                 )
                 witness = got["protected_by"]
                 assert (witness in want.protected_by) if want.protected_by else witness is None, (transaction, one)
+
+
+def test_where_views_end_is_what_the_whole_table_says_of_it(log_of) -> None:  # type: ignore[no-untyped-def]
+    """Of what is on branches and of what never is, apart and together."""
+    branched = random_histories(random.Random(3), 150)
+    records = history("main: R1:RECORD@50d - R2:RECORD@40d", dataset="ods/r")
+    one_type = [[history(f"main: T1:{name}@9d - T2:{name}@8d")] for name in BRANCHED]
+    for drawn in (branched, *one_type, [records], [*branched, records]):
+        rows = log_of(drawn).transactions
+        ends = view_ends(rows, AS_OF)
+        assert len(ends) == len(rows) > 0
+        assert ends.equals(branch_views(rows, AS_OF).select(ends.column_names))
 
 
 def test_every_transaction_gets_one_verdict_with_the_reasons_that_it_needs(log_of) -> None:  # type: ignore[no-untyped-def]

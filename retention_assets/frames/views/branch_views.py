@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Ints, from_micros
+from retention_assets.frames.arrays import NEVER, Ints, from_micros, join_chunks
 from retention_assets.frames.grouping import in_one_piece
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.frames.views.history import History, in_chain
 from retention_assets.frames.views.protection import protection, witnesses
-from retention_assets.frames.views.scope import ScopeTable
+from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
+from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matching
 
 # No more of a part are written: those with the largest latest views.
@@ -122,6 +124,20 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
     return _views(History(in_one_piece(log), micros(as_of)), branches)
 
 
+def view_ends(log: pa.Table, as_of: datetime) -> pa.Table:
+    """Of each transaction of a sound log, in its order: the newest view that has it, and when it left the latest one."""
+    if not pc.any(pc.is_in(join_chunks(log["type"]).dictionary, pa.array(BRANCHED))).as_py():
+        # No view has any of them.
+        return pa.table({name: pa.nulls(len(log), BRANCH_VIEWS.field(name).type) for name in ("view", "superseded_at")})
+    history = History(in_one_piece(log), micros(as_of))
+    return pa.table(_ends(history, ScopeTable(history).everywhere))
+
+
+def _ends(history: History, scope: ScopeColumns) -> dict[str, pa.Array]:
+    back = history.in_log_order
+    return {"view": _counts(back(scope.view)), "superseded_at": from_micros(back(scope.superseded_at))}
+
+
 def branch_views_and_ends(log: pa.Table, as_of: datetime) -> tuple[pa.Table, pa.Table]:
     """The views of a sound log, and its branches with the largest latest views: both from one look at its forest."""
     if not len(log):
@@ -139,9 +155,8 @@ def _views(history: History, branches: Sequence[str]) -> pa.Table:
         "transaction": history.log["transaction"],
         "ordinal": history.log["ordinal"],
         "branches": pa.array(back(scope.branches)),
-        "view": _counts(back(scope.view)),
+        **_ends(history, scope),
         "newer": _counts(back(scope.newer)),
-        "superseded_at": from_micros(back(scope.superseded_at)),
         "view_closed_at": from_micros(back(scope.view_closed_at)),
         "open_after": pa.array(back(scope.open_after)),
         "protected_by": witnesses(scopes, protection(scopes)),
