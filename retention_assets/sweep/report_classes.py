@@ -42,12 +42,12 @@ def opening_of(
         bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
         terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
-        classes=classes_of(log.transactions, verdicts, marks, as_of),
+        classes=classes_of(log.transactions, verdicts, marks),
         periods={policy.name: policy.select.older_than.age.iso() for policy in about if policy.select.older_than},
     )
 
 
-def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
+def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table) -> Mapping[str, int]:
     """How many transactions are in each class. A mark says more than today's verdict, unless it was swept and is of another
     transaction than the one that the log has under its id now.
     """
@@ -60,7 +60,7 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table, as_of: datet
     at = _places_of(verdicts["transaction"], marks["transaction"])
     unmarked = verdicts["verdict"].filter(pa.array(at < 0)).cast(pa.string())
     found = Counter({_OF_VERDICT[one["values"]]: one["counts"] for one in pc.value_counts(unmarked).to_pylist()})
-    found.update(_classes_of_marks(marks, as_of, at[at >= 0]))
+    found.update(_classes_of_marks(marks, at[at >= 0]))
     return {name: found[name] for name in CLASSES}
 
 
@@ -75,10 +75,10 @@ def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
     return found
 
 
-def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table, as_of: datetime) -> Mapping[str, int]:
+def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table) -> Mapping[str, int]:
     """The same where only what is due was read: by the verdicts of the newest evaluation, and the marks as they are now."""
     opened = marks.filter(pc.not_equal(marks["status"], "SWEPT"))
-    found = _classes_of_marks(opened, as_of, np.arange(len(opened)))
+    found = _classes_of_marks(opened, np.arange(len(opened)))
     for one in counts:
         found[_OF_VERDICT.get(one.verdict, "swept")] += one.transactions
     # What was selected then has its mark now.
@@ -86,11 +86,10 @@ def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table, as_of: datet
     return {name: found[name] for name in CLASSES}
 
 
-def _classes_of_marks(marks: pa.Table, as_of: datetime, at: Ints) -> Counter[str]:
+def _classes_of_marks(marks: pa.Table, at: Ints) -> Counter[str]:
     """How many of some marks are in each class: those in some places, one place perhaps more than once."""
-    due = flags(pc.less_equal(marks["due_at"], pa.scalar(as_of, marks["due_at"].type)))
     swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
-    place = np.select([swept, sweeping, due], range(3), 3).astype(np.int8)
+    place = np.select([swept, sweeping, np.asarray(marks["is_due"]) == 1], range(3), 3).astype(np.int8)
     return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))
 
 

@@ -18,7 +18,17 @@ from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, statuses, swept, write_past_ledger
+from retention_assets_tests.ledger.states import (
+    FIRST_LIFE,
+    LATER,
+    T0,
+    candidates,
+    ids,
+    planned,
+    statuses,
+    swept,
+    write_past_ledger,
+)
 
 TODAY = date(2026, 1, 8)
 TOMORROW = date(2026, 1, 9)
@@ -40,6 +50,20 @@ def test_only_what_is_due_is_planned(marked: Ledger) -> None:
     assert (plan.marks, plan.bytes) == (3, 30)
     assert batch == ids(marked, "T1", "T2", "T3")
     assert marked.sweeps.begin(lease, plan, ids(marked)) == batch
+
+
+def test_a_mark_is_due_from_its_very_instant_and_says_what_it_is_of_once_it_is_swept(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1"], life=FIRST_LIFE), T0, "evaluation")
+    swept(ledger)
+    ledger.marks.mark(candidates(["T2"], life=FIRST_LIFE), T0, "evaluation")
+    ledger.marks.mark(candidates(["T3"], grace="8d", life=FIRST_LIFE), T0, "evaluation")
+    due_at = {row["transaction"]: row["due_at"] for row in ledger.marks.table().to_pylist()}
+    for as_of in (due_at["T2"], due_at["T2"] - timedelta(microseconds=1)):
+        found = ledger.sweeps.classed(["lake/d", "lake/other"], as_of).sort_by("transaction").to_pylist()
+        assert [(row["transaction"], row["status"], row["is_due"]) for row in found] == [
+            (name, "SWEPT" if name == "T1" else "MARKED", due_at[name] <= as_of) for name in ("T1", "T2", "T3")
+        ]
+        assert [(row["opened_at"], row["closed_at"]) for row in found] == [FIRST_LIFE, (None, None), (None, None)]
 
 
 def test_what_is_in_no_plan_does_not_begin(marked: Ledger) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, Log
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.sweeps.sweeps import CLASSED_ROWS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
@@ -223,9 +223,7 @@ def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_st
 
 
 @pytest.mark.parametrize("hashed", [1, 100])
-def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_very_instant(
-    hashed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_says_more_of_a_transaction_than_its_verdict(hashed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_classes, "_HASHED", hashed)
     verdicts = {
         "V": "mark",
@@ -238,20 +236,20 @@ def test_a_mark_says_more_of_a_transaction_than_its_verdict_and_is_due_from_its_
         "soon": "spare",
     }
     marks = {
-        "swept": ("SWEPT", AS_OF - DAY),
-        "begun": ("SWEEPING", AS_OF - DAY),
-        "due": ("MARKED", AS_OF),
-        "soon": ("MARKED", AS_OF + timedelta(microseconds=1)),
-        "elsewhere": ("MARKED", AS_OF),
+        "swept": ("SWEPT", True),
+        "begun": ("SWEEPING", True),
+        "due": ("MARKED", True),
+        "soon": ("MARKED", False),
+        "elsewhere": ("MARKED", True),
     }
     rows = lives(dict.fromkeys(verdicts, FIRST_LIFE))
     held = lives(dict.fromkeys(marks, FIRST_LIFE), *zip(*marks.values(), strict=True))
-    found = classes_of(rows, rows.append_column("verdict", [list(verdicts.values())]), held, AS_OF)
+    found = classes_of(rows, rows.append_column("verdict", [list(verdicts.values())]), held)
     assert found == dict.fromkeys(("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open"), 1)
 
 
 def lives(
-    times: Mapping[str, Times] | Sequence[tuple[str, Times]], statuses: Sequence[str] = (), due: Sequence[datetime] = ()
+    times: Mapping[str, Times] | Sequence[tuple[str, Times]], statuses: Sequence[str] = (), due: Sequence[bool] = ()
 ) -> pa.Table:
     """Rows of a log, or marks, of one dataset."""
     pairs = list(times.items()) if isinstance(times, Mapping) else list(times)
@@ -261,7 +259,7 @@ def lives(
         "opened_at": pa.array([opened for _, (opened, _) in pairs], INSTANT),
         "closed_at": pa.array([closed for _, (_, closed) in pairs], INSTANT),
     }
-    more = {"status": list(statuses), "due_at": pa.array(due, INSTANT)} if statuses else {}
+    more = {"status": list(statuses), "is_due": pa.array(due).cast(pa.int8())} if statuses else {}
     return pa.table(columns | more)
 
 
@@ -281,8 +279,8 @@ def lives(
 def test_what_came_again_under_the_id_of_something_swept_is_not_swept(marks: list[tuple[str, Times]], found: str) -> None:
     rows = lives({"T": FIRST_LIFE, "other": FIRST_LIFE})
     verdicts = rows.append_column("verdict", [["mark", "keep"]])
-    held = lives([("T", times) for _, times in marks], [status for status, _ in marks], [AS_OF + DAY] * len(marks))
-    classes = classes_of(rows, verdicts, held, AS_OF)
+    held = lives([("T", times) for _, times in marks], [status for status, _ in marks], [False] * len(marks))
+    classes = classes_of(rows, verdicts, held)
     assert {name: times for name, times in classes.items() if times} == {found: 1, "kept": 1}
 
 
@@ -314,7 +312,7 @@ def test_a_report_opens_with_the_rules_that_are_about_its_dataset(
     others = policy("other", "ods/*", terminal_only=False)
     log = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
     nothing = pa.table({name: pa.array([], pa.string()) for name in ("transaction", "verdict", "status")})
-    marks = MARK_ROWS.empty_table()
+    marks = CLASSED_ROWS.empty_table()
     rules = RulesInForce((*mine, others), (), (), {"p0": 3, "p1": 4, "other": 5})
     opening = opening_of("lake/a", log, nothing, marks, rules, AS_OF)
     names = [one.name for one in mine]

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import func, null, or_, select, text
+from sqlalchemy import case, func, null, or_, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.marks.marking import MARK_ROWS, Marks
@@ -62,8 +62,10 @@ _WORD = pa.dictionary(pa.int32(), pa.string())
 CLASSED_ROWS = pa.schema(
     [
         pa.field("dataset", _WORD),
-        *(MARK_ROWS.field(name) for name in ("transaction", "opened_at", "closed_at", "due_at")),
+        *(MARK_ROWS.field(name) for name in ("transaction", *TIMES)),
         pa.field("status", _WORD),
+        # 1 or 0: a database writes an instant for each mark in twice the time.
+        pa.field("is_due", pa.int8()),
     ]
 )
 
@@ -135,18 +137,20 @@ class Sweeps:
                 parts += stream(connection, select(*columns).where(where), MARK_ROWS)
         return pa.Table.from_batches(parts, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
 
-    def classed(self, datasets: Collection[str]) -> pa.Table:
-        """The marks of some datasets that are open or swept, with what tells the class of a transaction.
+    def classed(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
+        """The marks of some datasets that are open or swept, with what tells the class of a transaction as of an instant.
 
         The times are those of what was swept: what is open keeps its id to itself, whatever it is of.
         """
         parts: list[pa.RecordBatch] = []
+        is_due = case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")
         times = {name: null().label(name) for name in TIMES}
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
                 # One after the other, each in the very words of its index.
-                for condition, without in ((OPEN, times), (SWEPT, {})):
-                    query = select(*(without.get(name, MARKS.c[name]) for name in CLASSED_ROWS.names))
+                for condition, others in ((OPEN, times), (SWEPT, {})):
+                    found = {**MARKS.c, **others, "is_due": is_due}
+                    query = select(*(found[name] for name in CLASSED_ROWS.names))
                     parts += stream(connection, query.where(text(condition), MARKS.c.dataset.in_(some)), CLASSED_ROWS)
         return pa.Table.from_batches(parts, CLASSED_ROWS).unify_dictionaries()
 

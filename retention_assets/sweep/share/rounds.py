@@ -382,7 +382,7 @@ class _Round:
         log = self.readings.log_of(names)
         rules = self.context.rulebook.rules(names, as_of)
         verdicts = by_dataset(candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
-        marks = ledger.sweeps.classed(names)
+        marks = ledger.sweeps.classed(names, as_of)
         counts = ledger.evaluations.counts(one.dataset for one in self.datasets.each(names) if one.reading.asked is not None)
         openings, logs = {}, {}
         for one in self.datasets.each(names):
@@ -392,7 +392,7 @@ class _Round:
             empty = next(iter(verdicts.values())).slice(0, 0) if verdicts else log.transactions
             openings[name] = opening_of(name, log, empty if found is None else found, mine, rules, as_of)
             if one.reading.asked is not None:
-                openings[name] = replace(openings[name], classes=classes_judged(counts.get(name, ()), mine, as_of))
+                openings[name] = replace(openings[name], classes=classes_judged(counts.get(name, ()), mine))
             logs[name] = sum(openings[name].classes.values()) if one.reading.asked is not None else len(log.transactions)
         ledger.reports.open_all(as_of.date(), openings, as_of, self.datasets.holder(), logs)
 
