@@ -6,7 +6,7 @@ prepares a plan, or while another dataset has its turn.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ class Elsewhere(RecordingStore):
     def __init__(self, store: Store, guards: bool, happens: Callable[[], object], during: str, call: int = 1) -> None:
         super().__init__(store)
         self.guards, self.happens, self.at = guards, happens, (during, call)
-        self.calls = dict.fromkeys(("read", "prepare", "sweep"), 0)
+        self.calls = dict.fromkeys(("read", "tokens", "prepare", "sweep"), 0)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -53,6 +53,9 @@ class Elsewhere(RecordingStore):
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
         return self._then("read", self.store.read(datasets))
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        return self._then("tokens", self.store.tokens(datasets))
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         # Before the notes are taken: they say what is there then, so that nothing has changed by them.
@@ -337,6 +340,17 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
     assert list(results) == ["lake/before", "lake/d"]
     assert (lake.there("lake/before"), lake.there()) == ({"K3"}, stay)
+
+
+@pytest.mark.parametrize(("lately", "looks"), [(1e9, 2), (0.0, 3)])
+def test_a_store_that_guards_is_not_asked_before_the_plan_about_what_it_said_lately(
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, lately: float, looks: int
+) -> None:
+    """Once while it is read and once before the first batch, whatever else."""
+    monkeypatch.setattr(share_readings, "READ_LATELY", lately)
+    store = Elsewhere(marked.stores["lake"], True, lambda: None, "read")
+    assert sweeps(marked, store) == {Outcome.DELETED: 5}
+    assert (store.calls["read"], store.calls["tokens"]) == (1, looks)
 
 
 @LEFT

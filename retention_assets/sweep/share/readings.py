@@ -24,6 +24,8 @@ from retention_assets.sweep.wanted import Wanted
 # A store that was asked so long ago, in seconds, is asked once more: in the middle of a batch of many datasets before the act,
 # and one that guards its deletions when a dataset begins.
 ASKED_LATELY = 1.0
+# What was read so long ago, in seconds, is asked about before anything is planned by it, although it is before anything goes.
+READ_LATELY = 60.0
 
 
 @dataclass
@@ -40,8 +42,9 @@ class ShareReadings:
     def begin_round(self) -> None:
         """What was read of each dataset is the whole of it, and stands."""
         whole = {one.dataset for one in self.datasets.each() if one.reading.chains_of is None}
-        # A store that guards its deletions is asked again before the first batch, whatever it says now.
-        lately = moment().running - ASKED_LATELY if self.store.capabilities.guards else float("inf")
+        # A store that guards its deletions is asked again before the first batch, whatever it says now; and to ask about a
+        # large dataset takes a look at all of it.
+        lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
         asked = {name for name in whole if self.datasets[name].reading.asked_at < lately}
         self.read_again((self.stale(asked) if asked else set()) | (self.datasets.going.keys() - whole), whole=True)
         for one in self.datasets.each():
