@@ -24,12 +24,15 @@ from benchmarks.records import AS_OF as DEPOT_DAY
 from benchmarks.records import Depot
 from benchmarks.sweep_files import fill, write_log
 from benchmarks.sweep_iceberg import Apart
+from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
 from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.logs import choose_datasets
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK, open_simulated
@@ -90,6 +93,11 @@ class Due:
             stores = Environment(self.settings).stores()
             sweeper = Sweeper(ledger, stores, rules, self.as_of, _RUN)
             return list(sweeper.run(ledger.marks.datasets_to_sweep(self.as_of)))
+
+    def read(self, spark: "SparkSession") -> None:
+        """Read everything in Spark's tasks, as a run has done by the time it sweeps."""
+        chosen = choose_datasets(Environment(self.settings).stores().values(), DatasetFilter())
+        read_stores(spark, chosen, str(self.folder / "read"))
 
     def in_tasks(self, spark: "SparkSession") -> list[SweepResult]:
         """Sweep everything in Spark's tasks, as a run does."""
@@ -176,9 +184,9 @@ def _measured(bench: "Bench", name: str, way: str, sweep: Callable[[Due], list[S
         due = case.make(folder / "due", places, size)
         bench.say(f"wholes: {case.what}, {size:,}, {way}")
         marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
-        # Its start is no part of a sweep.
+        # Neither its start nor that of Python in its tasks is part of a sweep.
         if way != "in one Python":
-            assert bench.spark
+            due.read(bench.spark)
         before = worked(server)
         seconds = timed(partial(_kept, results, sweep, due))
         cpu = worked(server) - before
