@@ -106,8 +106,9 @@ def move_ids(
     changed = {"at": act.at, "actor": act.actor, "number": act.id}
     for some in portions(sorted(set(ids))):
         mine = {"ids": some, **parameters}
-        if name == "postgresql":
-            tx.connection.execute(_locking_ids(name, before, also), mine)
+        # What is SWEEPING nobody moves but who holds the lease, so that it need not be locked first.
+        if name == "postgresql" and before == "MARKED":
+            tx.connection.execute(_locking_ids(name, also), mine)
         moving = _moving_ids(name, before, after, also)
         amount = tx.connection.execute(moving.values(changes) if changes else moving, {**mine, **changed}).rowcount
         if amount == len(some):
@@ -142,8 +143,8 @@ def _allowed(before: str, after: str) -> str:
 
 
 @cache
-def _locking_ids(name: str, before: str, also: ColumnElement[bool]) -> Select[int]:
-    return _locking(_of_ids(name, before, also))
+def _locking_ids(name: str, also: ColumnElement[bool]) -> Select[int]:
+    return _locking(_of_ids(name, "MARKED", also))
 
 
 def _locking(mine: ColumnElement[bool]) -> Select[int]:
