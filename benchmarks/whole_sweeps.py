@@ -1,8 +1,9 @@
 """Whole sweeps through the engine, with a ledger in PostgreSQL: rows of aspects, units of work, files, snapshots, small datasets.
 
 Belongs here: the five environments, each made and marked before the clock runs, and what one mark, table or dataset then costs.
-A sweep is given in seconds that cores work for it, in this Python and in the server: on a machine that does other things besides
-that is what stays the same, and so many cores by it is what they can do. With Spark it runs in tasks as a run has them.
+Beside it the store alone is told to note and to delete the same, batch by batch, with nobody who checks or writes it down: the
+speed of a machine changes by the hour, and what stays is how many times as long a sweep takes. A sweep is given in seconds that
+cores work for it as well, in this Python and in the server. With Spark it runs in tasks as a run has them.
 Does not belong here: the stores alone (sweeping.py, aspects.py, records.py), and other ledgers (ledger.py).
 """
 
@@ -15,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from benchmarks.aspects import AS_OF as HUB_DAY
 from benchmarks.aspects import Hub
 from benchmarks.environments import AS_OF as TABLES_DAY
@@ -24,15 +27,17 @@ from benchmarks.records import AS_OF as DEPOT_DAY
 from benchmarks.records import Depot
 from benchmarks.sweep_files import fill, write_log
 from benchmarks.sweep_iceberg import Apart
-from retention_assets.datasets import DatasetFilter
+from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
+from retention_assets.policy.model import Sweep
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.logs import choose_datasets
+from retention_assets.stores.protocol import Target
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK, open_simulated
@@ -45,7 +50,9 @@ if TYPE_CHECKING:
     from benchmarks.sections import Bench
 
 _BATCH = 2_000
-_RUN = "benchmark"
+# As many as a policy says that says nothing.
+_PARALLELISM = Sweep().parallelism
+_RUN, _TASKS = "benchmark", "in Spark's tasks"
 # The parts of a run that is asked for so many rows: a full run has 10,000,000.
 _SHARES = {"aspects": 50, "records": 100, "files": 50_000, "tables": 5_000, "small": 1_000}
 
@@ -85,6 +92,21 @@ class Due:
     def ledger(self) -> Ledger:
         """Opened."""
         return open_simulated(self.ledger_url)
+
+    def by_stores(self) -> list[SweepResult]:
+        """Have the stores delete everything, which nobody checks and nobody writes down."""
+        with self.ledger() as ledger:
+            marks = ledger.marks.table()
+        stores, results = Environment(self.settings).stores(), []
+        for dataset in marks["dataset"].unique().to_pylist():
+            store, result = stores[store_of(dataset)], SweepResult(dataset)
+            names = marks.filter(pc.equal(marks["dataset"], dataset))["transaction"].to_pylist()
+            noted = store.prepare(dataset, names)
+            for first in range(0, len(noted), self.batch):
+                targets = [Target(one.transaction, one.note, place_known=True) for one in noted[first : first + self.batch]]
+                result.outcomes.update(one.outcome for one in store.sweep(dataset, targets, _PARALLELISM))
+            results.append(result)
+        return results
 
     def by_engine(self) -> list[SweepResult]:
         """Sweep everything in this Python."""
@@ -157,9 +179,9 @@ CASES: Mapping[str, Case] = {
 
 
 def wholes(bench: "Bench") -> None:
-    """Each environment swept once in this Python and once, made anew, in Spark's tasks."""
+    """Each environment deleted by its store alone, swept in this Python, and in Spark's tasks; each time made anew."""
     ways: dict[str, Callable[[Due], list[SweepResult]]] = {
-        "in one Python": Due.by_engine, "in Spark's tasks": lambda due: due.in_tasks(bench.spark),
+        "the store alone": Due.by_stores, "in one Python": Due.by_engine, _TASKS: lambda due: due.in_tasks(bench.spark),
     }  # fmt: skip
     measured: dict[str, dict[str, tuple[float, float, int]]] = {name: {} for name in CASES}
     # One way after the other: idle workers of Spark end without telling anybody what they worked.
@@ -185,7 +207,7 @@ def _measured(bench: "Bench", name: str, way: str, sweep: Callable[[Due], list[S
         bench.say(f"wholes: {case.what}, {size:,}, {way}")
         marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
         # Neither its start nor that of Python in its tasks is part of a sweep.
-        if way != "in one Python":
+        if way == _TASKS:
             due.read(bench.spark)
         before = worked(server)
         seconds = timed(partial(_kept, results, sweep, due))
