@@ -191,7 +191,8 @@ def serving(objects: int) -> Iterator[None]:
     try:
         yield
     finally:
-        program.terminate()
+        # Not asked to end: whoever runs this may ignore that, and what it starts then does as well.
+        program.kill()
         program.join()
         for name, value in before.items():
             if value is None:
