@@ -5,6 +5,7 @@ many of them quick.
 Does not belong here: any step (the stores), and placing them on a cluster (pipeline/).
 """
 
+import atexit
 import gc
 from collections.abc import Callable
 from functools import cache
@@ -45,6 +46,8 @@ def set_aside_what_is_loaded() -> None:
     has it do so after each task. Asking Python whether it was done would count all of that anew each time.
     """
     gc.freeze()
+    # DuckDB says at the end of the program, in fifty lines, what Python had not cleared away.
+    atexit.register(gc.unfreeze)
 
 
 def open_local(place: str) -> tuple[pafs.FileSystem, str]:
