@@ -1,8 +1,8 @@
 """What a run works on: the settings, and from them the ledger, the stores and the rules.
 
-Belongs here: opening them, for the while that a step needs them. The values travel nowhere: Dagster shows what resources are
-configured with to everybody, and settings hold passwords. The ledger's modules are imported when one is opened, for not every
-command needs one.
+Belongs here: opening them, for the while that a step needs them, and keeping stores open from one task of a run to the next.
+The values travel nowhere: Dagster shows what resources are configured with to everybody, and settings hold passwords. The
+ledger's modules are imported when one is opened, for not every command needs one.
 Does not belong here: what is done with any of them.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # The run that worked in this process last, and the stores that it had opened. At most one.
-_KEPT: "list[tuple[tuple[str, Settings], dict[str, Store]]]" = []
+_KEPT: list[tuple[tuple[str, Settings], dict[str, Store]]] = []
 
 
 @dataclass(frozen=True)
