@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.common.options import ACCEPT_LARGE, AS_OF, FORMAT, STRICT, examples
 from retention_assets.commands.common.output import ExitCode, finish, print_json, print_tables, print_words, progress, say
 from retention_assets.commands.common.sources import find_environment
 
@@ -32,9 +32,12 @@ _MOST = 20
 @click.option("-d", "--dataset", "datasets", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @AS_OF
 @click.option("--detail", is_flag=True, help="List the transactions too.")
+@ACCEPT_LARGE
 @FORMAT
 @STRICT
-def plan(datasets: tuple[str, ...], as_of: datetime | None, detail: bool, format_: str, strict: bool) -> ExitCode:
+def plan(
+    datasets: tuple[str, ...], as_of: datetime | None, detail: bool, accept_large: bool, format_: str, strict: bool
+) -> ExitCode:
     """Show what a run would do now: mark, delete, spare, and what falls due on which day. Changes nothing.
 
     Exits with 0 where there is nothing to do, and with 3 where there is something.
@@ -42,20 +45,21 @@ def plan(datasets: tuple[str, ...], as_of: datetime | None, detail: bool, format
     It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Dagster is
     not started, and Spark only for the scan of a large store of objects, or where it is a cluster.
     """
-    return show_plan(find_environment(), datasets, as_of, detail=detail, format_=format_, strict=strict)
+    return show_plan(find_environment(), datasets, as_of, accept_large, detail=detail, format_=format_, strict=strict)
 
 
 def show_plan(
     environment: "Environment",
     datasets: tuple[str, ...],
     as_of: datetime | None,
+    accept_large: bool,
     *,
     detail: bool,
     format_: str,
     strict: bool,
 ) -> ExitCode:
     """Make a plan, print it, and say by the exit code whether there is something to do."""
-    found = find_plan(environment, datasets, as_of)
+    found = find_plan(environment, datasets, as_of, accept_large)
     for words in found.notes:
         say(words)
     if format_ == "json":
@@ -67,12 +71,14 @@ def show_plan(
     return finish(failed=failed, refused=refused, strict=strict, to_do=found.has_work)
 
 
-def find_plan(environment: "Environment", datasets: tuple[str, ...], as_of: datetime | None) -> "RetentionPlan":
+def find_plan(
+    environment: "Environment", datasets: tuple[str, ...], as_of: datetime | None, accept_large: bool
+) -> "RetentionPlan":
     """The plan, while a terminal shows that it is being made."""
     from retention_assets.operations.plan import PlanRequest, make_plan
 
     with progress("reading the stores, judging, and sweeping a copy"):
-        return make_plan(PlanRequest(as_of=as_of, datasets=datasets or ("*",)), environment)
+        return make_plan(PlanRequest(as_of=as_of, datasets=datasets or ("*",), accept_large=accept_large), environment)
 
 
 def _print(found: "RetentionPlan", detail: bool) -> None:

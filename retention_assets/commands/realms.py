@@ -20,7 +20,7 @@ from retention_assets.render.text import visible
 @click.command()
 @click.argument("name", required=False)
 @click.option("-s", "--status", type=click.Choice(["ACTIVE", "INACTIVE", "PURGING"]), help="The status that the realm gets.")
-@click.option("--grace", type=DurationParam(), help="The grace of the marks that purging makes; none unless set.")
+@click.option("--grace", type=DurationParam(), help="The grace of the marks that purging makes; realms.min_grace unless set.")
 @click.option("-r", "--reason", help="Why: the record keeps it.")
 @click.option("-y", "--yes", is_flag=True, help="Purge without asking first.")
 @click.option("--anyway", is_flag=True, help="Purge also a realm that no store knows.")

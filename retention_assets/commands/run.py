@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.common.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.common.options import ACCEPT_LARGE, AS_OF, FORMAT, STRICT, examples
 from retention_assets.commands.common.output import (
     ExitCode,
     ask,
@@ -63,6 +63,7 @@ _SELDOM = ("hidden", "bytes_hidden")
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what a run would do, as `retention plan` does; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting. Only a terminal is ever asked.")
+@ACCEPT_LARGE
 @STRICT
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
@@ -75,6 +76,7 @@ def run(
     mark_only: bool,
     dry_run: bool,
     yes: bool,
+    accept_large: bool,
     strict: bool,
     log_level: str,
 ) -> ExitCode:
@@ -87,7 +89,7 @@ def run(
         raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
     environment, globs = find_environment(), datasets or ("*",)
     if dry_run:
-        return show_plan(environment, globs, as_of, detail=False, format_=format_, strict=strict)
+        return show_plan(environment, globs, as_of, accept_large, detail=False, format_=format_, strict=strict)
     from retention_assets.evaluation.rules_in_force import read_policies
 
     # Before anything is started: policies that cannot be accepted are input.
@@ -99,17 +101,20 @@ def run(
     with TemporaryDirectory(prefix="retention-run-") as folder:
         confirmed = None
         if is_on_terminal() and not (mark_only or yes):
-            shown = find_plan(environment, globs, as_of)
+            # What the brake would stop is shown as well, with a warning: the yes is for it, too.
+            shown = find_plan(environment, globs, as_of, accept_large=True)
             if not _is_agreed(shown, format_):
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
+            accept_large = True
             confirmed = _write_confirmed(shown, Path(folder))
         if "dagster" not in sys.modules:
             # Loading it takes as long as starting Spark does.
             environment.start_spark()
         from retention_assets.dagster.headless import run_job
 
-        ran = run_job(environment.settings, "evaluate" if mark_only else "cycle", as_of, globs, log_level, confirmed)
+        job, accept_large = ("evaluate", False) if mark_only else ("cycle", accept_large)
+        ran = run_job(environment.settings, job, as_of, globs, log_level, confirmed, accept_large)
     if format_ == "json":
         print_json(_as_dict(ran))
     else:

@@ -64,15 +64,19 @@ def run_job(
     datasets: Sequence[str] = ("*",),
     log_level: str = "warning",
     confirmed: Path | None = None,
+    accept_large: bool = False,
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
     Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/confirmed.py), it deletes nothing else.
+    `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
     at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
     # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
-    config = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
+    config: dict[str, Any] = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
+    if accept_large:
+        config["accept_large"] = True
     run_id = str(uuid4())
     with _instance() as instance:
         tags = {**({TAG: str(confirmed)} if confirmed else {}), **(WITHOUT_PAGES if instance.is_ephemeral else {})}

@@ -22,7 +22,7 @@ from retention_assets.dagster.checks.asset_checks import evaluate_checks
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.partition_events import WITHOUT_PAGES, partition_events
-from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig
+from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig, SweepConfig, SweepListConfig
 from retention_assets.dagster.step import Step, resources_in
 
 _JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
@@ -83,25 +83,40 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: JobKin
         for op in ops:
             before = op() if before is None else op(before)
 
-    @dg.config_mapping
     def everywhere(config: ListConfig) -> dg.RunConfig:
-        step = JudgingConfig(as_of=config.as_of, datasets=config.datasets)
-        console = {"console": {"config": {"log_level": config.log_level}}}
-        return dg.RunConfig({op.name: step for op in ops}, loggers=console)
+        judging = JudgingConfig(as_of=config.as_of, datasets=config.datasets)
+        forms: dict[str, dg.Config] = {op.name: judging for op in ops}
+        if isinstance(config, SweepListConfig):
+            sweeping = SweepConfig(as_of=config.as_of, datasets=config.datasets, accept_large=config.accept_large)
+            forms |= {op.name: sweeping for op, asset in zip(ops, assets, strict=True) if asset.sweeps}
+        return dg.RunConfig(forms, loggers={"console": {"config": {"log_level": config.log_level}}})
 
-    return graph.to_job(config=everywhere, executor_def=dg.in_process_executor, tags=kind.tags)
+    @dg.config_mapping
+    def judge(config: ListConfig) -> dg.RunConfig:
+        return everywhere(config)
+
+    @dg.config_mapping
+    def sweep(config: SweepListConfig) -> dg.RunConfig:
+        return everywhere(config)
+
+    mapping = sweep if kind is JobKind.DELETE else judge
+    return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=kind.tags)
 
 
 def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpDefinition:
+    form = SweepConfig if asset.sweeps else JudgingConfig
+
     @dg.op(
         name=names.of(f"{job}_{asset.name}"),
+        config_schema=form.to_config_schema().config_type,
         ins={} if is_first else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
         pool=names.sweeps if asset.sweeps else None,
     )
-    def op(context: dg.OpExecutionContext, config: JudgingConfig) -> Iterator[Any]:
-        yield from _materialize(resources_in(context.resources, names).of_op(context, names.key(asset.name), config), asset)
+    def op(context: dg.OpExecutionContext) -> Iterator[Any]:
+        step = resources_in(context.resources, names).of_op(context, names.key(asset.name), form(**context.op_config))
+        yield from _materialize(step, asset)
 
     return op
 

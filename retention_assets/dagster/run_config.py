@@ -1,19 +1,40 @@
 """What a person sets when they launch a run, as forms that the launchpad shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from retention_assets.clock import now
-from retention_assets.errors import BadInput, Problem, quote
+from retention_assets.errors import BadInput, Problem, Refused, quote
 from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment
 
 _INSTANT = (
     "An instant with a zone, such as 2026-01-01T00:00:00Z, or one counted from when the run was made: 7d is 7 days before it,"
     " in 7d 7 days after it. Empty is the present."
 )
+
+
+# Parts of a run's configuration that are no form.
+_NOT_FORMS = ("resources", "execution", "loggers")
+
+
+def refuse_variables(run_config: Mapping[str, Any]) -> None:
+    """Refuse a form in which `{env: NAME}` stands for a text: Dagster would put the server's variable into the record."""
+
+    def check(key: str, value: object) -> None:
+        if isinstance(value, Mapping) and set(value) == {"env"}:
+            raise Refused(
+                f"{key} in the form is {{env: {value['env']}}}. A form takes only what is typed, so that no variable of the"
+                " server gets into the record: type the text itself."
+            )
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+        for name, part in items:
+            check(f"{key}.{name}" if key else str(name), part)
+
+    check("", {name: part for name, part in run_config.items() if name not in _NOT_FORMS})
 
 
 class AsOfConfig(dg.Config):
@@ -41,7 +62,20 @@ class JudgingConfig(AsOfConfig, DatasetsConfig):
     """Which datasets are looked at, and at which instant."""
 
 
+class SweepConfig(JudgingConfig):
+    """What is swept, and whether more of it than usual may go."""
+
+    accept_large: bool = Field(
+        default=False,
+        description="Sweep also where far more would go than on any day of the last 30: the settings' `brake` stops that.",
+    )
+
+
 class ListConfig(JudgingConfig):
     """What a job works through, and how much it says on the console."""
 
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+
+class SweepListConfig(ListConfig, SweepConfig):
+    """The same of a job that sweeps."""

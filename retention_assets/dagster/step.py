@@ -18,7 +18,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.clock import now
 from retention_assets.dagster.naming import RESOURCES, Names
 from retention_assets.dagster.partitions import dataset_filter_of
-from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
+from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig, SweepConfig, refuse_variables
 from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -60,6 +60,8 @@ class Step:
     # As of when is judged; and the same only where somebody asked for it: a run without asks again what time it is.
     as_of: datetime
     given_as_of: datetime | None = None
+    # Somebody agreed to a sweep that takes more than usual.
+    accept_large: bool = False
 
     @contextmanager
     def within_ledger(self) -> "Iterator[Self]":
@@ -179,6 +181,7 @@ class Resources:
         datasets: DatasetFilter,
     ) -> Step:
         try:
+            refuse_variables(context.run.run_config)
             given = config.given(partial(_made_at, context)) if isinstance(config, AsOfConfig) else None
             as_of = self.retention.instant(given)
         except (Refused, BadInput) as fault:
@@ -195,6 +198,7 @@ class Resources:
             datasets,
             as_of,
             given,
+            isinstance(config, SweepConfig) and config.accept_large,
         )
 
 

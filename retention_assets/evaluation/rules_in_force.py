@@ -80,6 +80,12 @@ def _item(stored: Stored) -> BookItem:
     return item
 
 
+def purges_in_force(ledger: Ledger, settings: Settings) -> tuple[Policy, ...]:
+    """The policies of the realms that are being purged, none with less grace than the settings allow."""
+    realms = [realm for realm in ledger.realms.all().values() if realm.status == "PURGING"]
+    return tuple(purge_of(realm.name, settings.realms.grace_of(realm.grace)) for realm in realms)
+
+
 @dataclass(frozen=True)
 class Rulebook:
     """The files as they are now, and what loading them into the book decided of each entry."""
@@ -101,8 +107,7 @@ class Rulebook:
         holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
         book = self.ledger.policy_book.in_force() if self.book is None else self.book
         rules = rules_of_book(book, order, holds, datasets, self.settings)
-        realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
-        purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
+        purges = purges_in_force(self.ledger, self.settings)
         versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
         return replace(rules, policies=(*purges, *rules.policies), versions=versions)
 

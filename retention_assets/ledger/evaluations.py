@@ -75,6 +75,13 @@ class Evaluations:
                     found[name] = counts_of(counts)
         return found
 
+    def transactions_of(self, store: str) -> int:
+        """How many transactions the datasets of a store had when they were judged last, without what is swept."""
+        query = select(EVALUATIONS.c.counts).where(EVALUATIONS.c.dataset.startswith(f"{store}/", autoescape=True))
+        with self.database.reading() as connection:
+            rows = connection.execute(query).scalars()
+            return sum(count.transactions for text in rows for count in counts_of(text) if count.verdict != SWEPT_BEFORE)
+
 
 def counts_text(counts: Iterable[VerdictCount]) -> str:
     """The verdicts of a dataset as its row has them."""

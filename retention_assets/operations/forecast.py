@@ -19,7 +19,13 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.coming_days import ForecastRules, ForecastTerms, MarkRule, add_forecast
 from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDays
-from retention_assets.evaluation.rules_in_force import RulesInForce, foreseen_rulebook, read_policies, rules_for
+from retention_assets.evaluation.rules_in_force import (
+    RulesInForce,
+    foreseen_rulebook,
+    purges_in_force,
+    read_policies,
+    rules_for,
+)
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
@@ -29,7 +35,7 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import purge_of, realm_of
+from retention_assets.policy.purge import realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.protocol import Capabilities, Store, call_store
@@ -145,8 +151,7 @@ class _RulesOfSets:
         self._purges: tuple[Policy, ...] = ()
         self._holds = self.ledger.holds.in_force(self.as_of) if self.ledger else ()
         if self.ledger:
-            realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
-            self._purges = tuple(purge_of(realm.name, realm.grace) for realm in realms)
+            self._purges = purges_in_force(self.ledger, self.settings)
 
     def marks(self, datasets: Sequence[str]) -> pa.Table:
         """The marks of some datasets that are open or swept; what is only hidden, and is to be marked again, is neither."""

@@ -58,6 +58,8 @@ class PlanRequest:
 
     as_of: datetime | None = None
     datasets: tuple[str, ...] = ("*",)
+    # Plan also what the brake would stop.
+    accept_large: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class RetentionPlan:
     withheld: str | None = None
     # What checks have found wrong of datasets with something due. The run judges anew, and its own checks decide.
     objections: tuple[Objection, ...] = ()
+    # What the brake says of what is planned all the same.
+    accepted: tuple[str, ...] = ()
     note: str | None = None
     currency: str | None = None
 
@@ -128,7 +132,8 @@ class RetentionPlan:
             " nothing of it is swept."
             for one in self.objections
         )
-        return (*((self.note,) if self.note else ()), *found)
+        large = (f"Without your consent {fault}" for fault in self.accepted)
+        return (*((self.note,) if self.note else ()), *found, *large)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -218,7 +223,10 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         source = rehearsed.source
         due = rehearsed.due_datasets(request.as_of)
         why = rehearsed.ends_early or (withheld(environment, source, due, at) if source else None)
-        results = () if why else tuple(rehearsed.sweep_copy(request.as_of))
+        large = rehearsed.braked(request.as_of)
+        stopped = {} if request.accept_large else large
+        results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
+        results += [] if why else rehearsed.sweep_copy(request.as_of, without=stopped)
         marks = rehearsed.copy.marks.table()
         deleted, spared = _deleted(rehearsed, marks), _spared(marks)
         waiting = _waiting(source, rehearsed.datasets, rehearsed.copy.clock.due_by(request.as_of))
@@ -230,7 +238,8 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             spared=judged.facts.priced(spared, at),
             waiting=judged.facts.priced(waiting, at),
             cascaded=tuple(rehearsed.cascaded()),
-            results=results,
+            results=tuple(results),
+            accepted=tuple(sorted(set(large.values()))) if request.accept_large else (),
             unsound=judged.unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log
 from retention_assets.frames.realms import own_realms, realm_rows
@@ -87,15 +87,31 @@ def reported_realms(ledger: Ledger) -> tuple[ReportedRealm, ...]:
 
 
 def purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
-    """What purging a realm does, and when."""
+    """Say what purging a realm does, and when."""
+    _check_grace(grace, environment)
     if grace is None:
         with environment.ledger_if_any() as ledger:
             grace = ledger.realms.of(name).grace if ledger else Duration()
+    grace = environment.settings.realms.grace_of(grace)
     due = f"{grace.words()} later" if grace else "at once"
     return (
         f"Purging {name}: the next evaluation marks everything of it, whatever the policies say; holds still stop it. The marks"
         f" are due {due}."
     )
+
+
+def _check_grace(grace: Duration | None, environment: Environment) -> None:
+    least = environment.settings.realms
+    if grace is not None and least.grace_of(grace) != grace:
+        raise BadInput(
+            Problem(
+                "is shorter than realms.min_grace in the settings",
+                key="grace",
+                value=str(grace),
+                expected=f"at least {least.min_grace}",
+                remedy="Whoever keeps the settings may lower realms.min_grace; 0s needs `confirm: no-grace` beside it.",
+            )
+        )
 
 
 def refuse_unknown(name: str, environment: Environment) -> None:
@@ -163,14 +179,21 @@ def _realms_of(datasets: pa.Table, logs: Iterable[Log]) -> set[str]:
 
 
 def change_realm(request: RealmRequest, environment: Environment) -> Realm:
-    """Change a realm. Purging is refused unless it was confirmed, and unless a store knows the realm, or it is to be anyway."""
+    """Change a realm. Purging is refused unless it was confirmed, and unless a store knows the realm, or it is to be anyway.
+
+    A realm gets at least the grace that the settings ask for.
+    """
+    _check_grace(request.grace, environment)
     if request.status == PURGING and not request.anyway:
         refuse_unknown(request.name, environment)
     if request.status == PURGING and not request.confirmed:
         warning = purge_warning(request.name, request.grace, environment)
         raise Refused(f"Nothing was changed. {warning} If that is meant, say --yes, or set `yes: true` in a launchpad.")
     with environment.ledger() as ledger:
-        return ledger.realms.change(request.name, request.status, request.actor, request.reason, request.grace)
+        grace = request.grace
+        if request.status == PURGING:
+            grace = environment.settings.realms.grace_of(grace if grace is not None else ledger.realms.of(request.name).grace)
+        return ledger.realms.change(request.name, request.status, request.actor, request.reason, grace)
 
 
 def unseen_realm(name: str) -> RealmState:

@@ -6,7 +6,7 @@ Does not belong here: what is asked of a rehearsal (plan.py, simulation.py).
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +36,7 @@ from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, to
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadedRows, Store, error_text
+from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
@@ -103,10 +104,20 @@ class Rehearsal:
         """The chosen datasets on which a sweep of the copy has something to do."""
         return self.datasets.select(self.copy.marks.datasets_to_sweep(self.copy.clock.due_by(as_of)))
 
-    def sweep_copy(self, as_of: datetime | None) -> list[SweepResult]:
+    def braked(self, as_of: datetime | None) -> dict[str, str]:
+        """By dataset why a run would take nothing of it without a person's consent."""
+        if self.source is None:
+            return {}
+        at = self.copy.clock.due_by(as_of)
+        chosen = set(self.due_datasets(as_of))
+        due = [row for row in self.copy.marks.to_sweep(at) if row.dataset in chosen]
+        return braked(self.source, self.settings.brake, due, at.date())
+
+    def sweep_copy(self, as_of: datetime | None, without: Collection[str] = ()) -> list[SweepResult]:
         """Sweep the copy. The stores write down what they would delete."""
+        due = [name for name in self.due_datasets(as_of) if name not in without]
         # A store that can't even be opened is told once, and not for each of its datasets.
-        names = [name for name in self.due_datasets(as_of) if store_of(name) in self.stores or store_of(name) not in self.away]
+        names = [name for name in due if store_of(name) in self.stores or store_of(name) not in self.away]
         sweeper = Sweeper(self.copy, self.stores, self.rulebook, as_of, _ACTOR, wait=lambda *_: None, clocks=self._other_clocks)
         return list(sweeper.run(names))
 

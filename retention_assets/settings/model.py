@@ -90,6 +90,46 @@ class ClockSettings(SettingsPart):
     ] = False
 
 
+class RealmSettings(SettingsPart):
+    """The least grace of what purging a realm marks, whatever was said of the realm."""
+
+    min_grace: Annotated[Length, Field(description="0s needs confirm: no-grace beside it.")] = Duration(days=7)
+    confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with min_grace: 0s.")] = None
+
+    @model_validator(mode="after")
+    def _no_grace_is_meant(self) -> Self:
+        if bool(self.min_grace) == (self.confirm is not None):
+            raise InvalidValue(
+                "says that purging a realm may have no grace" if self.min_grace else "leaves no time to stop a purge",
+                "a min_grace longer than 0s alone, or min_grace: 0s with confirm: no-grace",
+                "Take `confirm` out, or add it, as you mean it.",
+                key="confirm" if self.min_grace else "min_grace",
+            )
+        return self
+
+    def grace_of(self, asked: Duration) -> Duration:
+        """The grace of the marks of a purge: the one that was asked for, or the least one."""
+        return asked if asked == self.min_grace or is_always_longer(asked, self.min_grace) else self.min_grace
+
+
+class BrakeSettings(SettingsPart):
+    """How much of a store one day may take before a person has to agree."""
+
+    usual: Annotated[
+        float, Field(ge=1, description="This many times the transactions or bytes of the store's largest day of the last 30.")
+    ] = 10
+    share: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="This share of all transactions that the store has. No bound when left out."),
+    ] = None
+
+
+def _brake(value: object) -> object:
+    if isinstance(value, str) and value != "off":
+        raise InvalidValue("is not a brake", "a mapping with usual or share, or the word off")
+    return None if value == "off" else value
+
+
 class AutomationSettings(SettingsPart):
     """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
 
@@ -144,6 +184,9 @@ class Settings(SettingsPart):
     )
     spark: SparkSettings = SparkSettings()
     clock: ClockSettings = ClockSettings()
+    realms: RealmSettings = RealmSettings()
+    # None where it is off.
+    brake: Annotated[BrakeSettings | None, BeforeValidator(_brake, BrakeSettings | Literal["off"])] = BrakeSettings()
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()

@@ -39,8 +39,10 @@ def without_run() -> None:
 
 
 def _say_run(
-    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None
+    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None, accept_large: bool
 ) -> SimpleNamespace:
+    # Who has seen what goes has agreed to it, however large it is.
+    assert accept_large == (confirmed is not None)
     shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
     echo(f"RUN {job} {shown}")
     nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": ()}

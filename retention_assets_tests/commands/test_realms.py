@@ -21,17 +21,25 @@ WHAT = "Purging acme: the next evaluation marks everything of it, whatever the p
 
 
 def test_a_realm_that_is_purged_says_what_that_does(ledger: Ledger, run: Run) -> None:
-    code, out, err = run(*PURGE, "--grace", "3d", "--yes")
+    code, out, err = run(*PURGE, "--grace", "9d", "--yes")
     assert code == 0
-    assert out == "acme is PURGING; marks that purging makes have a grace of 3 days.\n"
+    assert out == "acme is PURGING; marks that purging makes have a grace of 9 days.\n"
     following = "Next: the next `retention run` marks everything of it; `retention realm acme -s ACTIVE -r …` stops that.\n"
-    assert err == f"{WHAT} The marks are due 3 days later.\n{following}"
+    assert err == f"{WHAT} The marks are due 9 days later.\n{following}"
     assert ledger.realms.of("acme").status == "PURGING"
 
 
 def test_a_grace_that_was_set_before_is_the_one_that_is_said(ledger: Ledger, run: Run) -> None:
-    assert run("realm", "acme", "--status", "INACTIVE", "--grace", "5d", "--reason", "r")[0] == 0
-    assert "due 5 days later" in run(*PURGE, "--yes")[2]
+    assert run("realm", "acme", "--status", "INACTIVE", "--grace", "10d", "--reason", "r")[0] == 0
+    assert "due 10 days later" in run(*PURGE, "--yes")[2]
+
+
+@pytest.mark.parametrize("call", [(*PURGE, "--yes"), (*PURGE[:3], "INACTIVE", *PURGE[4:6])], ids=["purging", "inactive"])
+def test_a_grace_below_that_of_the_settings_is_refused(call: tuple[str, ...], ledger: Ledger, run: Run) -> None:
+    code, _, err = run(*call, "--grace", "0s")
+    assert code == 2
+    assert "grace: is shorter than realms.min_grace in the settings (found 0s); expected at least 1w" in err
+    assert ledger.realms.of("acme").status == "ACTIVE"
 
 
 def test_without_a_terminal_purging_needs_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +47,7 @@ def test_without_a_terminal_purging_needs_a_yes(run: Run, monkeypatch: pytest.Mo
     code, out, err = run(*PURGE)
     assert (code, out) == (1, "")
     assert WHAT in err
-    assert "The marks are due at once." in err
+    assert "The marks are due 7 days later." in err
     assert "Nothing was changed." in err
     assert not LEDGER.exists()
 
@@ -57,11 +65,11 @@ def test_on_a_terminal_purging_is_asked_about(
 
 def test_realms_are_listed_and_shown(ledger: Ledger, found: Json, run: Run) -> None:
     found("realm", "acme", "--status", "INACTIVE", "--reason", "r")
-    assert found(*PURGE[:1], "beta", *PURGE[2:], "--yes") == {"name": "beta", "status": "PURGING", "grace": "0s"}
-    nothing: dict[str, object] = {"grace": "0s", "above": None, "left": []}
+    assert found(*PURGE[:1], "beta", *PURGE[2:], "--yes") == {"name": "beta", "status": "PURGING", "grace": "1w"}
+    nothing: dict[str, object] = {"above": None, "left": []}
     assert found("realm") == [
-        {"name": "acme", "status": "INACTIVE", **nothing},
-        {"name": "beta", "status": "PURGING", **nothing},
+        {"name": "acme", "status": "INACTIVE", "grace": "0s", **nothing},
+        {"name": "beta", "status": "PURGING", "grace": "1w", **nothing},
     ]
     assert found("realm", "beta/raw")["above"] == {"name": "beta", "status": "PURGING"}
     assert found("realm", "beta")["status"] == "PURGING"

@@ -74,6 +74,31 @@ def deeds(lake: Lake) -> list[tuple[str, str, str | None]]:
     return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
 
 
+# --- what forms take ---
+
+
+@pytest.mark.parametrize(
+    ("job", "config"),
+    [
+        ("change_realm", {"name": "r", "status": "INACTIVE", "actor": "ann", "reason": {"env": "SECRET_OF_THE_SERVER"}}),
+        ("hold", {"name": "h", "datasets": [{"env": "SECRET_OF_THE_SERVER"}], **WHY}),
+        ("sweep", {"datasets": [{"env": "SECRET_OF_THE_SERVER"}]}),
+    ],
+)
+def test_no_form_takes_a_variable_of_the_server(
+    job: str, config: Mapping[str, Any], lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "hunter22")
+    lake.marks()
+    before = deeds(lake)
+    said = refusal(lake, instance, job, **config)
+    assert "in the form is {env: SECRET_OF_THE_SERVER}" in said
+    assert deeds(lake) == before
+    assert not any("hunter22" in str(event) for run in instance.get_runs() for event in instance.all_logs(run.run_id))
+    with lake.opened() as ledger:
+        assert not any("hunter22" in line for line in ledger.audit_lines())
+
+
 # --- unmark ---
 
 
@@ -251,8 +276,8 @@ def test_visibility_of_what_cannot_be_read_is_refused(
 
 def test_a_realm_is_changed(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert done(lake, instance, "change_realm", name="r", status="INACTIVE", **WHY)["status"] == "INACTIVE"
-    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="3d", yes=True, anyway=True, **WHY)
-    assert shown == {"name": "r", "status": "PURGING", "grace": "3d"}
+    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="9d", yes=True, anyway=True, **WHY)
+    assert shown == {"name": "r", "status": "PURGING", "grace": "9d"}
     with lake.opened() as ledger:
         assert ledger.realms.of("r").status == "PURGING"
 

@@ -280,8 +280,8 @@ DONE: dict[str, Case] = {
         lambda printed: {"datasets": len(printed["datasets"]), "raised": 0, "waiting": 0}, (),
     ),
     "realm": Case(
-        ("realm", "acme", "--status", "INACTIVE", "--grace", "3d", *WHY),
-        "change_realm", {"name": "acme", "status": "INACTIVE", "grace": "3d", **SAID},
+        ("realm", "acme", "--status", "INACTIVE", "--grace", "9d", *WHY),
+        "change_realm", {"name": "acme", "status": "INACTIVE", "grace": "9d", **SAID},
         pick("name", "status", "grace"), (("REALM", "ann", "a test"),),
     ),
     "purge a realm": Case(
@@ -504,10 +504,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         "Nothing of lake/none was ever committed: there is no view to keep visible.", nothing,
     ),
     "purging in passing": (
-        ("realm", "acme", "--status", "PURGING", "--grace", "3d", *WHY),
-        "change_realm", {"name": "acme", "status": "PURGING", "grace": "3d", **SAID},
+        ("realm", "acme", "--status", "PURGING", "--grace", "9d", *WHY),
+        "change_realm", {"name": "acme", "status": "PURGING", "grace": "9d", **SAID},
         "Nothing was changed. Purging acme: the next evaluation marks everything of it, whatever the policies say; holds still stop"
-        " it. The marks are due 3 days later. If that is meant, say --yes, or set `yes: true` in a launchpad.", has_a_realm,
+        " it. The marks are due 9 days later. If that is meant, say --yes, or set `yes: true` in a launchpad.", has_a_realm,
     ),
     "purging by a typo": (
         ("realm", "acm", "--status", "PURGING", "--yes", *WHY),

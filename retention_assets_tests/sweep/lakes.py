@@ -47,6 +47,7 @@ class Lake:
         settings = {
             "ledger": self.ledger_url.replace("$", "$$"),
             "clock": self.clock,
+            "realms": {"min_grace": "0s", "confirm": "no-grace"},
             "warehouse": "warehouse",
             "policies": "policies",
             "stores": [store],

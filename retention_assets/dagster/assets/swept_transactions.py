@@ -10,16 +10,18 @@ from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.checks.queries import before_a_sweep
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.run_config import SweepConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.marking import PendingSweep
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
+from retention_assets.sweep.brake import braked
 from retention_assets.sweep.confirmed import read_confirmed
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -58,6 +60,13 @@ def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, Swe
         dataset: SweepResult(dataset, refused=f"nothing of {dataset} is swept: {' '.join(words)} {remedy}")
         for dataset, words in said.items()
     }
+
+
+def _braked(run: Step, ledger: Ledger, due: Sequence[PendingSweep]) -> dict[str, SweepResult]:
+    if run.accept_large:
+        return {}
+    faults = braked(ledger, run.retention.settings.brake, due, run.as_of.date())
+    return {dataset: SweepResult(dataset, refused=fault) for dataset, fault in faults.items()}
 
 
 def _is_well(one: SweepResult) -> bool:
@@ -112,7 +121,7 @@ def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | N
     )
 
 
-@retention_asset(JudgingConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)
+@retention_asset(SweepConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)
 def swept_transactions(run: Step) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
@@ -125,10 +134,10 @@ def swept_transactions(run: Step) -> Metadata:
         raise dg.Failure(str(fault), allow_retries=False) from None
     with run.retention.ledger() as ledger:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
-        due = {one.dataset: one.marks for one in ledger.marks.to_sweep(run.as_of)}
-        datasets = run.datasets.select(due)
-        refused = _refused_by_checks(ledger, datasets)
-        wanted = {dataset: due[dataset] for dataset in datasets if dataset not in refused}
+        pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
+        datasets = run.datasets.select(pending)
+        refused = _refused_by_checks(ledger, datasets) | _braked(run, ledger, [pending[name] for name in datasets])
+        wanted = {dataset: pending[dataset].marks for dataset in datasets if dataset not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)

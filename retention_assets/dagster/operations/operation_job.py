@@ -15,6 +15,7 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
+from retention_assets.dagster.run_config import refuse_variables
 from retention_assets.dagster.step import Metadata, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
@@ -102,6 +103,7 @@ class OperationJob(Generic[F]):
             actor = typed.strip() or f"run {context.run_id}"
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
+                refuse_variables(context.run.run_config)
                 context.add_output_metadata(dict(self.run(works_on, form)))
             except Exception as fault:
                 words = failure_text(fault)

@@ -112,12 +112,13 @@ class MarkResult:
 
 
 class PendingSweep(NamedTuple):
-    """What a sweep has to do on a dataset: marks, those of them on which one has begun, and how often that has failed."""
+    """Work of a sweep on a dataset: marks, those on which one has begun, how often that has failed, and their bytes."""
 
     dataset: str
     marks: int
     begun: int
     attempts: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class Marks:
         """The same, with what there is to do on each."""
         begun = MARKS.c.status == "SWEEPING"
         due = or_(begun, MARKS.c.due_at <= as_of)
-        counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts))
+        counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         with self.database.reading() as connection:
             return [PendingSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]

@@ -89,6 +89,17 @@ class ReportCounts(NamedTuple):
     left: int = 0
 
 
+class Taken(NamedTuple):
+    """What sweeps took of a store: transactions that are gone or hidden, and their bytes."""
+
+    transactions: int = 0
+    bytes: int = 0
+
+    def plus(self, other: "Taken") -> "Taken":
+        """Both together."""
+        return Taken(self.transactions + other.transactions, self.bytes + other.bytes)
+
+
 class DayLook(NamedTuple):
     """That somebody looked on a day: as of when, when that was, how many datasets had ever been judged, as of when the last one
     was, and how many marks were due.
@@ -182,6 +193,16 @@ class Reports:
         query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
+
+    def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
+        """What sweeps took of a store on each of the days on which they took anything."""
+        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden)
+        size = ByteSum(REPORTS.c.bytes_freed), ByteSum(REPORTS.c.bytes_hidden)
+        mine = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
+        query = select(REPORTS.c.execution_date, transactions, *size).where(*mine).group_by(REPORTS.c.execution_date)
+        with self.database.reading() as connection:
+            rows = connection.execute(query.having(transactions > 0))
+            return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
 
 
 def _note_look(tx: WriteTransaction, as_of: datetime, actor: str) -> None:
