@@ -8,7 +8,6 @@ A table that stops a good change is to be changed, in the same commit, with the 
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
@@ -250,22 +249,6 @@ def private_faults(text: str, module: str) -> list[str]:
         if is_theirs and any(part.startswith("_") and not part.startswith("__") for part in theirs):
             faults.append(f"{module}:{line} uses a private name of PyIceberg: {name}")
     return faults
-
-
-def repeated_classes(texts: Mapping[str, str]) -> list[str]:
-    """Names of public classes that stand in more than one module of the package, with the modules."""
-    homes: dict[str, list[str]] = {}
-    for module, text in texts.items():
-        for node in tree(text).body if module.startswith(f"{PACKAGE}.") else ():
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(module)
-    return [f"{name}: {', '.join(sorted(modules))}" for name, modules in sorted(homes.items()) if len(modules) > 1]
-
-
-def crowded_folders(texts: Mapping[str, str], most: int = 18) -> list[str]:
-    """Folders of the package with more modules than anybody keeps in mind."""
-    sizes = Counter(module.rpartition(".")[0] for module in texts if module.startswith(f"{PACKAGE}."))
-    return [f"{folder}: {size} modules" for folder, size in sorted(sizes.items()) if size - 1 > most]
 
 
 def clock_faults(text: str, module: str) -> list[str]:

@@ -14,14 +14,12 @@ from retention_assets_tests.architecture import (
     charter_faults,
     circles,
     clock_faults,
-    crowded_folders,
     deletion_faults,
     future_faults,
     import_faults,
     loaded_by,
     order_faults,
     private_faults,
-    repeated_classes,
     sleep_faults,
     word_faults,
 )
@@ -79,14 +77,6 @@ def test_no_two_places_may_import_each_other() -> None:
 
 def test_no_modules_import_each_other_in_a_circle(package: Mapping[str, str]) -> None:
     assert circles(package) == []
-
-
-def test_a_class_name_stands_once(package: Mapping[str, str]) -> None:
-    assert repeated_classes(package) == []
-
-
-def test_no_folder_is_crowded(package: Mapping[str, str]) -> None:
-    assert crowded_folders(package) == []
 
 
 CHARTER = '"""What belongs here."""\n'
@@ -275,17 +265,6 @@ def test_modules_in_a_circle_are_named() -> None:
         "retention_assets.d": "import retention_assets.a",
     }
     assert circles(texts) == ["retention_assets.a", "retention_assets.b", "retention_assets.c"]
-
-
-def test_a_class_that_stands_twice_is_named() -> None:
-    texts = {"retention_assets.a": "class Note: ...\nclass _Own: ...", "retention_assets.b": "class Note: ...\nclass _Own: ..."}
-    assert repeated_classes(texts) == ["Note: retention_assets.a, retention_assets.b"]
-
-
-def test_a_crowded_folder_is_named() -> None:
-    texts = {f"retention_assets.stores.{name}": "" for name in ("__init__", "a", "b", "c")}
-    assert crowded_folders(texts, most=2) == ["retention_assets.stores: 4 modules"]
-    assert crowded_folders(texts, most=3) == []
 
 
 @pytest.mark.parametrize(

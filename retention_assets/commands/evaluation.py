@@ -46,8 +46,9 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
     readable = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
     warnings = [] if paths else [*_store_warnings(settings), *_unknown_words(policies, settings)]
-    for store, warning in warnings:
-        say(f"{store}: {warning}")
+    idle = [] if paths else _idle_rules(policies, settings)
+    for warning in (*(f"{store}: {text}" for store, text in warnings), *idle):
+        say(warning)
     if format_ == "json":
         print_json(
             {
@@ -56,6 +57,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
                 "holds": [{"name": name, "sentence": words} for name, words in holds],
                 "visibility": [{"name": name, "sentence": words} for name, words in readable],
                 "warnings": [{"store": store, "text": text} for store, text in warnings],
+                "idle_rules": idle,
             }
         )
         return
@@ -81,6 +83,18 @@ def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
         except Refused as fault:
             found.append((name, str(fault)))
     return found
+
+
+def _idle_rules(policies: "Policies", settings: "Settings") -> list[str]:
+    """Rules that are about nothing of the last evaluation, where there was one and its ledger can be asked."""
+    from retention_assets.environment import Environment
+    from retention_assets.operations.idle_rules import idle_rules
+
+    try:
+        with Environment(settings).ledger_if_any() as ledger:
+            return idle_rules(policies, ledger)
+    except Refused as fault:
+        return [f"Nobody can say which rules are about nothing: {fault}"]
 
 
 def _unknown_words(policies: "Policies", settings: "Settings") -> list[tuple[str, str]]:

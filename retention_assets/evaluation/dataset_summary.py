@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import may_hold_of, may_select_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import SUMMED, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -89,7 +89,7 @@ def summarize_dataset(
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks),
         policies=tuple((one.name, sentence(one)) for one in policies),
-        holds=tuple(one.name or "" for one in live if may_select_of(one.datasets, dataset, attributes)),
+        holds=tuple(one.name or "" for one in live if may_hold_of(one, dataset, attributes)),
     )
 
 

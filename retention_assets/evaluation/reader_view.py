@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
 from retention_assets.policy.durations import micros
 from retention_assets.policy.fields import BRANCHED
-from retention_assets.policy.globs import matching
+from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold
 
 
@@ -109,7 +109,7 @@ def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
     found: Bools = np.zeros(len(rows), dtype=bool)
     names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
     for hold in holds:
-        found |= True if hold.transactions is None else np.array(matching(names, hold.transactions), dtype=bool)
+        found |= True if hold.transactions is None else np.array(protecting(names, hold.transactions), dtype=bool)
     return found
 
 

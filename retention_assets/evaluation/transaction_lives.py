@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.reader_view import held_rows, visible_rows
 from retention_assets.frames.arrays import Bools, flags
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import holds_dataset
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
@@ -37,7 +37,7 @@ def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: dat
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     attributes = dict(log.datasets["attributes"][0].as_py() or ()) if log else {}
     unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
-    return [hold for hold in live if selects_dataset(hold.datasets, dataset, attributes)], unclear
+    return [hold for hold in live if holds_dataset(hold, dataset, attributes)], unclear
 
 
 @dataclass

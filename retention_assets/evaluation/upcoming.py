@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import holds_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.policy.globs import matching
+from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Hold
 
 _COLUMNS = ("dataset", "transaction", "policy", "policy_version", "due_at", "bytes", "status")
@@ -71,7 +71,7 @@ def upcoming(ledger: Ledger, holds: Sequence[Hold], as_of: datetime, days: int, 
     for batch in ledger.marks.read(statuses=["MARKED", "SWEEPING"], due_by=until):
         table = pa.Table.from_batches([batch]).select(_COLUMNS)
         names = table["dataset"].unique().to_pylist()
-        about = {name: [hold for hold in live if selects_dataset(hold.datasets, name, {})] for name in datasets.select(names)}
+        about = {name: [hold for hold in live if holds_dataset(hold, name, {})] for name in datasets.select(names)}
         for row in table.to_pylist():
             if row["dataset"] in about:
                 found.add(row, _holder(row["transaction"], about[row["dataset"]]))
@@ -81,7 +81,7 @@ def upcoming(ledger: Ledger, holds: Sequence[Hold], as_of: datetime, days: int, 
 
 def _holder(transaction: str, holds: Iterable[Hold]) -> str | None:
     for hold in holds:
-        if hold.transactions is None or matching([transaction], hold.transactions)[0]:
+        if hold.transactions is None or protects(transaction, hold.transactions):
             return hold.name or ""
     return None
 

@@ -4,15 +4,17 @@ Belongs here: datasets as wholes. Datasets that the same policies are about are 
 policy is never computed for a dataset that it is not about.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
-from retention_assets.policy.globs import is_literal, matches, matching
-from retention_assets.policy.model import Datasets
+from retention_assets.policy.globs import is_literal, matches, matching, protecting, protects
+from retention_assets.policy.model import Datasets, Hold
 from retention_assets.policy.realms import has_attributes, may_have_attributes
+
+_Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:
@@ -35,7 +37,22 @@ def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) 
 
 
 def _selects_name(datasets: Datasets, name: str) -> bool:
-    return matches(name, datasets.include) and not matches(name, datasets.exclude)
+    return matches(name, datasets.include) and not protects(name, datasets.exclude)
+
+
+def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
+    """Whether a hold is about a dataset as a whole."""
+    return _holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
+
+
+def may_hold_of(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
+    """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
+    return _holds_name(hold, name) and may_have_attributes(attributes, hold.datasets.with_)
+
+
+def _holds_name(hold: Hold, name: str) -> bool:
+    # Here an exclude is what lets go, so it means no more than it says.
+    return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)
 
 
 def bounds_of(log: pa.Table) -> Ints:
@@ -44,8 +61,11 @@ def bounds_of(log: pa.Table) -> Ints:
     return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
 
 
-def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets]) -> Bools:
+def datasets_chosen_by(
+    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
+) -> Bools:
     """Which of the batch's datasets each chooser is about, or may be about some transactions of: datasets x choosers."""
+    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
     names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
     attributes: dict[str, dict[str, str]] = {}
@@ -56,20 +76,20 @@ def datasets_chosen_by(log: pa.Table, bounds: Ints, datasets: pa.Table, choosers
         }
     place = {name: row for row, name in enumerate(names)}
     for number, chooser in enumerate(choosers):
-        chosen[_rows(chooser.include, names, place), number] = True
-        chosen[_rows(chooser.exclude, names, place), number] = False
+        chosen[_rows(chooser.include, names, place, include), number] = True
+        chosen[_rows(chooser.exclude, names, place, exclude), number] = False
         if chooser.with_:
             has = [may_have_attributes(attributes.get(name, {}), chooser.with_) for name in names]
             chosen[:, number] &= np.array(has, dtype=bool)
     return chosen
 
 
-def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int]) -> list[int]:
+def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
     """The rows of the names that some glob matches or is; a name is looked up, so a policy about one dataset costs one."""
     rows = [place[glob] for glob in globs if glob in place]
-    patterns = [glob for glob in globs if not is_literal(glob)]
+    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
     if patterns:
-        rows += [row for row, matched in enumerate(matching(names, patterns)) if matched]
+        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
     return rows
 
 

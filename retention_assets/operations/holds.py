@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.evaluation.rules_in_force import files_of, read_policies
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.grouping import holds_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.operations.request import NamedRequest
 from retention_assets.pipeline.stage import read_output
@@ -23,7 +23,7 @@ from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.errors import problems_of
 from retention_assets.policy.fields import Glob
-from retention_assets.policy.globs import is_literal, matching
+from retention_assets.policy.globs import is_literal, protecting
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import Document
@@ -175,7 +175,7 @@ def hold_reach(hold: Hold, ledger: Ledger) -> HoldReach:
 
 def _is_about(hold: Hold, dataset: str) -> bool:
     # One that is placed by hand asks for no attributes.
-    return selects_dataset(hold.datasets, dataset, {})
+    return holds_dataset(hold, dataset, {})
 
 
 def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
@@ -189,7 +189,7 @@ def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
             rows = read_output(folder, "candidate_marks", datasets, ["transaction"])
         except (OSError, pa.ArrowInvalid):
             rows = ledger.marks.table(datasets)
-        total += len(rows) if hold.transactions is None else sum(matching(rows["transaction"].to_pylist(), hold.transactions))
+        total += len(rows) if hold.transactions is None else sum(protecting(rows["transaction"].to_pylist(), hold.transactions))
     return total
 
 

@@ -22,6 +22,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.objections import Objection
 from retention_assets.operations.amounts import NOTHING, Amount, PriceFacts, amounts_by
+from retention_assets.operations.idle_rules import idle_rules
 from retention_assets.operations.rehearsal import Rehearsal, rehearse, withheld
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.model import Policy
@@ -107,6 +108,8 @@ class RetentionPlan:
     objections: tuple[Objection, ...] = ()
     # What the brake says of what is planned all the same.
     accepted: tuple[str, ...] = ()
+    # Rules that are about nothing.
+    idle: tuple[str, ...] = ()
     note: str | None = None
     currency: str | None = None
 
@@ -133,7 +136,7 @@ class RetentionPlan:
             for one in self.objections
         )
         large = (f"Without your consent {fault}" for fault in self.accepted)
-        return (*((self.note,) if self.note else ()), *found, *large)
+        return (*((self.note,) if self.note else ()), *found, *large, *self.idle)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -245,6 +248,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
             withheld=why,
             objections=tuple(source.objections.standing(set(due))) if source else (),
+            idle=tuple(idle_rules(rehearsed.rulebook.files, source)),
             note=None if source else environment.no_ledger,
             currency=environment.settings.prices.currency if judged.facts.has_prices else None,
         )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rulebook
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import is_in_log
@@ -165,6 +165,10 @@ def rehearse(
         stores, away = _open(environment, store, scanned)
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
+        if not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
+            names = [name for one in choose_datasets(stores.values(), DatasetFilter()) for name in one.datasets]
+            guess = did_you_mean(datasets[0], names, most=1) or ""
+            raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
         rulebook = load_rulebook(copy, settings, _ACTOR)
         yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))

@@ -2,11 +2,13 @@
 
 `*` is any run of characters (also `/`), `?` one character, `[a-z]` one of a set, `[!a-z]` one not of it; the case counts.
 A name that is equal to the text is always meant as well: ids hold these signs, and a hold on one must hold it.
+What protects (a hold, an exclude) also means names that are the same text in another Unicode normalisation.
 Belongs here: the one meaning of a glob, for one name and for many at once.
 """
 
 import fnmatch
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -39,3 +41,24 @@ def matching(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
         return [name in exact for name in names]
     match = _compiled(patterns).match
     return [name in exact or match(name) is not None for name in names]
+
+
+def protects(name: str, globs: Iterable[str]) -> bool:
+    """Whether globs of a hold or an exclude mean a name."""
+    return protecting((name,), globs)[0]
+
+
+def protecting(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
+    """For each name, whether globs of a hold or an exclude mean it: as they stand, or both in Unicode's form NFC."""
+    wanted = tuple(globs)
+    composed = tuple(_composed(glob) for glob in wanted)
+    found = matching(names, (*wanted, *composed) if composed != wanted else wanted)
+    others = [at for at, name in enumerate(names) if not (found[at] or name.isascii())]
+    if others:
+        for at, is_meant in zip(others, matching([_composed(names[at]) for at in others], composed), strict=True):
+            found[at] = is_meant
+    return found
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)

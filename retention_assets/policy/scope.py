@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from retention_assets.policy.globs import is_literal, matching
+from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.model import Datasets
 
 _Globs = tuple[tuple[str, ...], tuple[str, ...]]
@@ -54,8 +54,9 @@ def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Co
     """Where the names stand that some include matches and no exclude. A plain name is looked up: a rule about one costs one."""
     include, exclude = globs
     found = {place[glob] for glob in include if glob in place}
-    if patterns := [glob for glob in include if not is_literal(glob)]:
-        found.update(at for at, matched in enumerate(matching(names, patterns)) if matched)
+    # A hold reaches wider than a policy; to look at a dataset once more does no harm.
+    if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
+        found.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
     if found and exclude:
         order = sorted(found)
         out = matching([names[at] for at in order], exclude)

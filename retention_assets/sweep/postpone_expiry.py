@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
 from retention_assets.errors import Refused
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import may_hold_of, may_select_of
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
-from retention_assets.policy.globs import matches
+from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.stores.protocol import (
     ExpiryCount,
@@ -207,7 +207,7 @@ def _is_held(holds: Sequence[Hold], dataset: str, realm: Mapping[str, str], as_o
     keeps all: putting off too much loses nothing.
     """
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    mine = [hold for hold in live if may_select_of(hold.datasets, dataset, realm)]
+    mine = [hold for hold in live if may_hold_of(hold, dataset, realm)]
     if not mine:
         return None
-    return lambda name: any(hold.transactions is None or matches(name, hold.transactions) for hold in mine)
+    return lambda name: any(hold.transactions is None or protects(name, hold.transactions) for hold in mine)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import may_hold_of
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -28,7 +28,7 @@ from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import item_of
 from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.globs import matches
+from retention_assets.policy.globs import protects
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
@@ -288,8 +288,8 @@ def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], tr
     """The first hold that keeps a transaction of which only the name is known."""
     for hold in holds:
         is_live = hold.until is None or as_of < hold.until
-        is_about = hold.transactions is None or matches(transaction, hold.transactions)
-        if is_live and is_about and may_select_of(hold.datasets, dataset, attributes):
+        is_about = hold.transactions is None or protects(transaction, hold.transactions)
+        if is_live and is_about and may_hold_of(hold, dataset, attributes):
             return hold.name or ""
     return None
 

@@ -20,6 +20,7 @@ from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.ledger.marks.candidates import candidate_table
+from retention_assets.operations.idle_rules import idle_rules
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.part_frames import COUNTS, LOOKS, MARKS, NEWEST, OF_VERDICTS, SUMS, WHY, Verdicts
 from retention_assets.pipeline.read_tokens import evaluations_of, read_begun, read_tokens, with_findings
@@ -122,6 +123,8 @@ def candidate_marks(run: Step) -> Metadata:
         close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
         waiting, totals, last = ledger.pending.waiting(), ledger.states.totals(), ledger.states.last_sweep()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
+        for warning in idle_rules(rulebook.files, ledger):
+            run.log.warning(warning)
     swept = sum(amount for amount, _ in marked.swept.values())
     return grouped(
         environment_summary(totals, waiting, last, run.as_of),

@@ -31,7 +31,7 @@ from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.protection import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
-from retention_assets.policy.globs import matching
+from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import RESERVED_HOLD
 from retention_assets.policy.where.tree import columns_of
@@ -163,7 +163,7 @@ def _evaluate(
     live = [hold for hold in holds if hold.until is None or as_of < hold.until]
     realms = realm_rows(datasets)
     live += [RESERVED_HOLD] if realms.may_be_reserved else []
-    held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live])
+    held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live], are_holds=True)
     evaluation = _Evaluation(as_of, live, windows, forbidding_datasets(datasets), watch, realms)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
@@ -271,6 +271,6 @@ def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools, realms:
         if hold.transactions is not None and rows.any():
             at = np.flatnonzero(rows)
             ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()
-            rows[at] = matching(ids, hold.transactions)
+            rows[at] = protecting(ids, hold.transactions)
         first[rows] = number
     return first

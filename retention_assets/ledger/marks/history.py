@@ -18,7 +18,7 @@ from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.globs import matches
+from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Hold
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
@@ -207,7 +207,7 @@ def _message(dataset: str, mark: MarkHistory | None, as_of: datetime) -> Deletio
 
 
 def _covers(hold: Hold, transaction: str) -> bool:
-    return hold.transactions is None or matches(transaction, hold.transactions)
+    return hold.transactions is None or protects(transaction, hold.transactions)
 
 
 def _sentence(life: TransactionLife, as_of: datetime) -> str:

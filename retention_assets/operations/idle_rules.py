@@ -1,0 +1,84 @@
+"""Rules that are about nothing: a hold, an exclude or a policy whose names match no dataset or transaction.
+
+Belongs here: comparing the names of rules with those of the last evaluation, and the sentence about each that matches none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.errors import did_you_mean
+from retention_assets.frames.grouping import holds_dataset, selects_dataset
+from retention_assets.ledger import Ledger
+from retention_assets.pipeline.stage import read_output
+from retention_assets.policy.globs import is_literal, protecting
+from retention_assets.policy.language import Policies
+from retention_assets.policy.model import Datasets, Hold
+
+_ASSET = "candidate_marks"
+# Names among which a similar one is looked for; comparing takes long.
+_MOST_COMPARED = 10_000
+# Ids that are compared with globs at a time.
+_AT_ONCE = 100_000
+
+
+def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
+    """A sentence for each hold, exclude and policy that is about nothing of the last evaluation."""
+    folders = ledger.publications.named(_ASSET) if ledger else {}
+    if not ledger or not folders:
+        # Nothing was judged yet.
+        return []
+    names = sorted(folders)
+    found = [fault for policy in policies.policies for fault in _idle_scope(f"Policy {policy.name}", policy.datasets, names)]
+    for hold in (*policies.holds, *(hold for hold in ledger.holds.in_force(ledger.clock.present(None)))):
+        found += _idle_hold(hold, names, folders)
+    return list(dict.fromkeys(found))
+
+
+def _idle_scope(rule: str, scope: Datasets, names: Sequence[str]) -> Iterator[str]:
+    without_attributes = scope.model_copy(update={"with_": {}, "exclude": ()})
+    if not any(selects_dataset(without_attributes, name, {}) for name in names):
+        yield f"{rule} is about no dataset: nothing matches {_listed(scope.include, names)}"
+    for glob in scope.exclude:
+        if not any(protecting(names, (glob,))):
+            yield f"{rule} excludes no dataset by {_listed((glob,), names)}"
+
+
+def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:
+    rule = f"Hold {hold.name or '(without a name)'}"
+    about = hold.model_copy(update={"datasets": hold.datasets.model_copy(update={"with_": {}})})
+    mine = [name for name in names if holds_dataset(about, name, {})]
+    if not mine:
+        yield f"{rule} holds nothing: no dataset matches {_listed(hold.datasets.include, names)}"
+        return
+    for glob in hold.transactions or ():
+        near: list[str] = []
+        if not _has_transaction(glob, {name: folders[name] for name in mine}, near):
+            yield f"{rule} holds nothing by {_listed((glob,), near)}"
+
+
+def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> bool:
+    """Whether a glob matches any transaction that was judged; some of those that were seen are put into `near`."""
+    by_folder: dict[str, list[str]] = {}
+    for dataset, folder in folders.items():
+        by_folder.setdefault(folder, []).append(dataset)
+    for folder, datasets in by_folder.items():
+        try:
+            ids = read_output(folder, _ASSET, datasets, ["transaction"])["transaction"]
+        except (OSError, pa.ArrowInvalid):
+            # Housekeeping took the folder away: nobody can say.
+            return True
+        if pc.any(pc.equal(ids, glob)).as_py():
+            return True
+        if not (is_literal(glob) and glob.isascii()):
+            for at in range(0, len(ids), _AT_ONCE):
+                if any(protecting(ids.slice(at, _AT_ONCE).to_pylist(), (glob,))):
+                    return True
+        near += ids.slice(0, max(0, _MOST_COMPARED - len(near))).to_pylist()
+    return False
+
+
+def _listed(globs: Sequence[str], names: Sequence[str]) -> str:
+    near = did_you_mean(globs[0], names[:_MOST_COMPARED], most=1) if len(globs) == 1 else None
+    return f"{', '.join(repr(glob) for glob in globs)}." + (f" {near}" if near else "")
