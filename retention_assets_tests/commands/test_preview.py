@@ -4,9 +4,12 @@ What a verdict is belongs to the laws. A script that trusts an exit code or a li
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.frames.verdicts.reasons import Reason
@@ -332,3 +335,29 @@ def test_the_newest_stay_where_there_are_no_branches(run: Run, drawing: str) -> 
 )
 def test_what_asks_for_branches_selects_nothing_where_there_are_none(run: Run, drawing: str, lines: dict[str, Any]) -> None:
     assert set(previewed(run, drawing, **lines).values()) == {("keep", "NOT_APPLICABLE")}
+
+
+# --- attributes ---
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_an_attribute_keeps_it_keeps_in_every_format(run: Run, form: str) -> None:
+    rows = [
+        {"dataset": "lake/d", "transaction": f"T{number}", "parent": None, "type": "RECORD", "status": "COMMITTED",
+         "opened_at": at, "closed_at": at, "attributes": {"legal": legal, "rate": 0.5}}
+        for number, legal in enumerate((True, False, None))
+        for at in [datetime(2026, 1, 1, tzinfo=UTC)]
+    ]  # fmt: skip
+    Path("log").mkdir()
+    if form == "json":
+        Path("log/a.jsonl").write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), "log/a.parquet")
+    where = "coalesce(attributes['legal'], 'false') <> 'true' AND attributes['rate'] = '0.5'"
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": {"where": where}}]})
+    )
+    _, out, _ = run("preview", "-l", "log", "-p", "p.yaml", "-t", NOW, "--format", "json")
+    assert {row["transaction"]: row["verdict"] for row in json.loads(out)["transactions"]} == {
+        "T0": "keep", "T1": "mark", "T2": "mark",
+    }  # fmt: skip

@@ -143,3 +143,14 @@ def test_validate_warns_of_what_a_log_without_branches_would_not_give(run: Run) 
     assert "lake: policy p selects nothing in a dataset without branches: select.beyond.views asks for them." in err
     asking("['lake/*']", "branches: {reach: any}, select: {beyond: {transactions: 3}}")
     assert "without branches" not in run("validate")[2]
+
+
+@pytest.mark.parametrize("where", ["attributes['k'] = 'True'", "attributes['k'] <> 'False'", "'None' = attributes['k']",
+                                   "attributes['k'] IN ('true', 'nan')"])  # fmt: skip
+def test_validate_refuses_texts_that_no_attribute_is(run: Run, where: str) -> None:
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": {"where": where}}]})
+    )
+    code, _, err = run("validate", "p.yaml")
+    assert code == 2
+    assert "is the text of no attribute" in err

@@ -10,19 +10,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     CHAR,
+    Boolean,
     Column,
     ColumnElement,
     Date,
     DateTime,
+    Float,
     Index,
+    Interval,
+    LargeBinary,
     MetaData,
+    String,
     Table,
     Text,
+    Time,
     case,
     cast,
+    false,
     func,
     null,
+    true,
 )
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType
@@ -77,6 +86,26 @@ class RecordTables:
         # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
         day = case((func.length(column) == len("2026-01-01"), column.op("||")("T00:00:00Z")), else_=column)
         return case((func.typeof(column) == "text", day), (column.is_(None), null()), else_="is a number")
+
+
+def attribute_text(column: Column[Any], dialect: str) -> ColumnElement[Any]:
+    """A column as the text that an attribute has in every format. Raises Refused for a type that has none in a database."""
+    kind = column.type
+    if dialect == "sqlite":
+        # It has numbers and texts.
+        return cast(column, Text)
+    as_text = cast(column, Text if dialect == "postgresql" else CHAR)
+    if isinstance(kind, Boolean):
+        return case((column == true(), "true"), (column == false(), "false"))
+    if isinstance(kind, DateTime) and kind.timezone:
+        found = func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        return func.replace(found, ".000000Z", "Z")
+    if isinstance(kind, Float | DateTime | Time | Interval | ARRAY | LargeBinary):
+        raise Refused(
+            f"The column {column.name} of the table {column.table} is of the type {kind}, and an attribute is a text, a whole"
+            " number, a truth, a day or an instant: name another column as type, realm or kind in the settings."
+        )
+    return column if isinstance(kind, String) and dialect != "postgresql" else as_text
 
 
 def _is_day(column: Column[Any]) -> bool:

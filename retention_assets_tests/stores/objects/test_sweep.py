@@ -61,8 +61,8 @@ def test_what_nothing_refers_to_is_swept(cycle: ObjectsCycle) -> None:
 def test_objects_are_counted_along_all_that_nothing_refers_to_when_they_go(folder: LocalObjects, referenced: list[str]) -> None:
     for number in range(5):
         folder.put(f"d/{number}", b"x", OLD + timedelta(days=number))
-    counting = {**UNREFERENCED, "datasets": {"include": ["blobs/d"]}}
-    cycle = ObjectsCycle(folder, {**counting, "select": {**UNREFERENCED["select"], "beyond": {"transactions": 2}}})
+    select = {"unreferenced": True, "older_than": "30d", "beyond": {"transactions": 2}}
+    cycle = ObjectsCycle(folder, {**UNREFERENCED, "datasets": {"include": ["blobs/d"]}, "select": select})
     assert cycle.marks() == 3
     folder.refers(*referenced)
     (result,) = cycle.sweeps().values()
