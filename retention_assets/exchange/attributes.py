@@ -21,17 +21,15 @@ def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pa.types.is_dictionary(kind):
         texts, faults = attribute_texts(values.dictionary)
         return texts.take(values.indices), faults.take(values.indices)
-    is_instant = pa.types.is_timestamp(kind) and kind.tz is not None
-    if is_instant:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
         texts = values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us", "UTC")).cast(pa.string())
         values = pc.replace_substring(pc.replace_substring(texts, " ", "T"), ".000000Z", "Z")
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         # Few numbers are written often.
         distinct = values.dictionary_encode()
         numbers = [repr(one) if isinstance(one, float) else f"{one:f}" for one in distinct.dictionary.to_pylist()]
-        texts = pa.array([None if one in ("nan", "inf", "-inf") else one for one in numbers], pa.string()).take(
-            distinct.indices
-        )
+        finite = [None if one in ("nan", "inf", "-inf") else one for one in numbers]
+        texts = pa.array(finite, pa.string()).take(distinct.indices)
         infinite = pc.and_(pc.is_valid(values), pc.is_null(texts))
         return texts, pc.if_else(infinite, "is not a finite number", _NO_TEXT)
     elif pa.types.is_nested(kind) or (pa.types.is_temporal(kind) and not pa.types.is_date(kind)):

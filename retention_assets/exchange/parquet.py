@@ -93,7 +93,7 @@ def _lines_of(table: pa.Table, file: Path) -> pa.Table:
 
 
 def _as_lines(table: pa.Table, file: Path) -> pa.Table:
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    columns, names = dict[str, pa.Array | pa.ChunkedArray](), table.column_names
     for field in LINES:
         if field.name == "parent_given":
             # Only transactions have parents, and a column that is not there is what `left out` is on a line.
@@ -102,7 +102,7 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
         elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
             columns["files"] = pc.list_value_length(table["files"])
             columns["file_names"] = table["files"]
-        elif field.name == "attributes" and "attributes" in table.column_names and _is_typed(table["attributes"].type):
+        elif field.name == "attributes" in names and isinstance(table["attributes"].type, pa.StructType | pa.MapType):
             columns["attributes"], columns["fault"] = typed_attributes(table["attributes"])
         elif field.name in table.column_names and field.name not in columns:
             columns[field.name] = table[field.name]
@@ -121,10 +121,6 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
         # In rows of a log every row is a transaction; one without an id must not pass for a line about the dataset.
         columns["type"] = pc.coalesce(columns["type"], "")
     return pa.table(columns).select(LINES.names).cast(LINES)
-
-
-def _is_typed(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
 def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:

@@ -37,10 +37,8 @@ PLAIN: dict[str, tuple[tuple[Kind, ...], Kind | None]] = {
 }
 # LIKE for a text without wildcards: what the pattern has before and after it.
 AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
-# Texts of other languages that an attribute never has, and what is meant.
-_NO_ATTRIBUTES: dict[object, str] = {
-    "True": "Write 'true'.", "False": "Write 'false'.", "None": "Write IS NULL.", "nan": "Write IS NULL.",
-}  # fmt: skip
+# No attribute is one of these texts, which Python writes.
+_NO_ATTRIBUTES = ("True", "False", "None", "nan")
 FUNCTIONS = (*PLAIN, *AFFIXES, "coalesce", "cast")
 
 
@@ -144,10 +142,9 @@ def need_known(phrases: Sequence[Phrase]) -> None:
     """Refuse a type or a status that does not exist, and a text that no attribute is: it is a typo."""
     terms = [phrase.term for phrase in phrases]
     if any(isinstance(term, Attribute) for term in terms):
-        for literal in terms:
-            if isinstance(literal, Literal) and literal.value in _NO_ATTRIBUTES:
-                what = f"{quote(literal.value)} is the text of no attribute"
-                raise InvalidValue(what, "'true', 'false', or IS NULL for what is absent", _NO_ATTRIBUTES[literal.value])
+        for text in (term.value for term in terms if isinstance(term, Literal) and term.value in _NO_ATTRIBUTES):
+            what = f"{quote(text)} is the text of no attribute"
+            raise InvalidValue(what, "a text as logs have it: 'true', 'false'", "Write IS NULL for what is absent.")
     for column in terms:
         known = VALUES.get(column.name, ()) if isinstance(column, Column) else ()
         for term in terms if known else ():

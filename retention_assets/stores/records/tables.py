@@ -10,31 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     CHAR,
-    Boolean,
     Column,
     ColumnElement,
     Date,
     DateTime,
-    Float,
     Index,
-    Interval,
-    LargeBinary,
     MetaData,
-    String,
     Table,
     Text,
-    Time,
     case,
     cast,
-    false,
     func,
     null,
-    true,
 )
 from sqlalchemy.schema import CreateIndex
-from sqlalchemy.types import NullType
+from sqlalchemy.types import ARRAY, Boolean, Float, Interval, LargeBinary, NullType, String, Time
 
 from retention_assets.errors import Refused
 from retention_assets.sql import reflection
@@ -96,7 +87,7 @@ def attribute_text(column: Column[Any], dialect: str) -> ColumnElement[Any]:
         return cast(column, Text)
     as_text = cast(column, Text if dialect == "postgresql" else CHAR)
     if isinstance(kind, Boolean):
-        return case((column == true(), "true"), (column == false(), "false"))
+        return case((column.is_(True), "true"), (column.is_(False), "false"))
     if isinstance(kind, DateTime) and kind.timezone:
         found = func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         return func.replace(found, ".000000Z", "Z")
