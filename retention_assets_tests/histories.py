@@ -289,7 +289,8 @@ def from_lines(lines: Iterable[str], *, as_of: datetime) -> list[History]:
 # --- random histories -------------------------------------------------------------------------------------------------
 # Every draw is such that the smallest one (0, the first of a list) is the plainest: Hypothesis shrinks towards it.
 
-_KINDS = ("branched",) * 15 + ("mixed", "mixed", "records", "records", "objects", "objects")
+# `bare`: of any type that lies on branches, in a log without a branch.
+_KINDS = ("branched",) * 15 + ("mixed", "mixed", "records", "records", "objects", "objects", "bare", "bare")
 _MIXES = (
     ("APPEND",),
     ("SNAPSHOT", "APPEND"),
@@ -374,7 +375,7 @@ def random_history(
         rows.append(_random_row(rng, dataset, name, parent, type_, latest[position], aborted, opened, listing, temper, as_of))
 
     names = [row["transaction"] for row in rows if odd or row["type"] not in ("RECORD", "OBJECT")]
-    heads = _random_heads(rng, names, tips)
+    heads = _random_heads(rng, names, tips) if kind != "bare" else {}
     tags: dict[str, tuple[str, datetime | None]] = {}
     for tag in TAG_NAMES:
         if names and _chance(rng, 0.12):

@@ -46,6 +46,8 @@ _RECORD_LINES = (
     "status",
     "unreferenced",
     "unreferenced",
+    "beyond",
+    "beyond",
 )
 # Sums of the sizes of histories.py, those whose lower halves carry among them: three times 3 GiB are 9 GiB.
 _BYTES = (2**30, 2**32 - 1, 2**32, 6 * 2**30, 9 * 2**30, 9 * 2**30 - 1, 2**62)
@@ -70,9 +72,9 @@ def _older_than(rng: random.Random) -> str | Mapping:
     return line
 
 
-def _beyond(rng: random.Random) -> Mapping:
+def _beyond(rng: random.Random, *, along_lines: bool = False) -> Mapping:
     line: Mapping = {}
-    counted = rng.choice(("views", "transactions", "both"))
+    counted = rng.choice(("views", "transactions", "both") if not along_lines else ("transactions",) * 4 + ("both",))
     if counted != "transactions":
         line["views"] = rng.choice((1, 1, 2, 3))
     if counted != "views":
@@ -121,7 +123,7 @@ def _select(rng: random.Random) -> str | Mapping:
         if line == "older_than":
             lines[line] = _older_than(rng)
         elif line == "beyond":
-            lines[line] = _beyond(rng)
+            lines[line] = _beyond(rng, along_lines=about_records)
         elif line == "in_views_older_than":
             lines[line] = rng.choice(_AGES)
         elif line in ("superseded", "unreferenced"):

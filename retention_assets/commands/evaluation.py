@@ -36,7 +36,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
 
     settings = find_settings(needed=not paths)
     try:
-        policies = policies_of(paths, settings)
+        policies = policies_of(paths, settings, settings.branches)
     except BadInput as fault:
         if format_ == "json":
             print_json({"valid": False, "problems": [problem.as_dict() for problem in fault.problems]})
@@ -46,6 +46,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
     readable = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
     warnings = [] if paths else [*_store_warnings(settings), *_unknown_words(policies, settings)]
+    warnings += _without_branches(policies, settings)
     idle = [] if paths else _idle_rules(policies, settings)
     for warning in (*(f"{store}: {text}" for store, text in warnings), *idle):
         say(warning)
@@ -95,6 +96,22 @@ def _idle_rules(policies: "Policies", settings: "Settings") -> list[str]:
             return idle_rules(policies, ledger)
     except Refused as fault:
         return [f"Nobody can say which rules are about nothing: {fault}"]
+
+
+def _without_branches(policies: "Policies", settings: "Settings") -> list[tuple[str, str]]:
+    """Policies that reach logs without branches, which only the logs of a store tell, with a line that asks for branches."""
+    from retention_assets.policy.fields import INDEPENDENT
+    from retention_assets.policy.language import may_be_about
+
+    unknown = [store for store, branches in settings.branches.items() if branches is None]
+    return [
+        (store, f"policy {policy.name} selects nothing in a dataset without branches: {', '.join(lines)} asks for them.")
+        for policy in policies.policies
+        if (lines := policy.lines_about_branches)
+        and (policy.branches.reach != "live" or set(policy.select.types or ()) & set(INDEPENDENT))
+        for store in unknown
+        if may_be_about(policy.datasets, store)
+    ]
 
 
 def _unknown_words(policies: "Policies", settings: "Settings") -> list[tuple[str, str]]:

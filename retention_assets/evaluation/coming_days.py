@@ -209,8 +209,10 @@ class _SomeDatasets:
         rule = self.rule[rows]
         can = np.array([*(one.is_swept for one in self.known), False], dtype=bool)
         due = (self.status[rows] == _MARKED) & (self.due[rows] <= micros(at)) & can[rule]
-        # What the policy would mark today, whatever others say, its own check lets go.
-        goes = due & marks & (credit == rule)
+        # What the policy would mark today, whatever others say, its own check lets go; unless that drops no branch and it does.
+        drops = {one.name for one in self.rules.in_force.policies if one.drops_refs and not self.terms.can.drops_refs}
+        kept = np.array([*(one.policy in drops for one in self.known), False], dtype=bool)
+        goes = due & marks & (credit == rule) & ~kept[rule]
         for number in np.unique(rule[due & ~goes]).tolist():
             mine = due & (rule == number)
             goes[mine] |= self._is_justified(log, rows, mine, self.known[number], at)[mine]

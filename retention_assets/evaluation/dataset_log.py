@@ -18,7 +18,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, ne
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.stores.protocol import SelectiveStore, Store, call_store
-from retention_assets.stores.realms import read_lines
+from retention_assets.stores.realms import read_lines, read_some_lines
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
 _MOST_COMPARED = 100_000
@@ -30,6 +30,8 @@ class AskedAlone:
 
     transaction: str
     purging: frozenset[str] = frozenset()
+    # A policy judges it by the other transactions of its line.
+    counts: bool = False
 
 
 class UnsoundLog(Refused):
@@ -77,7 +79,8 @@ def is_asked_alone(environment: Environment, dataset: str) -> bool:
 def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
     if about is not None and isinstance(store, SelectiveStore):
-        lines = call_store(store, lambda: store.read_some({dataset: [about.transaction]}, about.purging))
+        whole = [dataset] if about.counts else []
+        lines = call_store(store, lambda: read_some_lines(store, {dataset: [about.transaction]}, about.purging, whole))
     else:
         lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None

@@ -182,7 +182,7 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
 
 def read_policies(settings: Settings) -> Policies:
     """The policy files, as they are now."""
-    return load_policies(settings.policies, {store.name for store in settings.stores}, settings.needing_grace)
+    return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
 
 
 def _aspects(settings: Settings) -> list[str]:

@@ -192,7 +192,16 @@ def _zone(key: str) -> str:
 
 
 _FILE_NAMES = """CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END"""
-_ATTRIBUTES = """CASE WHEN line.attributes LIKE '{%' THEN from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"') END"""
+# DuckDB writes numbers and truths as attributes have them. What is null is absent; most lines have no such word.
+_TEXTS = """from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"')"""
+_ATTRIBUTES = f"""CASE WHEN line.attributes LIKE '{{%null%'
+    THEN map_from_entries(list_filter(map_entries({_TEXTS}), lambda x: x.value IS NOT NULL))
+    WHEN line.attributes LIKE '{{%' THEN {_TEXTS} END"""
+# The values that are neither text nor truth nor a finite number; only where not every value is a text.
+_NO_TEXTS = """CASE WHEN regexp_matches(line.attributes, ':[^"]')
+    THEN list_filter(map_entries(from_json(line.attributes, '"MAP(VARCHAR,JSON)"')),
+        lambda x: x.value::VARCHAR NOT LIKE '"%' AND x.value::VARCHAR NOT IN ('true', 'false')
+        AND NOT coalesce(isfinite(try_cast(x.value::VARCHAR AS DOUBLE)), false)) END"""
 
 
 def _faults() -> str:
@@ -221,6 +230,11 @@ def _faults() -> str:
     # DuckDB reads a mapping with a key twice as null, and nothing may be judged by attributes that are not there.
     cases.append(
         f"WHEN line.attributes IS NOT NULL AND {_ATTRIBUTES} IS NULL THEN 'attributes has a key twice: ' || line.attributes"
+    )
+    wrong = f"{_NO_TEXTS}[1]"
+    cases.append(
+        f"WHEN len({_NO_TEXTS}) > 0 THEN 'attributes[' || {wrong}.key || '] is no text, truth or finite number: '"
+        f" || {wrong}.value::VARCHAR"
     )
     return "CASE " + " ".join(cases) + " END"
 

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.exchange.attributes import typed_attributes
 from retention_assets.exchange.json_lines import KEYS, TIMES
-from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
+from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.policy.durations import parse_instant
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -92,7 +93,7 @@ def _lines_of(table: pa.Table, file: Path) -> pa.Table:
 
 
 def _as_lines(table: pa.Table, file: Path) -> pa.Table:
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    columns, names = dict[str, pa.Array | pa.ChunkedArray](), table.column_names
     for field in LINES:
         if field.name == "parent_given":
             # Only transactions have parents, and a column that is not there is what `left out` is on a line.
@@ -101,8 +102,10 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
         elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
             columns["files"] = pc.list_value_length(table["files"])
             columns["file_names"] = table["files"]
+        elif field.name == "attributes" in names and isinstance(table["attributes"].type, pa.StructType | pa.MapType):
+            columns["attributes"], columns["fault"] = typed_attributes(table["attributes"])
         elif field.name in table.column_names and field.name not in columns:
-            columns[field.name] = _map_of(table[field.name]) if field.type == ATTRIBUTES else table[field.name]
+            columns[field.name] = table[field.name]
         elif field.name not in columns:
             columns[field.name] = pa.nulls(len(table), field.type)
         try:
@@ -118,16 +121,6 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
         # In rows of a log every row is a transaction; one without an id must not pass for a line about the dataset.
         columns["type"] = pc.coalesce(columns["type"], "")
     return pa.table(columns).select(LINES.names).cast(LINES)
-
-
-def _map_of(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Attributes as a map, whether they were written as a map or as a struct."""
-    if not pa.types.is_struct(column.type):
-        return column
-    rows = (
-        [(key, str(value)) for key, value in row.items() if value is not None] if row else None for row in column.to_pylist()
-    )
-    return pa.array(list(rows), ATTRIBUTES)
 
 
 def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:

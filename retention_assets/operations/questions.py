@@ -27,6 +27,7 @@ from retention_assets.evaluation.transaction_lives import TransactionLives, hold
 from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
+from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold
 
 _LONGEST_DAYS = 3650
@@ -106,11 +107,15 @@ def _opened(
     Of a store that need not be read whole only the transaction, where one is meant.
     """
     with environment.ledger_if_any() as ledger:
-        about = None if transaction is None else AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset())
+        at, about = as_of or _present(environment, ledger), None
+        if transaction is not None and path is None and is_asked_alone(environment, dataset):
+            policies = _rules(environment, ledger, dataset, at).policies
+            counts = any(one.looks_along_lines and matches(dataset, one.datasets.include) for one in policies)
+            about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts)
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
             raise no_dataset(environment, dataset)
-        yield lines, ledger, as_of or _present(environment, ledger)
+        yield lines, ledger, at
 
 
 def _present(environment: Environment, ledger: Ledger | None) -> datetime:

@@ -4,7 +4,7 @@ Belongs here: which files are read, in which order, and the rules that join poli
 A broken policy stops the run. It is never skipped: a skipped keep rule is a deletion.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -72,11 +72,15 @@ class _Part:
 
 
 def load_policies(
-    paths: Iterable[Path], stores: Collection[str] | None = None, needing_grace: Collection[str] = ()
+    paths: Iterable[Path],
+    stores: Collection[str] | None = None,
+    needing_grace: Collection[str] = (),
+    branches: Mapping[str, bool | None] | None = None,
 ) -> Policies:
     """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults.
 
-    So is a policy without a grace that may be about a store of `needing_grace`.
+    So is a policy without a grace that may be about a store of `needing_grace`, and one that asks for branches and is only
+    about stores without any. `branches` tells by the name of a store whether it has some.
     """
     documents = list(_documents(paths))
     problems: list[Problem] = []
@@ -100,6 +104,7 @@ def load_policies(
     problems += _twice([part for part, _ in holds], "hold")
     problems += _same_datasets(readable)
     problems += _without_grace(policies, needing_grace)
+    problems += _without_branches(policies, branches or {})
     chosen = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
     chosen += [(part, rule.datasets) for part, rule in readable]
     for part, datasets in chosen:
@@ -213,13 +218,30 @@ def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator
 def _without_grace(policies: Sequence[tuple[_Part, Policy]], stores: Collection[str]) -> Iterator[Problem]:
     for part, policy in policies:
         for store in () if policy.grace else sorted(stores):
-            chosen = any(matches(store, [glob.partition("/")[0]]) for glob in policy.datasets.include)
-            if chosen and f"{store}/*" not in policy.datasets.exclude:
+            if may_be_about(policy.datasets, store):
                 yield Problem(
                     f"has no grace, and may be about store {store}, whose writers use existing objects again (`rewrites`)",
                     file=part.document.file, line=part.line, policy=part.label, key="grace", expected="a grace longer than 0s",
                     remedy=f"Give it a grace in which a writer can refer to what he found, or exclude {store}/*.",
                 )  # fmt: skip
+
+
+def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mapping[str, bool | None]) -> Iterator[Problem]:
+    for part, policy in policies:
+        stores = [store for store in branches if may_be_about(policy.datasets, store)]
+        for key in policy.lines_about_branches if stores and not any(branches[store] is not False for store in stores) else ():
+            yield Problem(
+                f"asks for views or branches, and the datasets of {' and '.join(stores)} have none: it would select nothing",
+                file=part.document.file, line=part.line, policy=part.label, key=key,
+                expected="lines that apply without branches, such as older_than and beyond.transactions",
+                remedy="Take it out, or name datasets that have branches.",
+            )  # fmt: skip
+
+
+def may_be_about(datasets: Datasets, store: str) -> bool:
+    """Whether a store may have datasets that are meant, as far as its name tells."""
+    is_included = any(matches(store, [glob.partition("/")[0]]) for glob in datasets.include)
+    return is_included and f"{store}/*" not in datasets.exclude
 
 
 def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | None) -> Iterator[Problem]:

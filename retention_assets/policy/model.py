@@ -247,6 +247,29 @@ class Policy(Value):
         """Whether branches and tags that are past their age are none for it."""
         return self.select.expired_refs == "drop"
 
+    @property
+    def lines_about_branches(self) -> tuple[str, ...]:
+        """The keys of the lines that select nothing where there are no branches."""
+        select, branches = self.select, self.branches
+        lines = {
+            "branches.include": "*" not in branches.include,
+            "branches.exclude": branches.exclude,
+            "branches.only_in": branches.only_in,
+            "branches.not_in": branches.not_in,
+            "branches.windows": branches.windows,
+            "select.older_than": select.older_than and select.older_than.of == "superseded",
+            "select.window": select.window == "complete",
+            "select.beyond.views": select.beyond and select.beyond.views,
+            "select.in_views_older_than": select.in_views_older_than,
+            "select.superseded": select.superseded,
+        }
+        return tuple(key for key, line in lines.items() if line)
+
+    @property
+    def looks_along_lines(self) -> bool:
+        """Whether its answer about one transaction of a line depends on the others."""
+        return bool(self.select.beyond or self.select.from_table or self.lines_about_branches)
+
     @model_validator(mode="after")
     def _windows_are_of_one_kind(self) -> Self:
         if self.select.from_table and self.branches.windows:

@@ -295,6 +295,11 @@ class Settings(SettingsPart):
         """The stores of which nothing may go without a grace."""
         return [store.name for store in self.stores if store.needs_grace]
 
+    @property
+    def branches(self) -> dict[str, bool | None]:
+        """Whether each store has branches; none where only its logs tell."""
+        return {store.name: store.has_branches for store in self.stores}
+
     def store(self, name: str) -> StoreSettings | None:
         """The settings of a store, if there is one of that name."""
         return next((store for store in self.stores if store.name == name), None)

@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import error_from_result
 from psycopg.generators import fetch_many
 from psycopg.pq import ExecStatus
-from sqlalchemy import URL, Connection, Engine, Select, event, func
+from sqlalchemy import URL, ColumnElement, Connection, DateTime, Engine, Select, event, func
 
 from retention_assets.frames.log import INSTANT
 from retention_assets.sql.columns import InstantColumn, MicrosColumn
@@ -162,7 +162,13 @@ def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
 def _types_of(query: Select[Any], schema: pa.Schema, numbers: tuple[type[Any], ...]) -> dict[str, pa.DataType]:
     """As what each column is read: what is a number in the database as one."""
     columns = zip(schema, query.selected_columns, strict=True)
-    return {field.name: pa.int64() if isinstance(one.type, numbers) else field.type for field, one in columns}
+    return {field.name: pa.int64() if isinstance(one.type, numbers) else _read_as(field.type, one) for field, one in columns}
+
+
+def _read_as(kind: pa.DataType, column: ColumnElement[Any]) -> pa.DataType:
+    """Its own type, but for a time that names no zone: Arrow asks for one where the type has one."""
+    is_local = isinstance(column.type, DateTime) and not column.type.timezone
+    return pa.timestamp("us") if kind == INSTANT and is_local else kind
 
 
 def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:

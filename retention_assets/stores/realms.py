@@ -8,16 +8,16 @@ Does not belong here: the realms of rows by a column (each kind that has columns
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.datasets import store_of
-from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import LINES
 from retention_assets.policy.realms import NAME_RULE, OWN_REALMS, REALM, SYSTEM, is_realm_name, is_within
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.protocol import SelectiveStore, Store
 from retention_assets.stores.settings import RealmColumn, RealmPattern, StoreSettings
 
 
@@ -32,6 +32,19 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     own = _own_realms(lines) if given else {}
     more = [line for name, realm in given.items() if (line := _line(name, realm, own.get(name))) is not None]
     return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
+
+
+def read_some_lines(
+    store: SelectiveStore, wanted: Mapping[str, Sequence[str]], purging: Collection[str], whole: Collection[str]
+) -> pa.Table:
+    """Some transactions as they are now; of the datasets of `whole`, along whose lines somebody counts, all others as well."""
+    lines = store.read_some(wanted, purging)
+    if not whole:
+        return lines
+    others = store.read(sorted(whole))
+    asked = pa.array([f"{dataset}\0{name}" for dataset in whole for name in wanted[dataset]], pa.string())
+    others = others.filter(pc.and_(pc.is_valid(others["transaction"]), pc.invert(pc.is_in(keys_of(others), asked))))
+    return pa.concat_tables([lines, others])
 
 
 def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:

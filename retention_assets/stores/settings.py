@@ -104,6 +104,8 @@ class StoreSettings(SettingsPart):
     has_realm_column: ClassVar[bool] = False
     # Whether the kind itself says which of its transactions are of which realm, by a key of its own.
     names_own_realms: ClassVar[bool] = False
+    # Whether its datasets have branches; none where each log says that for itself.
+    has_branches: ClassVar[bool | None] = True
 
     name: Annotated[str, AfterValidator(_store_name)]
     kind: str

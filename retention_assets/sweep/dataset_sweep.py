@@ -32,6 +32,7 @@ from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.places import find_place, remains_of
 from retention_assets.sweep.read import DatasetReading, read_chains
 from retention_assets.sweep.recheck import Recheck
+from retention_assets.sweep.wanted import counted_along_lines
 
 # What is said first of what is needed again after a sweep had begun on it.
 _BEGUN = {
@@ -129,7 +130,8 @@ class DatasetSweep:
 
     def read_chains(self, store: ChainReadingStore, transactions: pa.Array) -> None:
         """Read what decides about some transactions."""
-        self.take_reading(read_chains(store, self.reading, transactions, self.deleted))
+        counts = bool(counted_along_lines(self.context.ledger, [self.dataset]))
+        self.take_reading(read_chains(store, self.reading, transactions, self.deleted, counts))
 
     def take_reading(self, reading: DatasetReading) -> None:
         """It was read anew."""

@@ -17,8 +17,9 @@ from retention_assets.clock import moment
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.policy.fields import INDEPENDENT
 from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, call_store
-from retention_assets.stores.realms import read_lines
+from retention_assets.stores.realms import read_lines, read_some_lines
 from retention_assets.sweep.wanted import Wanted
 
 
@@ -76,14 +77,17 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
     return StoreReading(log, tuple(readings))
 
 
-def read_chains(store: ChainReadingStore, last: DatasetReading, transactions: pa.Array, deleted: int) -> DatasetReading:
+def read_chains(
+    store: ChainReadingStore, last: DatasetReading, transactions: pa.Array, deleted: int, counts: bool = False
+) -> DatasetReading:
     """The chains of some transactions of a dataset now. What is known of the dataset stands in `last`, but for the size of its
     log, of which so many are deleted since.
 
-    Where nothing of them is left it is read whole: it may be another database by now.
+    Where nothing of them is left it is read whole: it may be another database by now. So it is where a policy counts along
+    lines, and they are a part of one.
     """
     log = sound_log(call_store(store, lambda: store.read_chains(last.dataset, transactions.to_pylist())))
-    if not len(log.datasets):
+    if not len(log.datasets) or (counts and _has_line(log.transactions)):
         return read_fresh(store, [last.dataset]).datasets[0]
     is_sound = log.datasets["fault"].null_count == len(log.datasets)
     return DatasetReading(
@@ -92,6 +96,11 @@ def read_chains(store: ChainReadingStore, last: DatasetReading, transactions: pa
         last.token,
         chains_of=transactions,
     )
+
+
+def _has_line(rows: pa.Table) -> bool:
+    on_branch = pc.any(pc.greater(pc.list_value_length(rows["heads"]), 0), min_count=0).as_py()
+    return not on_branch or bool(pc.any(pc.is_in(rows["type"].cast(pa.string()), pa.array(INDEPENDENT)), min_count=0).as_py())
 
 
 def _without(datasets: pa.Table, deleted: int) -> pa.Table:
@@ -103,7 +112,8 @@ def _without(datasets: pa.Table, deleted: int) -> pa.Table:
 def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
     if wanted is None or not isinstance(store, SelectiveStore):
         return read_lines(store, datasets)
-    return store.read_some({name: asked.to_pylist() for name, asked in wanted.transactions.items()}, wanted.purging)
+    names = {name: asked.to_pylist() for name, asked in wanted.transactions.items()}
+    return read_some_lines(store, names, wanted.purging, wanted.whole)
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
+from retention_assets.policy.globs import matching
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Wanted:
     transactions: Mapping[str, pa.Array]
     purging: frozenset[str]
     sizes: Mapping[str, int]
+    # Datasets along whose line a policy counts: what is wanted is not judged without the rest of it.
+    whole: frozenset[str] = frozenset()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
@@ -45,6 +48,7 @@ class Wanted:
             transactions,
             ledger.realms.purging(),
             {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+            counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
@@ -52,6 +56,14 @@ class Wanted:
         known = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
         sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in known], pa.int64())
         return datasets.set_column(datasets.column_names.index("transactions"), datasets.schema.field("transactions"), sizes)
+
+
+def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[str]:
+    """The datasets about which a policy may be, in any version, that judges a transaction of a line by the others."""
+    with ledger.database.reading() as connection:
+        policies = invariants.policies(connection).values()
+    globs = [glob for policy in policies if policy.looks_along_lines for glob in policy.datasets.include]
+    return frozenset(name for name, counts in zip(datasets, matching(datasets, globs), strict=True) if counts)
 
 
 def among_asked(rows: pa.Table, asked: Iterable[tuple[str, pa.Array]]) -> pa.Table:

@@ -4,9 +4,12 @@ What a verdict is belongs to the laws. A script that trusts an exit code or a li
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.frames.verdicts.reasons import Reason
@@ -284,3 +287,77 @@ def test_explain_of_a_refused_dataset_is_refused_with_its_fault(run: Run) -> Non
     assert (code, out) == (1, "")
     assert "cycle" in err
     assert "X" in err
+
+
+# --- datasets without branches ---
+
+RECORDS = "-: T1:RECORD@9d | -: T2:RECORD@8d | -: T3:RECORD@7d | -: T4:RECORD@6d"
+LINES = {
+    "records": RECORDS,
+    "objects": RECORDS.replace("RECORD", "OBJECT"),
+    "a log": "-: T1:APPEND@9d - T2:APPEND@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@6d",
+}
+
+
+def previewed(run: Run, drawing: str, **policy: Any) -> dict[str, tuple[str, str]]:
+    """Verdict and reason of each transaction."""
+    written = {"name": "p", "datasets": {"include": ["*"]}, **policy}
+    written["branches"] = {"reach": "any", **written.get("branches", {})}
+    Path("p.yaml").write_text(json.dumps({"policies": [written]}))
+    Path("log.jsonl").write_text("\n".join(to_lines([history(drawing)])))
+    code, out, err = run("preview", "-l", "log.jsonl", "-p", "p.yaml", "-t", NOW, "--format", "json")
+    assert code == 0, err
+    return {row["transaction"]: (row["verdict"], row["reasons"][0]["code"]) for row in json.loads(out)["transactions"]}
+
+
+@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
+def test_the_newest_stay_where_there_are_no_branches(run: Run, drawing: str) -> None:
+    stays, goes = ("keep", "WITHIN_TRANSACTIONS"), ("mark", "SELECTED")
+    found = previewed(run, drawing, select={"older_than": "1d", "beyond": {"transactions": 3}})
+    assert found == {"T1": goes, "T2": stays, "T3": stays, "T4": stays}
+
+
+@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        {"select": {"beyond": {"views": 1}}},
+        {"select": {"older_than": "1d", "window": "complete"}},
+        {"select": {"superseded": True}},
+        {"select": {"in_views_older_than": "1d"}},
+        {"select": "all", "branches": {"only_in": "main"}},
+        {"select": "all", "branches": {"not_in": "main"}},
+        {"select": "all", "branches": {"include": ["main"]}},
+        {"select": "all", "branches": {"exclude": ["main"]}},
+        {"select": "all", "branches": {"windows": [{"match": "x", "older_than": "1d"}]}},
+    ],
+    ids=str,
+)
+def test_what_asks_for_branches_selects_nothing_where_there_are_none(run: Run, drawing: str, lines: dict[str, Any]) -> None:
+    assert set(previewed(run, drawing, **lines).values()) == {("keep", "NOT_APPLICABLE")}
+
+
+# --- attributes ---
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_an_attribute_keeps_it_keeps_in_every_format(run: Run, form: str) -> None:
+    rows = [
+        {"dataset": "lake/d", "transaction": f"T{number}", "parent": None, "type": "RECORD", "status": "COMMITTED",
+         "opened_at": at, "closed_at": at, "attributes": {"legal": legal, "rate": 0.5}}
+        for number, legal in enumerate((True, False, None))
+        for at in [datetime(2026, 1, 1, tzinfo=UTC)]
+    ]  # fmt: skip
+    Path("log").mkdir()
+    if form == "json":
+        Path("log/a.jsonl").write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), "log/a.parquet")
+    where = "coalesce(attributes['legal'], 'false') <> 'true' AND attributes['rate'] = '0.5'"
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": {"where": where}}]})
+    )
+    _, out, _ = run("preview", "-l", "log", "-p", "p.yaml", "-t", NOW, "--format", "json")
+    assert {row["transaction"]: row["verdict"] for row in json.loads(out)["transactions"]} == {
+        "T0": "keep", "T1": "mark", "T2": "mark",
+    }  # fmt: skip

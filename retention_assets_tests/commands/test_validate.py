@@ -92,3 +92,65 @@ def test_the_shipped_settings_and_policies_are_valid(run: Run, monkeypatch: pyte
 
 def test_schema_prints_the_schema_and_nothing_else(run: Run) -> None:
     assert run("schema") == (0, policy_schema(), "")
+
+
+STORES = """stores:
+  - {name: ods, kind: records, url: "sqlite:///ods.db", root: {table: t, key: id, opened_at: o, closed_at: c}}
+  - {name: blobs, kind: objects, listing: {path: blobs}, references: [{lines: refs.jsonl}]}
+  - {name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}
+"""
+
+
+def asking(include: str, lines: str) -> None:
+    Path("retention.yaml").write_text(f"policies: rules\n{STORES}")
+    Path("rules").mkdir(exist_ok=True)
+    Path("rules/p.yaml").write_text(f"policies: [{{name: p, datasets: {{include: {include}}}, {lines}}}]\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("select.beyond.views", "select: {beyond: {views: 3}}"),
+        ("select.in_views_older_than", "select: {in_views_older_than: 3d}"),
+        ("select.superseded", "select: {superseded: true}"),
+        ("select.older_than", "select: {older_than: {age: 3d, of: superseded}}"),
+        ("select.window", "select: {older_than: 3d, window: complete}"),
+        ("branches.only_in", "branches: {only_in: main}, select: all"),
+        ("branches.not_in", "branches: {not_in: main}, select: all"),
+        ("branches.windows", "branches: {windows: [{match: main, older_than: 3d}]}, select: all"),
+        ("branches.include", "branches: {include: [main]}, select: all"),
+        ("branches.exclude", "branches: {exclude: [dev]}, select: all"),
+    ],
+)
+@pytest.mark.parametrize("named", [(), ("rules/p.yaml",)], ids=["of the settings", "named"])
+def test_validate_refuses_what_asks_for_branches_where_there_are_none(
+    run: Run, key: str, lines: str, named: tuple[str, ...]
+) -> None:
+    asking("['ods/*', 'b*/x']", lines)
+    code, out, err = run("validate", *named)
+    assert (code, out) == (2, "")
+    assert f"rules/p.yaml:1: policy 'p': {key}: asks for views or branches, and the datasets of ods and blobs have none" in err
+    # Of a store with histories they may be meant.
+    asking("['*']", lines)
+    code, _, err = run("validate", *named)
+    assert (code, "without branches" in err) == (0, False)
+
+
+def test_validate_warns_of_what_a_log_without_branches_would_not_give(run: Run) -> None:
+    asking("['lake/*']", "branches: {reach: any}, select: {beyond: {views: 3}}")
+    code, _, err = run("validate")
+    assert code == 0
+    assert "lake: policy p selects nothing in a dataset without branches: select.beyond.views asks for them." in err
+    asking("['lake/*']", "branches: {reach: any}, select: {beyond: {transactions: 3}}")
+    assert "without branches" not in run("validate")[2]
+
+
+@pytest.mark.parametrize("where", ["attributes['k'] = 'True'", "attributes['k'] <> 'False'", "'None' = attributes['k']",
+                                   "attributes['k'] IN ('true', 'nan')"])  # fmt: skip
+def test_validate_refuses_texts_that_no_attribute_is(run: Run, where: str) -> None:
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": {"where": where}}]})
+    )
+    code, _, err = run("validate", "p.yaml")
+    assert code == 2
+    assert "is the text of no attribute" in err

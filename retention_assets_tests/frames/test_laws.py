@@ -5,7 +5,7 @@ sentences in plain loops and shares nothing with the kernel but the policy model
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -246,6 +246,51 @@ def test_one_more_branch_on_what_a_branch_reaches_never_adds_a_mark(seed: int, l
     before = marked(judged(log_of(drawn), rules, held))
     branched = [_branched(one, rng) for one in drawn]
     assert marked(judged(log_of(branched), rules, held)) <= before
+
+
+def lines_of(policy: dict, has_branches: bool) -> Iterator[dict]:  # type: ignore[type-arg]
+    """The same policy without one of its lines, each in turn. Where there are branches, a scope says who is asked: no line."""
+    select = {} if policy["select"] == "all" else policy["select"]
+    for key in select:
+        if key == "beyond":
+            for count in select["beyond"]:
+                rest = {name: number for name, number in select["beyond"].items() if name != count}
+                yield {**policy, "select": _all_or({**select, "beyond": rest} if rest else {**select, "beyond": None})}
+        else:
+            # `window` is about the age beside it.
+            gone = {key: None, "window": None} if key == "older_than" else {key: None}
+            yield {**policy, "select": _all_or({**select, **gone})}
+    for key in ("only_in", "not_in") if has_branches else ("only_in", "not_in", "include", "exclude"):
+        if key in policy.get("branches", {}):
+            yield {**policy, "branches": {name: line for name, line in policy["branches"].items() if name != key}}
+
+
+def _all_or(select: dict) -> dict | str:  # type: ignore[type-arg]
+    lines = {key: line for key, line in select.items() if line is not None}
+    return "all" if lines in ({}, {"terminal_only": False}) else lines
+
+
+@pytest.mark.parametrize("kind", ["branched", "mixed", "records", "objects", "bare"])
+def test_no_line_selects_more_than_without_it(kind: str, log_of) -> None:  # type: ignore[no-untyped-def]
+    """In every kind of dataset. What is unfinished needs a line by which it goes at all, and windows replace other lines."""
+    rng = random.Random(f"lines {kind}")
+    narrowed, compared = 0, 0
+    for _ in range(rounds(12)):
+        drawn = random_histories(rng, 60, kinds=(kind,))
+        log = log_of(drawn)
+        unfinished = {(one.dataset, row["transaction"]) for one in drawn for row in one.transactions if row["status"] == "OPEN"}
+        for policy in without_limits(rng, 6):
+            if policy["select"] != "all":
+                policy["select"].pop("expired_refs", None)
+            policy.get("branches", {}).pop("windows", None)
+            (rule,), _ = built([policy], [])
+            with_it = marked(judged(log, [rule])) - unfinished
+            for shorter in lines_of(policy, kind in ("branched", "mixed")):
+                (rule,), _ = built([shorter], [])
+                without = marked(judged(log, [rule]))
+                assert with_it <= without, (policy, shorter, with_it - without)
+                narrowed, compared = narrowed + (with_it != without - unfinished), compared + 1
+    assert compared > narrowed > 0
 
 
 @pytest.mark.parametrize("seed", range(rounds(2)))

@@ -42,6 +42,21 @@ def test_the_published_cases_get_the_published_verdicts(
 # --- drawings with their answers --------------------------------------------------------------------------------------
 
 
+# Lines of a policy that ask for views or branches: (what, select, branches).
+ABOUT_BRANCHES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("beyond.views", {"beyond": {"views": 1}}, {}),
+    ("beyond.views beside a count", {"beyond": {"views": 1, "transactions": 0}}, {}),
+    ("in_views_older_than", {"in_views_older_than": "1d"}, {}),
+    ("superseded", {"superseded": True}, {}),
+    ("of: superseded", {"older_than": {"age": "1d", "of": "superseded"}}, {}),
+    ("window: complete", {"older_than": "1d", "window": "complete"}, {}),
+    ("only_in", {"older_than": "1d"}, {"only_in": "main"}),
+    ("not_in", {"older_than": "1d"}, {"not_in": "main"}),
+    ("windows", {"older_than": "1d"}, {"windows": [{"match": "main", "older_than": "1d"}]}),
+    ("include", {"older_than": "1d"}, {"include": ["main"]}),
+    ("exclude", {"older_than": "1d"}, {"exclude": ["main"]}),
+]
+
 # (name, drawing, policy, answer). The answer has the transactions of each verdict, in any order.
 DRAWINGS = [
     # Views and protection.
@@ -255,10 +270,42 @@ DRAWINGS = [
      RECORDS, policy({"older_than": {"age": "5d", "of": "archived"}, "terminal_only": False}), "keep R1 R2 R4, mark R3"),
     ("records of listed types must be archived, others need not",
      RECORDS, policy({"archived_before_purge": ["PAYMENT"]}), "keep R1 R2, mark R3 R4"),
-    ("a record is on no branch: no scope, no reach, no count leaves it out",
-     RECORDS, policy({"beyond": {"views": 9, "transactions": 9}}, branches={
-         "include": ["nowhere"], "only_in": "main", "windows": [{"match": "*", "older_than": "20d"}]}),
+    ("a record is on no branch, and by default it need not be", RECORDS, policy(branches={"reach": "live"}),
      "mark R1 R3 R4, keep R2"),
+    # Lines: what lies on no branch where nothing does.
+    ("the newest of the records stay, by closing; what never closed is not counted, and never goes by a count",
+     "-: R1:RECORD@9d | -: R2:RECORD@5d | -: R3:RECORD@7d | -: R4:RECORD?@9d | -: R5:RECORD!@1d",
+     policy({"beyond": {"transactions": 2}, "older_than": {"age": "1d", "of": "opened"}}), "mark R1, keep R2 R3 R4 R5"),
+    ("an ABORTED record is beyond every count",
+     "-: R1:RECORD@9d | -: R2:RECORD!@1d", policy({"beyond": {"transactions": 2}}), "keep R1, mark R2"),
+    ("the newest 0 of the records are none, but an open one is never beyond",
+     RECORDS, policy({"beyond": {"transactions": 0}, "older_than": {"age": "1d", "of": "opened"}}), "mark R1 R3, keep R2 R4"),
+    ("records of one closing stand by their names, to the byte",
+     "-: R2:RECORD@9d | -: R10:RECORD@9d | -: r1:RECORD@9d", policy({"beyond": {"transactions": 1}}), "mark R2 R10, keep r1"),
+    ("records and objects are lines of their own beside a history",
+     "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d | -: R1:RECORD@7d | -: R2:RECORD@6d | -: O1:OBJECT@9d | -: O2:OBJECT@8d",
+     policy({"beyond": {"transactions": 1}}), "mark T1 R1 O1, keep T2 R2 O2"),
+    ("of objects the line are those that nothing refers to, so that a count is the same at any size of a store",
+     "-: O1:OBJECT@9d{class=unreferenced} | -: O2:OBJECT@8d{class=realm_purge} | -: O3:OBJECT@7d{class=referenced} | "
+     "-: O4:OBJECT@6d{class=unreferenced} | -: O5:OBJECT?@5d{class=young}",
+     policy({"beyond": {"transactions": 2}}), "mark O1, keep O2 O3 O4 O5"),
+    ("a log without a branch is one line, by its order and not by time",
+     "-: T1:SNAPSHOT@9d - T2:APPEND@1d - T3:DELETE@8d - T4:SNAPSHOT@7d - T5:APPEND!@2d",
+     policy({"beyond": {"transactions": 2}}, branches={"reach": "any"}), "mark T1 T3 T5, keep T2 T4"),
+    ("one branch makes it a history, in which the unreachable are beyond every count",
+     "-: T1:SNAPSHOT@9d - T2:APPEND@8d | main: T3:SNAPSHOT@7d",
+     policy({"beyond": {"transactions": 2}}, branches={"reach": "any"}), "mark T1 T2, keep T3"),
+    ("a tag pins what is on a line",
+     "-: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d | #v1=T1", policy(branches={"reach": "any"}), "spare T1, mark T2"),
+    *(
+        (f"{what} selects nothing of a line", drawing, policy(select, branches={"reach": "any", **branches}), answer)
+        for what, select, branches in ABOUT_BRANCHES
+        for drawing, answer in (
+            ("-: R1:RECORD@9d | -: R2:RECORD@8d", "keep R1 R2"),
+            ("-: O1:OBJECT@9d", "keep O1"),
+            ("-: T1:SNAPSHOT@9d[a] - T2:SNAPSHOT@8d[a]", "keep T1 T2"),
+        )
+    ),
     ("a record is in no view", RECORDS, policy({"in_views_older_than": "1d"}), "keep R1 R2 R3 R4"),
     ("a record is superseded by nothing", RECORDS, policy({"superseded": True}), "keep R1 R2 R3 R4"),
     ("an OBJECT is judged as a RECORD, but nobody archives it",

@@ -189,10 +189,12 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
     # Nothing retained refers to it only where a scan said so in this very word.
     if select.unreferenced and (one.type != "OBJECT" or one.attributes.get("referenced") != "false"):
         return False
-    if one.independent:
-        return _selects_independent(select, facts, one, as_of)
-    if one.status == "OPEN":
+    if one.status == "OPEN" and not one.independent:
         return False
+    if one.independent or not facts.has_live_branches:
+        if not one.independent and scope.reach == "live":
+            return False
+        return not _asks_for_branches(policy) and _selects_on_line(select, facts, one, as_of)
 
     holding = facts.branches_of(one)
     looked_at = [name for name in holding if matches(name, scope.include) and not matches(name, scope.exclude)]
@@ -242,10 +244,59 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
     return one.status == "COMMITTED" and all(facts.replaced(branch, one) for branch in looked_at)
 
 
-def _selects_independent(select: Selection, facts: Facts, one: Transaction, as_of: datetime) -> bool:
-    """A RECORD or an OBJECT: judged by `select` alone, beyond every count, and in no view."""
-    if select.in_views_older_than is not None or select.superseded is not None:
+def _asks_for_branches(policy: Policy) -> bool:
+    """Whether any line of it needs views or branches: such a line selects nothing where there are none."""
+    select, scope = policy.select, policy.branches
+    return bool(
+        "*" not in scope.include
+        or scope.exclude
+        or scope.only_in is not None
+        or scope.not_in is not None
+        or scope.windows
+        or (select.older_than is not None and select.older_than.of == "superseded")
+        or (select.beyond is not None and select.beyond.views is not None)
+        or select.in_views_older_than is not None
+        or select.superseded
+        or select.window == "complete"
+    )
+
+
+def _line_of(facts: Facts, one: Transaction) -> list[Transaction]:
+    """What lies on the line of a transaction and is committed, oldest first. Nothing that is open is counted."""
+    kind = one.type if one.independent else None
+    line = [other for other in facts.log.values() if (other.type if other.independent else None) == kind]
+    line = [other for other in line if other.status == "COMMITTED"]
+    if kind == "OBJECT":
+        # Their line is the class `unreferenced` and `realm_purge`; of some nobody said a class.
+        line = [other for other in line if other.attributes.get("class") in (None, "unreferenced", "realm_purge")]
+    if kind is None:
+        return line
+    return sorted(line, key=lambda other: (other.closed_at, other.name.encode()))
+
+
+def _is_beyond(facts: Facts, one: Transaction, newest: int, *, deletes_count: bool) -> bool:
+    """Whether it is not among so many of its line. An open record never is beyond; what was never committed always is."""
+    if one.status == "OPEN":
         return False
+    if one.status == "ABORTED":
+        return True
+    line = _line_of(facts, one)
+    if one not in line:
+        return False
+    if not deletes_count:
+        line = [other for other in line if other.type != "DELETE"]
+    return one not in line or line.index(one) < len(line) - newest
+
+
+def _selects_on_line(select: Selection, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    """A RECORD, an OBJECT, or what lies in a log without live branches: judged by `select` alone, counted along its line."""
+    newest = select.beyond.transactions if select.beyond is not None else None
+    if newest is not None and not _is_beyond(facts, one, newest, deletes_count=False):
+        return False
+    if select.from_table:
+        own = _own_windows(facts)
+        if own is None or not _is_beyond(facts, one, own[None][1], deletes_count=True):
+            return False
     if one.status == "OPEN":
         # An unfinished one can go only by its opened_at, and only where a line says so.
         if select.terminal_only is True or select.older_than is None:
@@ -257,7 +308,11 @@ def _selects_independent(select: Selection, facts: Facts, one: Transaction, as_o
             return False
         if one.opened_at is None or not one.opened_at < _bound(select.older_than, as_of):
             return False
-    elif not _agrees(select, facts, one, [], as_of) or (select.from_table and not _own_agrees(facts, one, [], as_of)):
+    elif select.older_than is not None:
+        time = _clock(select.older_than, facts, one, [])
+        if time is None or not time < _bound(select.older_than, as_of):
+            return False
+    elif select.from_table and not _own_agrees(facts, one, [], as_of):
         return False
     if select.archived_before_purge is not None and one.type == "RECORD":
         return one.attributes.get("type") not in select.archived_before_purge or one.archived_at is not None

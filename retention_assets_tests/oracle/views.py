@@ -6,6 +6,7 @@ Belongs here: what the log of one dataset says before any policy is looked at.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from retention_assets.policy.durations import parse_instant
@@ -44,7 +45,7 @@ class Transaction:
 
     @property
     def independent(self) -> bool:
-        """A RECORD or an OBJECT: in no view, on no branch, beyond every count."""
+        """A RECORD or an OBJECT: in no view, on no branch, on a line of its kind."""
         return self.type not in BRANCHED
 
     @property
@@ -93,6 +94,11 @@ class Facts:
             return True
         parent = self.log[one.parent]
         return parent in self.path[branch] if parent.independent else self.holds(branch, parent)
+
+    @cached_property
+    def has_live_branches(self) -> bool:
+        """Whether any transaction is on a live branch; otherwise the log is one line."""
+        return any(self.branches_of(one) for one in self.log.values())
 
     def branches_of(self, one: Transaction) -> list[str]:
         """The live branches that hold it; none is `unreachable`."""

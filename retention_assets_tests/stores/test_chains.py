@@ -6,7 +6,7 @@ Slices of two marks: in the second one the dataset is not read whole any more.
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,16 @@ def urn(number: int) -> str:
 # --- what decides -----------------------------------------------------------------------------------------------------
 
 
-def assert_judged_alike(store: ChainReadingStore, dataset: str, chance: random.Random) -> None:
+def assert_judged_alike(
+    store: ChainReadingStore, dataset: str, chance: random.Random, policies: Sequence[Policy] = _POLICIES
+) -> None:
     """Verdicts and reasons of some transactions are the same by their chains as by the whole log."""
     whole = sound_log(store.read([dataset]))
     names = whole.transactions["transaction"].to_pylist()
     asked = chance.sample(names, chance.randint(1, len(names)))
     chains = sound_log(store.read_chains(dataset, [*asked, "no such name"]))
     assert chains.datasets.drop_columns("transactions").equals(whole.datasets.drop_columns("transactions"))
-    for one in _POLICIES:
+    for one in policies:
         by_name = [
             {row["transaction"]: (row["verdict"], row["reasons"]) for row in found.to_pylist()}
             for found in (candidate_marks(log.transactions, log.datasets, [one], [], AS_OF) for log in (whole, chains))
@@ -98,7 +100,8 @@ def test_units_of_work_are_judged_by_themselves_as_by_the_whole_table(units: Uni
         closed, archived = (at if chance.random() < 0.8 else None for at in others)
         units.has(f"u {number}", opened=opened, closed=closed, archived=archived)
     for _ in range(rounds(20)):
-        assert_judged_alike(units.opened, units.dataset, chance)
+        # What is counted along a line needs all of it: a sweep reads it whole.
+        assert_judged_alike(units.opened, units.dataset, chance, [one for one in _POLICIES if not one.looks_along_lines])
 
 
 def test_keys_that_a_database_holds_to_be_equal_are_told_apart(units: Units) -> None:
@@ -162,6 +165,31 @@ def test_units_of_work_are_read_whole_once(units: Units, tmp_path: Path, monkeyp
     (result,) = cycle.sweeps(UNITS_DAY).values()
     assert (result.refused, result.outcomes[Outcome.DELETED], units.there()) == (None, 7, [])
     assert (len(whole), len(chains)) == (1, 6)
+
+
+@pytest.mark.parametrize("happens_in", [0, 2], ids=["nothing happens", "newer ones are deleted by somebody else"])
+def test_units_of_work_are_counted_over_the_whole_table_in_every_slice(
+    units: Units, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens_in: int
+) -> None:
+    for number in range(9):
+        units.has(f"u{number}", opened=f"2020-01-0{number + 1}", closed=f"2020-01-0{number + 1}")
+    counting = policy()
+    counting["select"]["beyond"] = {"transactions": 3}
+    cycle = Cycle(tmp_path / "cycle", [units]).says(counting)
+
+    def lose(*names: str) -> None:
+        for name in names:
+            for table in (units.root, *units.children):
+                units.loses(table, name)
+
+    assert cycle.marks(UNITS_DAY) == 6
+    counted(monkeypatch, RecordsStore, "prepare", lambda call: lose("u7", "u8") if call == happens_in else None)
+    (result,) = cycle.sweeps(UNITS_DAY).values()
+    assert result.refused is None
+    # Two newer ones fewer: the third newest of what is left is one that was marked.
+    left = ["u4", "u5", "u6"] if happens_in else ["u6", "u7", "u8"]
+    assert units.there() == left
+    assert result.outcomes[Outcome.SPARED] == (2 if happens_in else 0)
 
 
 # --- what changes meanwhile -------------------------------------------------------------------------------------------

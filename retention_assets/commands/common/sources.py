@@ -5,7 +5,7 @@ Does not belong here: logs (logs.py), and what is done with any of it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -53,13 +53,17 @@ def instant(as_of: datetime | None) -> datetime:
     return as_of or now()
 
 
-def policies_of(paths: tuple[Path, ...], settings: "Settings") -> "Policies":
-    """The policies of the paths given, or those of the settings. Only the latter have to name stores that exist."""
+def policies_of(
+    paths: tuple[Path, ...], settings: "Settings", branches: "Mapping[str, bool | None] | None" = None
+) -> "Policies":
+    """The policies of the paths given, or those of the settings. Only the latter have to fit stores that exist; of paths it is
+    looked whether they ask for branches where there are none, if `branches` tells that.
+    """
     from retention_assets.policy.language import load_policies
 
     if paths:
-        return load_policies(paths)
-    return load_policies(settings.policies, {store.name for store in settings.stores}, settings.needing_grace)
+        return load_policies(paths, branches=branches)
+    return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
 
 
 def policies_if_any(settings: "Settings") -> "Policies | None":

@@ -27,6 +27,7 @@ class Reason(Enum):
     INDEFINITE = "Entry {witness} keeps every version of it."
     UNREACHABLE = "It is on no live branch, and policy {witness} looks at live branches only."
     REACHABLE = "It is on a live branch, and policy {witness} looks only at what no branch reaches."
+    NOT_APPLICABLE = "It lies on no branch, and policy {witness} asks for views or branches, which only branches have."
     OUT_OF_SCOPE = "It is on no branch that policy {witness} looks at."
     OTHER_BRANCH = "The branches that it lies on are not those that policy {witness} asks for."
     STATUS = "Its status is not one that policy {witness} takes."

@@ -18,12 +18,13 @@ from retention_assets.frames.verdicts.ended_refs import remaining_scopes
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.frames.views.history import DELETE, OPEN, RECORD, TYPES, History
+from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, RECORD, TYPES, History
+from retention_assets.frames.views.line import OBJECT, Line
 from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.frames.views.superseded import superseded
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.fields import STATUSES
-from retention_assets.policy.model import Beyond, Branches, KeepAll, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import Beyond, KeepAll, OlderThan, Policy, Selection, Window
 
 # The time of what no age ever gets past.
 FOREVER = np.iinfo(np.int64).max
@@ -97,8 +98,8 @@ def lines(
         yield SelectorLine("retention.indefinite", Reason.INDEFINITE, np.ones(len(history), dtype=bool))
         return
     yield SelectorLine("status", Reason.OPEN, (history.status == OPEN) & ~history.independent)
-    scope = scopes.all_in(policy.branches)
-    yield from _place(policy.branches, scopes, scope)
+    scope, line = scopes.all_in(policy.branches), scopes.line
+    yield from _place(policy, scopes, scope)
     if select.status:
         wanted = [STATUSES.index(status) for status in select.status]
         yield SelectorLine("select.status", Reason.STATUS, ~np.isin(history.status, wanted))
@@ -109,9 +110,9 @@ def lines(
         scopes = remaining_scopes(history, windows, as_of)
         scope = scopes.all_in(policy.branches)
     if select.from_table:
-        yield from _from_table(windows, scope, as_of)
+        yield from _from_table(windows, scope, line, as_of)
     elif not policy.branches.windows:
-        yield from _lines(select, select, scope, history, as_of)
+        yield from _lines(select, select, scope, line, history, as_of)
     else:
         yield from _windows(policy, scopes, as_of)
     if select.in_views_older_than:
@@ -129,19 +130,21 @@ def lines(
         yield SelectorLine("select.where", Reason.CONDITION, ~history.column(evaluate(select.where, history.log)))
 
 
-def _place(branches: Branches, scopes: ScopeTable, scope: ScopeColumns) -> Iterator[SelectorLine]:
-    """Where a transaction lies. RECORDs and OBJECTs lie on no branch and are not asked."""
-    history = scopes.history
+def _place(policy: Policy, scopes: ScopeTable, scope: ScopeColumns) -> Iterator[SelectorLine]:
+    """Where a transaction lies. Of what lies on no branch only `reach` is asked: every other line about branches refuses it."""
+    history, branches = scopes.history, policy.branches
     live = scopes.everywhere.branches > 0
     if branches.reach == "live":
         yield SelectorLine("branches.reach", Reason.UNREACHABLE, ~live & ~history.independent)
     elif branches.reach == "unreachable":
         yield SelectorLine("branches.reach", Reason.REACHABLE, live)
+    for key in policy.lines_about_branches:
+        yield SelectorLine(key, Reason.NOT_APPLICABLE, scopes.line.rows)
     if scope is not scopes.everywhere:
         yield SelectorLine("branches.include", Reason.OUT_OF_SCOPE, live & (scope.branches == 0))
     if branches.only_in:
         alone = (scopes.named(branches.only_in).branches > 0) & (scopes.everywhere.branches == 1)
-        yield SelectorLine("branches.only_in", Reason.OTHER_BRANCH, ~alone & ~history.independent)
+        yield SelectorLine("branches.only_in", Reason.OTHER_BRANCH, ~alone)
     if branches.not_in:
         yield SelectorLine("branches.not_in", Reason.OTHER_BRANCH, scopes.named(branches.not_in).branches > 0)
 
@@ -164,12 +167,12 @@ def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[Se
         judged = scope.branches > 0
         if window is None:
             judged |= nowhere
-        for line in _lines(window or policy.select, policy.select, scope, history, as_of):
+        for line in _lines(window or policy.select, policy.select, scope, scopes.line, history, as_of):
             yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
 
 
-def _from_table(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Iterator[SelectorLine]:
-    """Both lines of the window that the dataset carries, on each branch by its own numbers."""
+def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: datetime) -> Iterator[SelectorLine]:
+    """Both lines of the window that the dataset carries, on each branch by its own numbers, on a line by the dataset's."""
     history, answer = scope.history, window_answer(windows, scope, as_of)
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
@@ -177,10 +180,12 @@ def _from_table(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Itera
     turn = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
     yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
     yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
+    if line.rows.any():
+        yield from _along(line, line.committed, answer.count, history, "select.from_table")
 
 
 def _lines(
-    part: Selection | Window, select: Selection, scope: ScopeColumns, history: History, as_of: datetime
+    part: Selection | Window, select: Selection, scope: ScopeColumns, line: Line, history: History, as_of: datetime
 ) -> Iterator[SelectorLine]:
     """The lines that a window can replace: older_than, beyond, window."""
     at = "" if isinstance(part, Window) else "select."
@@ -196,7 +201,7 @@ def _lines(
             turn = TimeBound(np.where(scope.held, left, NEVER), age, align)
             yield SelectorLine(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
     if part.beyond:
-        yield from _beyond(part.beyond, scope, history, at)
+        yield from _beyond(part.beyond, scope, line, history, at)
 
 
 def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: History) -> Ints:
@@ -214,8 +219,8 @@ def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: Hist
     return history.closed
 
 
-def _beyond(beyond: Beyond, scope: ScopeColumns, history: History, at: str) -> Iterator[SelectorLine]:
-    """Counts apply to what is in a view of a branch in scope; everything else is beyond them."""
+def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, at: str) -> Iterator[SelectorLine]:
+    """Counts apply to what is in a view of a branch in scope, and to lines; everything else is beyond them."""
     if beyond.views is not None:
         yield SelectorLine(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
     if beyond.transactions:
@@ -223,6 +228,16 @@ def _beyond(beyond: Beyond, scope: ScopeColumns, history: History, at: str) -> I
         yield SelectorLine(
             f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions)
         )
+    if beyond.transactions is not None and line.rows.any():
+        yield from _along(line, line.data, beyond.transactions, history, f"{at}beyond.transactions")
+
+
+def _along(line: Line, counted: Bools, newest: int | Ints, history: History, key: str) -> Iterator[SelectorLine]:
+    """A count along lines. What is open, or of a class that is on no line, is never beyond it."""
+    yield SelectorLine(key, Reason.UNFINISHED, history.independent & (history.status == OPEN))
+    yield SelectorLine(key, Reason.REFERENCED, history.independent & (history.status == COMMITTED) & ~line.committed)
+    if np.any(newest):
+        yield SelectorLine(key, Reason.WITHIN_TRANSACTIONS, counted & (line.newer(counted) < newest))
 
 
 def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterator[SelectorLine]:
@@ -248,5 +263,5 @@ def _of_types(history: History, types: tuple[str, ...]) -> Bools:
 def _unreferenced(history: History) -> Bools:
     """OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference."""
     said = flags(pc.equal(_attribute(history, "referenced"), "false"))
-    objects: Bools = history.column(said) & (history.type == TYPES.index("OBJECT"))
+    objects: Bools = history.column(said) & (history.type == OBJECT)
     return objects

@@ -38,6 +38,8 @@ class WindowAnswer:
     bound: Ints
     # Among the newest that some branch in scope keeps.
     within: Bools
+    # How many the dataset itself keeps.
+    count: Ints
 
 
 def windows_of(datasets: pa.Table) -> Windows:
@@ -59,7 +61,8 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     bound, count = bounds[refs.dataset], counts[refs.dataset]
     for at, window in _of_branches(mine, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
-    return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), _among_newest(scope, count))
+    within = _among_newest(scope, count)
+    return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), within, history.per_dataset(counts))
 
 
 def _bound(window: TableWindow, as_of: datetime) -> int:

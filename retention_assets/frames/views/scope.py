@@ -12,6 +12,7 @@ import numpy as np
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints
 from retention_assets.frames.views.forest import Chains
 from retention_assets.frames.views.history import OPEN, History, Refs, in_chain
+from retention_assets.frames.views.line import Line
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
 
@@ -173,6 +174,11 @@ class ScopeTable:
         self.tags = history.tags if tags is None else _some(history.tags, tags)
         self._known: dict[bytes, ScopeColumns] = {}
         self.everywhere = ScopeColumns(history, self._there)
+
+    @cached_property
+    def line(self) -> Line:
+        """What lies on no branch, in a line."""
+        return Line(self.history, self.everywhere.branches > 0)
 
     def of(self, names: Bools) -> ScopeColumns:
         """The scope of the branches whose names are chosen."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from retention_assets.errors import InvalidValue, nearest, quote
-from retention_assets.policy.where.tree import DEEPEST, MOST_NODES, VALUES, Apply, Column, Kind, Literal, Term
+from retention_assets.policy.where.tree import DEEPEST, MOST_NODES, VALUES, Apply, Attribute, Column, Kind, Literal, Term
 from retention_assets.policy.where.values import instant
 
 NUMERIC = (Kind.INTEGER, Kind.DECIMAL)
@@ -37,6 +37,8 @@ PLAIN: dict[str, tuple[tuple[Kind, ...], Kind | None]] = {
 }
 # LIKE for a text without wildcards: what the pattern has before and after it.
 AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
+# No attribute is one of these texts, which Python writes.
+_NO_ATTRIBUTES = ("True", "False", "None", "nan")
 FUNCTIONS = (*PLAIN, *AFFIXES, "coalesce", "cast")
 
 
@@ -137,8 +139,12 @@ def need_plain(phrases: Sequence[Phrase]) -> None:
 
 
 def need_known(phrases: Sequence[Phrase]) -> None:
-    """Refuse a type or a status that does not exist: it is a typo."""
+    """Refuse a type or a status that does not exist, and a text that no attribute is: it is a typo."""
     terms = [phrase.term for phrase in phrases]
+    if any(isinstance(term, Attribute) for term in terms):
+        for text in (term.value for term in terms if isinstance(term, Literal) and term.value in _NO_ATTRIBUTES):
+            what = f"{quote(text)} is the text of no attribute"
+            raise InvalidValue(what, "a text as logs have it: 'true', 'false'", "Write IS NULL for what is absent.")
     for column in terms:
         known = VALUES.get(column.name, ()) if isinstance(column, Column) else ()
         for term in terms if known else ():

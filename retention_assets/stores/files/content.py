@@ -53,7 +53,8 @@ class ContentSlice:
         places = np.asarray(encoded.indices, dtype=np.int64)
         order = np.argsort(places, kind="stable")
         ends = np.cumsum(np.bincount(places, minlength=len(encoded.dictionary)))[:-1]
-        rows = dict(zip(encoded.dictionary.to_pylist(), np.split(order, ends), strict=True))
+        # Of no line at all there is one part, and no dataset.
+        rows = dict(zip(encoded.dictionary.to_pylist(), np.split(order, ends) if len(order) else (), strict=True))
         return cls(table, rows, table.nbytes + order.nbytes + _PER_DATASET * len(rows))
 
     def lines(self, datasets: Collection[str]) -> pa.Table:

@@ -80,6 +80,14 @@ class FolderLayout:
         name = name_of(other, inside)
         return None if name is None else f"the transaction {quote(name)} of {other}"
 
+    def fault_of(self, dataset: str) -> str | None:
+        """Why a dataset can have no folder, so that nothing of it could ever be deleted; none if it can."""
+        try:
+            self._name(dataset)
+        except Refused as fault:
+            return str(fault)
+        return None
+
     def _name(self, dataset: str) -> str:
         """The name without its store."""
         store, _, name = dataset.partition("/")

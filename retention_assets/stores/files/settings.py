@@ -6,7 +6,7 @@ Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a tem
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -48,6 +48,8 @@ def _data_template(text: str, info: ValidationInfo) -> str:
 
 class FilesSettings(StoreSettings):
     """Kind `files`: histories in the exchange format, data as one folder per transaction."""
+
+    has_branches: ClassVar[bool | None] = None
 
     kind: Literal["files"] = "files"
     log: Annotated[

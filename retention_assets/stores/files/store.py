@@ -15,9 +15,11 @@ from functools import cache
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, Withheld, quote
+from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_secrets
@@ -81,7 +83,10 @@ class FilesStore:
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
         """The lines of some datasets. Raises BadInput if a file cannot be read: it might speak of any of them."""
-        return self.log.lines(datasets)
+        lines, layout = self.log.lines(datasets), FolderLayout.of(self.settings)
+        there = pc.unique(lines["dataset"]).to_pylist()
+        faults = [{"dataset": name, "fault": fault} for name in there if (fault := layout.fault_of(name))]
+        return pa.concat_tables([lines, pa.Table.from_pylist(faults, LINES)]) if faults else lines
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """A hash of the files that speak of each; another one once versions are deleted, so that what was hidden is marked."""

@@ -23,7 +23,6 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    Text,
     and_,
     cast,
     delete,
@@ -45,7 +44,7 @@ from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import Permit, SweptTarget
 from retention_assets.stores.records.keys import Key
-from retention_assets.stores.records.tables import RecordTables, TableRows
+from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
 
 ROWS_AT_ONCE = 1_000
 _PRESENT = pa.schema([OBJECTS.field(name) for name in ("key", "created_at", "size")])
@@ -139,7 +138,7 @@ class ObjectRows:
         if self.realm is None:
             return self.key.exactly(ids)
         column = self._column(self.realm)
-        text = cast(column, Text) if self.database.dialect in ("postgresql", "sqlite") else column
+        text = attribute_text(column, self.database.dialect)
         return and_(self.key.exactly(ids), column.is_(None) if realm is None else text == realm)
 
     def _column(self, name: str) -> Column[Any]:

@@ -158,6 +158,7 @@ class ObjectsSettings(StoreSettings):
 
     has_realm_column: ClassVar[bool] = True
     names_own_realms: ClassVar[bool] = True
+    has_branches: ClassVar[bool | None] = False
 
     kind: Literal["objects"] = "objects"
     listing: Annotated[Listing, Field(description="Where the objects are listed: path, inventory, table, parquet or sql.")]

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Connection, LargeBinary, Row, Select, Text, cast, func, literal, select
 
+from retention_assets.exchange.attributes import attribute_map
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables
+from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables, attribute_text
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ def _select(tables: RecordTables) -> Select[Any]:
     columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
         if name in schema.names:
-            said = tables.log_columns[name]
-            columns[name] = cast(said, Text) if tables.dialect in ("postgresql", "sqlite") else said
+            columns[name] = attribute_text(tables.log_columns[name], tables.dialect)
     return select(*(columns[name].label(f"c{at}") for at, name in enumerate(schema.names))).order_by(key.column)
 
 
@@ -156,23 +155,9 @@ def _lines_of_rows(rows: pa.Table, dataset: str) -> pa.Table:
         **{name: given[name] for name in TIMES if name in given},
     }
     if names := [name for name in ATTRIBUTE_COLUMNS if name in given]:
-        made["attributes"] = _attributes(pa.record_batch([given[name] for name in names], names))
+        made["attributes"] = attribute_map({name: given[name] for name in names})
     nothing = {field.type: pa.nulls(size, field.type) for field in LINES if field.name not in made}
     return pa.table([made.get(field.name, nothing.get(field.type)) for field in LINES], schema=LINES)
-
-
-def _attributes(said: pa.RecordBatch) -> pa.Array:
-    """Of each row a map that has its type and its realm, as far as it has them."""
-    if len(said.columns) == 1 and not said[0].null_count:
-        offsets = pa.array(np.arange(len(said) + 1, dtype=np.int32))
-        return pa.MapArray.from_arrays(offsets, pa.repeat(said.schema.names[0], len(said)), said[0])
-    there = np.column_stack([np.asarray(pc.is_valid(column)) for column in said.columns])
-    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
-    # Row by row: the place of each value among all columns, one after the other.
-    row, column = np.nonzero(there)
-    values = pa.concat_arrays(said.columns).take(pa.array(column * len(said) + row))
-    names = pa.array(said.schema.names).take(pa.array(column))
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
 def _check_range(times: pa.ChunkedArray, name: str) -> None:

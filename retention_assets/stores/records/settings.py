@@ -77,6 +77,7 @@ class RecordsSettings(StoreSettings):
     """Kind `records`: independent records in a database, each a root row with rows in other tables."""
 
     has_realm_column: ClassVar[bool] = True
+    has_branches: ClassVar[bool | None] = False
 
     kind: Literal["records"] = "records"
     url: StoreUrl

@@ -25,7 +25,7 @@ from sqlalchemy import (
     null,
 )
 from sqlalchemy.schema import CreateIndex
-from sqlalchemy.types import NullType
+from sqlalchemy.types import ARRAY, Boolean, Float, Interval, LargeBinary, NullType, String, Time
 
 from retention_assets.errors import Refused
 from retention_assets.sql import reflection
@@ -77,6 +77,26 @@ class RecordTables:
         # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
         day = case((func.length(column) == len("2026-01-01"), column.op("||")("T00:00:00Z")), else_=column)
         return case((func.typeof(column) == "text", day), (column.is_(None), null()), else_="is a number")
+
+
+def attribute_text(column: Column[Any], dialect: str) -> ColumnElement[Any]:
+    """A column as the text that an attribute has in every format. Raises Refused for a type that has none in a database."""
+    kind = column.type
+    if dialect == "sqlite":
+        # It has numbers and texts.
+        return cast(column, Text)
+    as_text = cast(column, Text if dialect == "postgresql" else CHAR)
+    if isinstance(kind, Boolean):
+        return case((column.is_(True), "true"), (column.is_(False), "false"))
+    if isinstance(kind, DateTime) and kind.timezone:
+        found = func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        return func.replace(found, ".000000Z", "Z")
+    if isinstance(kind, Float | DateTime | Time | Interval | ARRAY | LargeBinary):
+        raise Refused(
+            f"The column {column.name} of the table {column.table} is of the type {kind}, and an attribute is a text, a whole"
+            " number, a truth, a day or an instant: name another column as type, realm or kind in the settings."
+        )
+    return column if isinstance(kind, String) and dialect != "postgresql" else as_text
 
 
 def _is_day(column: Column[Any]) -> bool:

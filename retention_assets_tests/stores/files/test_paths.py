@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.files.environments import Files
@@ -66,3 +67,12 @@ def test_a_neighbour_with_a_longer_name_stays(environment: Files) -> None:
     before = environment.owned("lake/a", "T10")
     assert [one.outcome for one in swept(environment.store(), "lake/a", "T1")] == [Outcome.DELETED]
     assert environment.owned("lake/a", "T10") == before != set()
+
+
+@pytest.mark.parametrize("name", ["d [v]", "d*", "..", "a//b", "a\\b"])
+def test_a_dataset_that_can_have_no_folder_is_refused_when_it_is_read(environment: Files, name: str) -> None:
+    """What can never be deleted would be marked and fail for ever. The others go on."""
+    environment.put_log("b.jsonl", line(dataset=f"lake/{name}") + line(dataset="lake/b"))
+    about = sound_log(environment.store().read([f"lake/{name}", "lake/b", "lake/not there"])).datasets.to_pylist()
+    assert {row["dataset"]: row["fault"] is None for row in about} == {f"lake/{name}": False, "lake/b": True}
+    assert all("Mend the log" in row["fault"] for row in about if row["fault"])

@@ -1,6 +1,7 @@
 """The files store over its log: what is read and refused, and what is prepared and swept by it."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -132,3 +133,11 @@ def test_a_log_may_be_a_single_file(tmp_path: Path, name: str) -> None:
     assert store.read(["lake/a"])["transaction"].to_pylist() == ["T1"]
     assert can_append(lake.settings.log) == (name in ("log.jsonl", "log.txt"))
     assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
+
+
+@pytest.mark.parametrize("about", ["branch", "tag"])
+def test_branches_and_tags_may_stand_in_files_of_their_own(environment: Files, about: str) -> None:
+    environment.put_log("b.jsonl", line(dataset="lake/b", transaction="T1") + line(dataset="lake/b", transaction="T2"))
+    environment.put_log("c.jsonl", json.dumps({"dataset": "lake/b", about: "main", "head": "T2"}) + "\n")
+    environment.put("lake/b", "T1", "x", b"123")
+    assert swept(environment.store(), "lake/b", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]

@@ -165,3 +165,13 @@ def test_a_column_that_is_not_there_is_named(lite: SqlObjects) -> None:
     assert found.outcome is Outcome.FAILED
     assert "no column bytes" in (found.error or "")
     assert lite.data().keys() == {"a/one"}
+
+
+def test_rows_whose_times_name_no_zone_go_as_well(table: SqlObjects) -> None:
+    """They are read in UTC when they are listed, and when they go."""
+    if table.dialect != "postgresql":
+        pytest.skip("elsewhere no time names one")
+    with table.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE objs ALTER made TYPE timestamp USING made AT TIME ZONE 'UTC'"))
+    store = table.store()
+    assert swept(store, planned(store, *KEYS)) == {key: SweptTarget(key, Outcome.DELETED, len(key)) for key in KEYS}

@@ -57,6 +57,21 @@ def test_what_nothing_refers_to_is_swept(cycle: ObjectsCycle) -> None:
         assert ledger.verify().faults == ()
 
 
+@pytest.mark.parametrize("referenced", [[], ["d/4"], ["d/0"]], ids=["nobody", "the newest", "a due one"])
+def test_objects_are_counted_along_all_that_nothing_refers_to_when_they_go(folder: LocalObjects, referenced: list[str]) -> None:
+    for number in range(5):
+        folder.put(f"d/{number}", b"x", OLD + timedelta(days=number))
+    select = {"unreferenced": True, "older_than": "30d", "beyond": {"transactions": 2}}
+    cycle = ObjectsCycle(folder, {**UNREFERENCED, "datasets": {"include": ["blobs/d"]}, "select": select})
+    assert cycle.marks() == 3
+    folder.refers(*referenced)
+    (result,) = cycle.sweeps().values()
+    assert result.refused is None
+    # Who is referred to leaves the line, so that the next one is among its newest two.
+    left = {"d/4": {"d/2", "d/3", "d/4"}, "d/0": {"d/0", "d/3", "d/4"}}.get("".join(referenced), {"d/3", "d/4"})
+    assert {key for key in folder.data() if key.startswith("d/")} == left
+
+
 @pytest.mark.parametrize(
     ("edges", "said"),
     [

@@ -5,12 +5,34 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import CHAR, Connection, LargeBinary, Numeric, String, Text, Uuid, insert, make_url, select, text, update
+from sqlalchemy import (
+    CHAR,
+    Boolean,
+    Column,
+    Connection,
+    Date,
+    DateTime,
+    Float,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    String,
+    Table,
+    Text,
+    Time,
+    Uuid,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, Integer, TypeEngine
 
@@ -570,3 +592,45 @@ def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units)
         opened = [stack.enter_context(store.database.engine.connect()) for _ in range(8)]
         assert {one.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one() for one in opened} == {LOCK_SECONDS}
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (Boolean(), True, "true"),
+        (Boolean(), False, "false"),
+        (Integer(), 7, "7"),
+        (Numeric(10, 2), Decimal("1.50"), "1.50"),
+        (Date(), date(2026, 1, 31), "2026-01-31"),
+        (DateTime(timezone=True), datetime(2026, 1, 31, 10, tzinfo=UTC), "2026-01-31T10:00:00Z"),
+        (DateTime(timezone=True), datetime(2026, 1, 31, 10, 0, 0, 5, tzinfo=UTC), "2026-01-31T10:00:00.000005Z"),
+        (Float(53), 1.0, None),
+        (Time(), time(10), None),
+        (DateTime(), datetime(2026, 1, 31, 10), None),  # noqa: DTZ001 - that is what is refused
+    ],
+    ids=str,
+)
+def test_a_column_is_the_text_that_an_attribute_has_in_a_log_or_refused(
+    units: Units, kind: TypeEngine[Any], value: Any, said: str | None
+) -> None:
+    if units.dialect == "sqlite" and not isinstance(kind, Integer):
+        pytest.skip("it has numbers and texts alone")
+    if units.dialect == "mysql" and isinstance(kind, Boolean | DateTime):
+        pytest.skip("it has numbers for truths, and times without a zone")
+    times = [Column(name, Text() if units.dialect == "sqlite" else DateTime(timezone=True)) for name in ("o", "c")]
+    made = Table("typed", MetaData(), Column("id", Integer, primary_key=True), Column("kind", kind), *times)
+    made.create(units.engine)
+    with units.engine.begin() as connection:
+        connection.execute(insert(made), [{"id": 1, "kind": value}, {"id": 2, "kind": None}])
+    root = {"table": "typed", "key": "id", "type": "kind", "opened_at": "o", "closed_at": "c"}
+    settings = {**units.settings, "url": Url(units.url), "root": root, "children": []}
+    store = RecordsStore(RecordsSettings.model_validate(settings))
+    try:
+        if said is None:
+            with pytest.raises(Refused, match=r"The column kind of the table .*typed is of the type .*, and an attribute is"):
+                store.read([store.dataset])
+            return
+        rows = {row["transaction"]: dict(row["attributes"]) for row in store.read([store.dataset]).to_pylist()}
+        assert rows == {"1": {"type": said}, "2": {}}
+    finally:
+        store.close()

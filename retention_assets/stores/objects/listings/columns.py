@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
+from retention_assets.exchange.attributes import attribute_texts
 from retention_assets.frames.log import INSTANT
 from retention_assets.sql.streams import instant_columns
 from retention_assets.stores.objects.conditions import tagged_conditions
@@ -82,6 +83,10 @@ def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool
             return None
         column = batch[roles[role]]
         try:
+            if role in _DERIVED:
+                column, faults = attribute_texts(column)
+                if fault := next(iter(faults.drop_null()), None):
+                    raise pa.ArrowInvalid(f"a value {fault}")
             return column if column.type == kind else column.cast(kind)
         except pa.ArrowException as fault:
             raise _refusal(where, roles[role], str(fault)) from None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Select, Table, Text, cast, not_, select, text
+from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Select, Table, cast, not_, select, text
 from sqlalchemy.types import NullType
 
 from retention_assets.clock import now
@@ -31,7 +31,7 @@ from retention_assets.stores.objects.naming import constant_dataset, dataset_par
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.records.keys import Key
-from retention_assets.stores.records.tables import RecordTables, TableRows
+from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
 
 # Well below what any of the databases takes as parameters of one statement; SQLite takes three for each key.
 _PORTION = 5_000
@@ -199,8 +199,7 @@ class _Rows:
         mine = Key(key, dialect)
         # Both kinds of store read times in the same way.
         time = RecordTables(dialect, TableRows(table, mine), (), {"created_at": created}).time("created_at")
-        as_text = dialect in ("postgresql", "sqlite")
-        texts: dict[str, ColumnElement[Any]] = {role: cast(one, Text) if as_text else one for role, one in derived.items()}
+        texts = {role: attribute_text(one, dialect) for role, one in derived.items()}
         columns = {"key": mine.text, "created_at": time, **texts}
         if size is not None:
             columns["size"] = size if dialect == "sqlite" else cast(size, BigInteger)

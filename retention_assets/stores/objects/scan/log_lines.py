@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.exchange.attributes import attribute_map
 from retention_assets.frames.arrays import Bools, integers, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, LINES
 from retention_assets.stores.objects.scan.classes import CLASSES, LOGGED
@@ -99,19 +100,8 @@ def _attributes(classes: pa.Array, kinds: pa.Array, realms: pa.Array, witnesses:
     """`class` and `referenced` of every object; `kind`, `realm` and a witness where there is one."""
     said = pa.array([REFERENCED.get(name, UNKNOWN) for name in CLASSES])
     number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
-    pairs = (
-        ("class", classes), ("referenced", said.take(number)), ("kind", _text(kinds)), ("realm", _text(realms)),
-        (WITNESS, witnesses),
-    )  # fmt: skip
-    rows = len(classes)
-    # Column beside column, as they stand in a row, and then without those that are not there.
-    there = np.stack([pc.is_valid(values).to_numpy(zero_copy_only=False) for _, values in pairs], axis=1)
-    order = np.arange(len(pairs) * rows).reshape(len(pairs), rows).T[there]
-    values = pa.concat_arrays([values for _, values in pairs]).take(pa.array(order))
-    names = pa.array([name for name, _ in pairs]).take(pa.array(np.nonzero(there)[1]))
-    offsets = np.zeros(rows + 1, dtype=np.int32)
-    np.cumsum(there.sum(axis=1), out=offsets[1:])
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values).cast(ATTRIBUTES)
+    texts = {"class": classes, "referenced": said.take(number), "kind": _text(kinds), "realm": _text(realms)}
+    return attribute_map({**texts, WITNESS: witnesses}).cast(ATTRIBUTES)
 
 
 def _text(column: pa.Array) -> pa.Array:
