@@ -17,6 +17,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
@@ -33,7 +34,7 @@ _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
     """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
     try:
-        run.retention.head_file.check(ledger.database)
+        run.retention.check_heads(ledger)
     except Refused as fault:
         raise dg.Failure(f"Nothing is swept. {fault}", allow_retries=False) from None
     for name, found in before_a_sweep(ledger, datasets, run.as_of):
@@ -57,6 +58,17 @@ def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, Swe
     return {
         dataset: SweepResult(dataset, refused=f"nothing of {dataset} is swept: {' '.join(words)} {remedy}")
         for dataset, words in said.items()
+    }
+
+
+def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
+    """Asked once for the whole run: its tasks compare the ledger's id alone."""
+    names = by_store(datasets)
+    faults = place_faults(ledger, run.retention.stores(names).values())
+    return {
+        one: SweepResult(one, refused=str(fault), store_failed=is_away(fault))
+        for store, fault in faults.items()
+        for one in names[store]
     }
 
 
@@ -127,7 +139,7 @@ def swept_transactions(run: Step) -> Metadata:
         rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
         due = {one.dataset: one.marks for one in ledger.marks.to_sweep(run.as_of)}
         datasets = run.datasets.select(due)
-        refused = _refused_by_checks(ledger, datasets)
+        refused = _refused_by_checks(ledger, datasets) | _refused_by_places(run, ledger, datasets)
         wanted = {dataset: due[dataset] for dataset in datasets if dataset not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
