@@ -6,7 +6,7 @@ ledger's modules are imported when one is opened, for not every command needs on
 Does not belong here: what is done with any of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,6 +20,8 @@ from retention_assets.stores.registry import open_store
 
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
+    from retention_assets.ledger.audit.chain import Act
+    from retention_assets.ledger.database import LedgerDatabase
     from retention_assets.pipeline.head_file import HeadFile
 
 
@@ -48,7 +50,7 @@ class Environment:
         from retention_assets.ledger import open_ledger
 
         clock = self.settings.clock
-        with open_ledger(self.settings.ledger, tell_witness=self.head_file.note, simulated=clock.simulated) as ledger:
+        with open_ledger(self.settings.ledger, tell_witness=self._note_heads, simulated=clock.simulated) as ledger:
             yield ledger
 
     @property
@@ -57,6 +59,33 @@ class Environment:
         from retention_assets.pipeline.head_file import HeadFile
 
         return HeadFile(str(self.settings.warehouse))
+
+    def head_files(self) -> "list[HeadFile]":
+        """Where heads are kept: in the warehouse, and beside the data of each store that has it below one root."""
+        from retention_assets.pipeline.head_file import StoreHeadFile
+
+        roots = [StoreHeadFile(one.data_root, one.name) for one in self.settings.stores if one.data_root]
+        return [self.head_file, *roots]
+
+    def head_faults(self, ledger: "Ledger") -> dict[str, str]:
+        """Why the ledger is not the newest, by the file that says so: of these settings, or that it remembers."""
+        from retention_assets.pipeline.head_file import remembered_files
+
+        found = {file.key: file.faults(ledger.database) for file in remembered_files(ledger.database, self.head_files())}
+        return {key: faults[0] for key, faults in found.items() if faults}
+
+    def check_heads(self, ledger: "Ledger") -> None:
+        """Refuse a ledger that is not the newest by any of them."""
+        for fault in self.head_faults(ledger).values():
+            raise Refused(fault)
+
+    def _note_heads(self, database: "LedgerDatabase", acts: "Sequence[Act]") -> None:
+        from retention_assets.pipeline.head_file import stores_of
+
+        about = [stores_of(act) for act in acts]
+        for file in self.head_files():
+            if not acts or file.store is None or any(globs.may_select_of(file.store) for globs in about):
+                file.note(database)
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":

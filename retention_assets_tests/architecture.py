@@ -43,7 +43,8 @@ IMPORTS: Mapping[str, set[str]] = {
     # Prices are settings.
     "report": {"datasets", "ledger", "policy", "settings"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
-    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "stores"},
+    # Places are remembered without passwords.
+    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.urls", "stores"},
     # A task opens what it works on where it runs.
     "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores"},
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},

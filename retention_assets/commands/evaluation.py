@@ -83,6 +83,12 @@ def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
             found += [(name, text) for text in call_store(store, store.warnings)]
         except Refused as fault:
             found.append((name, str(fault)))
+    if settings.stores and not any(store.data_root for store in settings.stores):
+        text = (
+            "No store has its data below a folder, so the end of the record is noted in the warehouse alone: a backup of"
+            " ledger and warehouse together can't be told from the present. Keep them apart."
+        )
+        found.append(("ledger", text))
     return found
 
 

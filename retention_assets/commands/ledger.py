@@ -65,26 +65,35 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
         _save(result.head, saved)
 
 
-@examples("retention audit accept -r 'the backup of Monday was put back'")
+@examples(
+    "retention audit accept -r 'the backup of Monday was put back'",
+    "retention audit accept --head -r 'the warehouse was lost'",
+    "retention audit accept --store lake -r 'its data moved to another disk'",
+)
 @audit.command("accept")
+@click.option("--head", "only_heads", is_flag=True, help="Only that a noted head is missing, or ahead of the ledger.")
+@click.option("--store", metavar="NAME", help="Only that a store is at another place, or that its data was another ledger's.")
 @REASON
 @ACTOR
 @FORMAT
-def accept_audit(reason: str, actor: str, format_: str) -> None:
+def accept_audit(only_heads: bool, store: str | None, reason: str, actor: str, format_: str) -> None:
     """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
     Sweeps go on from then. The record keeps who vouched, why, and for what.
     """
-    from retention_assets.operations.audit import accept_ledger
-    from retention_assets.operations.request import ReasonedRequest
+    from retention_assets.operations.audit import AcceptRequest, accept_ledger
 
-    found = accept_ledger(ReasonedRequest(actor=actor, reason=reason), find_environment())
+    if only_heads and store is not None:
+        raise BadInput(Problem("stands beside --head", key="--store", remedy="Accept one after the other."))
+    request = AcceptRequest(actor=actor, reason=reason, only_heads=only_heads, store=store)
+    found = accept_ledger(request, find_environment())
     if format_ == "json":
         print_json(found.as_dict())
         return
-    for fault in found.faults:
+    for fault in (*found.faults, *found.places):
         echo(f"accepted: {fault}")
-    echo(f"Ledger {found.ledger} is accepted as it is, up to row {found.position} of its record.")
+    what = f"{store} is accepted where it is by ledger" if store else "Ledger"
+    echo(f"{what} {found.ledger}{'' if store else ' is accepted as it is'}, up to row {found.position} of its record.")
     say_next("`retention run` sweeps again.")
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, insert, or_, sele
 
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.ledger import Ledger
-from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLANNED, PLANS, POLICY_VERSIONS, REALMS
+from retention_assets.ledger.schema import CLOCK, HOLDS, MARKS, OPEN, PLACES, PLANNED, PLANS, POLICY_VERSIONS, REALMS
 from retention_assets.sql.transactions import PORTION, portions
 
 
@@ -34,7 +34,7 @@ class _Copy:
     def copy(self, datasets: Sequence[str], due_by: datetime, simulated: bool) -> None:
         """Copy everything that sweeps of some datasets read up to an instant."""
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by)
-        for table in (POLICY_VERSIONS, REALMS, HOLDS):
+        for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
             self._rows(table, true())
         for some in portions(datasets):
             self._open_marks(and_(text(OPEN), MARKS.c.dataset.in_(some), due))

@@ -5,7 +5,7 @@ audit last, all of it again if it was undone; and who is told where the chain en
 Does not belong here: what differs between databases (sql), and any table but the audit's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -109,10 +109,10 @@ class WriteTransaction:
 
 @dataclass(frozen=True)
 class LedgerDatabase:
-    """One ledger's database. `tell_witness` is called after the commit of an act that must not be forgotten."""
+    """One ledger's database. `tell_witness` is called after the commit of acts that must not be forgotten."""
 
     engine: Engine
-    tell_witness: "Callable[[LedgerDatabase], None] | None" = None
+    tell_witness: "Callable[[LedgerDatabase, Sequence[Act]], None] | None" = None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -127,17 +127,17 @@ class LedgerDatabase:
         """
         with stage(self.engine, staged) as (attach, load):
 
-            def attempt() -> tuple[T, bool]:
+            def attempt() -> tuple[T, list[Act]]:
                 with writing(self.engine, attach) as connection:
                     load(connection)
                     tx = WriteTransaction(connection)
                     done = work(tx)
                     tx.append()
-                    return done, any(act.deed in WITNESSED for act in tx.acts)
+                    return done, [act for act in tx.acts if act.deed in WITNESSED]
 
-            done, is_witnessed = retry(attempt, RETRY_CONFLICTS)
-        if is_witnessed and self.tell_witness is not None:
-            self.tell_witness(self)
+            done, witnessed = retry(attempt, RETRY_CONFLICTS)
+        if witnessed and self.tell_witness is not None:
+            self.tell_witness(self, witnessed)
         return done
 
     def analyze(self, table: Table) -> None:

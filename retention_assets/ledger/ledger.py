@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
-from retention_assets.ledger.audit.heads import LedgerHead, head_of
+from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, remember_places
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
@@ -31,6 +31,7 @@ from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.states import States
 from retention_assets.ledger.marks.unmarking import Unmarking
 from retention_assets.ledger.objections import Objections
+from retention_assets.ledger.places import StorePlaces
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
@@ -82,6 +83,7 @@ class Ledger:
         self.realms = Realms(database)
         self.scans = Scans(database)
         self.visibility = Visibility(database)
+        self.places = StorePlaces(database)
         self.clock = ClockGuard(database)
         self.histories = MarkHistories(database)
         self.pending = PendingMarks(database)
@@ -129,11 +131,23 @@ class Ledger:
         detail = {**asdict(head), "scope": scope, **({} if rows is None else {"rows_verified": rows})}
         self.database.write(lambda tx: tx.record(Act(ActType.VERIFY, actor, detail=detail)))
 
-    def accept(self, actor: str, reason: str, noted: Mapping[str, Any] | None, fault: str | None = None) -> "Accepted":
-        """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed."""
+    def accept(
+        self,
+        actor: str,
+        reason: str,
+        noted: Mapping[str, Any] | None,
+        fault: str | None = None,
+        places: Sequence[NotedPlace] = (),
+        with_rows: bool = True,
+    ) -> "Accepted":
+        """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed.
+
+        `places` are where heads are looked for from now on, and those that are given up.
+        """
 
         def work(tx: WriteTransaction) -> tuple[str, ...]:
-            changed = changed_rows_of(tx.connection)
+            changed = changed_rows_of(tx.connection) if with_rows else []
+            remember_places(tx, places, actor)
             rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
             sentences = tuple(one.sentence for one in changed)
             tx.record(
@@ -179,18 +193,22 @@ class Accepted:
 def open_ledger(
     url: Url | str,
     migrations: Path | None = None,
-    tell_witness: Callable[[LedgerDatabase], None] | None = None,
+    tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None,
     simulated: bool | None = None,
 ) -> Ledger:
     """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it.
 
-    `tell_witness` is called after the commit of an act that an older copy of the ledger must not be without.
+    `tell_witness` is called after the commit of acts that an older copy of the ledger must not be without, and once the ledger
+    is made, with none.
     Settings say whether their clock is `simulated`: a ledger of the other kind is refused as well.
     """
     engine = ledger_engine(url)
+    is_new = False
     try:
-        if migrations is not None or not _is_up_to_date(engine):
+        is_older = migrations is not None or not _is_up_to_date(engine)
+        if is_older:
             retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
+        is_new = tell_witness is not None and (is_older or _is_unused(engine))
         if simulated is not None:
             ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except DBAPIError as error:
@@ -200,7 +218,10 @@ def open_ledger(
         engine.dispose()
         raise
     _warn_of_rights(sqlite_file(url))
-    return Ledger(LedgerDatabase(engine, tell_witness))
+    database = LedgerDatabase(engine, tell_witness)
+    if tell_witness is not None and is_new:
+        tell_witness(database, ())
+    return Ledger(database)
 
 
 def _warn_of_rights(file: Path | None) -> None:
@@ -254,6 +275,11 @@ def _unreachable(engine: Engine, error: DBAPIError) -> Refused:
         f"The ledger {shown} cannot be opened: {driver_message(error)}. Check the key ledger in the settings, and that it is"
         " reachable."
     )
+
+
+def _is_unused(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        return head_of(connection).position == 0
 
 
 def _is_up_to_date(engine: Engine) -> bool:

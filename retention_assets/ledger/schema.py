@@ -24,7 +24,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0017"
+REVISION = "0018"
 
 METADATA = MetaData(
     naming_convention={
@@ -260,6 +260,34 @@ FILE_HOLDS = Table(
     Column("content", Text, nullable=False),
     Column("came_at", InstantColumn, nullable=False),
     Column("gone_at", InstantColumn),
+    Column("act", ACT, nullable=False),
+)
+
+# Where the data of a store is, from a mark on: the newest row of a store is where it may be marked and swept.
+PLACES = Table(
+    "places",
+    METADATA,
+    Column("id", Key, primary_key=True, autoincrement=False),
+    Column("store", Name, nullable=False),
+    Column("place", Text, nullable=False),
+    # Marks of the store with this id or a later one were made here, up to the store's next row.
+    Column("first_mark", BigInteger, nullable=False),
+    Column("noted_at", InstantColumn, nullable=False),
+    Column("act", ACT, nullable=False),
+)
+
+# Every file in which a head of the chain was noted: one that is missing stops every sweep.
+NOTED_HEADS = Table(
+    "noted_heads",
+    METADATA,
+    Column("place", Name, primary_key=True),
+    # Null: in a warehouse.
+    Column("store", Name),
+    # False: never, or a person gave it up.
+    Column("noted", Boolean, nullable=False),
+    # Why the newest head could not be noted there.
+    Column("fault", Text),
+    Column("changed_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
 )
 

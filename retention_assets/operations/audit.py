@@ -4,17 +4,21 @@ Belongs here: what a verification is asked for, and what somebody accepts who pu
 it is.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
-from retention_assets.ledger.audit.heads import LedgerHead
+from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
 from retention_assets.operations.request import ReasonedRequest, Request
+from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,32 +47,107 @@ class AcceptResult:
     position: int
     noted: LedgerHead | None
     faults: tuple[str, ...]
+    # What was wrong with noted heads, or with the place of a store.
+    places: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As `--format json` prints it."""
-        noted = asdict(self.noted) if self.noted else None
-        return {"ledger": self.ledger, "position": self.position, "noted": noted, "faults": list(self.faults)}
+        own = {"ledger": self.ledger, "position": self.position, "noted": asdict(self.noted) if self.noted else None}
+        return {**own, "faults": list(self.faults), "places": list(self.places)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptRequest(ReasonedRequest):
+    """What is accepted: a store where it is now, the heads alone, or by default the ledger with its heads and its rows."""
+
+    only_heads: bool = False
+    store: str | None = None
 
 
 def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptResult:
     """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted, and each row that was not as recorded."""
-    file = environment.head_file
+    only_heads = isinstance(request, AcceptRequest) and request.only_heads
     with environment.existing_ledger() as ledger:
-        noted, fault = _noted(environment)
-        accepted = ledger.accept(request.actor, request.reason, asdict(noted) if noted else None, fault)
+        if isinstance(request, AcceptRequest) and request.store is not None:
+            return _accept_store(request.store, request, environment, ledger)
+        faults = environment.head_faults(ledger)
+        if only_heads and not faults:
+            raise Refused(
+                "This ledger holds every head that was noted: there is nothing to accept. `retention audit verify` looks for"
+                " rows that were changed."
+            )
+        files = [file for file in environment.head_files() if _is_written(file, ledger)]
+        present = [NotedPlace(file.key, file.store, True) for file in files]
+        with ledger.database.reading() as connection:
+            known = noted_places(connection)
+        lost = [known[key] for key in faults.keys() & known.keys() - {file.key for file in files}]
+        gone = [one._replace(noted=False, fault=f"Given up: {request.reason}") for one in lost]
+        noted = _noted(files)
+        words = " ".join(faults.values()) or None
+        accepted = ledger.accept(
+            request.actor, request.reason, asdict(noted) if noted else None, words, [*present, *gone], not only_heads
+        )
+        _write(files, accepted.head)
+    return AcceptResult(accepted.head.ledger, accepted.head.position, noted, accepted.faults, tuple(faults.values()))
+
+
+def _is_written(file: HeadFile, ledger: Ledger) -> bool:
+    """The warehouse, and roots that are no other ledger's and can be written."""
+    heads: list[LedgerHead] = []
+    # One that is damaged is written anew.
+    with suppress(Refused):
+        heads = file.heads()
+    if file.store is None or heads:
+        return file.store is None or all(head.ledger == ledger.id for head in heads)
+    with suppress(OSError):
+        return file.write()
+    return False
+
+
+def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
+    for file in files:
         try:
-            file.write(accepted.head)
+            file.write(head)
         except (OSError, pa.ArrowException) as away:
             raise Refused(
                 f"{file.path} can't be written: {away}. The record has your word; sweeps go on once the file has it too. Mend"
-                " the access to the warehouse and say it again."
+                " the access to it and say it again."
             ) from None
-    return AcceptResult(accepted.head.ledger, accepted.head.position, noted, accepted.faults)
 
 
-def _noted(environment: Environment) -> tuple[LedgerHead | None, str | None]:
-    """What the warehouse knows, or why nobody can read it."""
-    try:
-        return environment.head_file.read(), None
-    except Refused as fault:
-        return None, str(fault)
+def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
+    """What the warehouse knows; none where nobody can read it."""
+    with suppress(Refused):
+        return next(iter(files[0].heads()), None)
+    return None
+
+
+def _accept_store(name: str, request: ReasonedRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+    """Have a store be where it is now. Its marks of before are spared; a head of another ledger beside its data is replaced."""
+    store = environment.stores([name]).get(name)
+    if store is None:
+        names = [one.name for one in environment.settings.stores]
+        remedy = did_you_mean(name, names) or f"The settings have {', '.join(names) or 'no store'}."
+        raise BadInput(Problem("is no store of the settings", key="store", value=f"'{name}'", remedy=remedy))
+    known = ledger.places.newest()
+    fault, place = other_place(ledger, store, known.get(name)), place_of_store(store, claim=True)
+    if fault is None or place is None:
+        raise Refused(
+            f"{name} is where this ledger knows it, or has not joined yet: there is nothing to accept. `retention run` notes a"
+            " store that is new."
+        )
+    ledger.places.note({name: place}, request.actor, request.reason, known)
+    file = head_file_of(store)
+    with ledger.database.reading() as connection:
+        head = head_of(connection)
+        earlier = [one for one in noted_places(connection).values() if one.store == name and one.noted]
+    gone = [
+        one._replace(noted=False, fault=f"Given up: {request.reason}") for one in earlier if not file or one.place != file.key
+    ]
+    if gone:
+        ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
+    if file is not None and file.other_owner(ledger.database) is not None:
+        _write([file], head)
+    if file is not None:
+        file.note(ledger.database)
+    return AcceptResult(head.ledger, head.position, None, (), (fault,))

@@ -31,6 +31,7 @@ from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MarkResult
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
+from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
@@ -163,6 +164,10 @@ def rehearse(
             copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
         scanned, unread = _scan(environment, source, wanted, as_of, stack)
         stores, away = _open(environment, store, scanned)
+        for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
+            if not is_away(fault):
+                away[name] = str(fault)
+                del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
         if not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
@@ -218,7 +223,7 @@ def _open(
 def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
     """Why a run would sweep nothing at all: the ledger is not the newest, or not what its record says."""
     try:
-        environment.head_file.check(ledger.database)
+        environment.check_heads(ledger)
     except Refused as fault:
         return f"Nothing would be swept. {fault}"
     with ledger.database.reading() as connection:

@@ -17,6 +17,9 @@ from retention_assets.sql.engines import sqlite_file
 # Device and inode: while a file is open, no other file of the machine has both.
 FileId = tuple[int, int]
 
+# The end of the words for a database without a file.
+GONE = ", which is gone"
+
 
 def identity_of(connection: Connection) -> str:
     """A database in words that are other ones for every other database, and the same for whoever asks."""
@@ -31,7 +34,7 @@ def _of_sqlite(connection: Connection) -> str:
     file = os.path.realpath(connection.exec_driver_sql("PRAGMA database_list").all()[0][2])
     found = _file_id(Path(file))
     # Without its device, which a disk may get anew with each start of the machine.
-    return f"SQLite file {file}, inode {found[1]}" if found else f"SQLite file {file}, which is gone"
+    return f"SQLite file {file}, inode {found[1]}" if found else f"SQLite file {file}{GONE}"
 
 
 def _of_postgresql(connection: Connection) -> str:

@@ -252,6 +252,14 @@ class LocatedStore(Store, Protocol):
 
 
 @runtime_checkable
+class PlacedStore(Store, Protocol):
+    """A store that can say where all of its data is. Of others the ledger notes no place."""
+
+    def store_place(self, claim: bool = False) -> str | None:
+        """The place, as `LocatedStore.place` says that of a dataset; the same, whichever datasets there are."""
+
+
+@runtime_checkable
 class ExpiringStore(Store, Protocol):
     """A store with the capability `expiry`: it deletes by itself what has passed the time that it was given."""
 

@@ -5,12 +5,15 @@ change between a sweep that is killed and the one that finishes it: deleted woul
 Does not belong here: how a store knows its place (stores), and what is done about marks (dataset_sweep.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
+from retention_assets.ledger.places import StorePlace
 from retention_assets.stores.protocol import LocatedStore, Remains, Store, Target, call_store, is_same_place
 
 
@@ -31,6 +34,23 @@ def check_places(store: Store, dataset: str, planned: set[str | None]) -> None:
         f" {present}. Nothing is deleted there. Point the settings of the store back to the first and run again. If that is"
         f" gone for good, place a hold on {dataset} (`retention hold`) and run once more: it spares what was begun."
     )
+
+
+def marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
+    """Marks that were made while the data of their store was somewhere else than now, each with why it is spared."""
+    by_store: dict[str, list[StorePlace]] = {}
+    for row in places:
+        by_store.setdefault(row.store, []).append(row)
+    found: dict[int, str] = {}
+    for store, mine in by_store.items():
+        for row, following in pairwise(mine):
+            if is_same_place(row.place, mine[-1].place):
+                continue
+            begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
+            ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
+            why = f"It was marked when the data of {store} was at {row.place}, and now that is at {mine[-1].place}."
+            found |= dict.fromkeys(ids.to_pylist(), why)
+    return found
 
 
 def remains_of(store: Store, dataset: str, begun: pa.Table) -> dict[int, Remains]:

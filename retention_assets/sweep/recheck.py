@@ -34,6 +34,7 @@ from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Capabilities
+from retention_assets.sweep.places import marked_elsewhere
 
 Version = tuple[str, int]
 
@@ -142,7 +143,9 @@ class Recheck:
         Elsewhere nobody knows: it is spared, and marked again should it come back.
         """
         holds = self._holds()
-        parts: list[RecheckResult] = []
+        moved = marked_elsewhere(self.ledger.places.all(), marks)
+        parts = [RecheckResult(spared=moved)]
+        marks = marks.filter(pc.invert(pc.is_in(marks["id"], pa.array(moved, pa.int64())))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             mine = marks.filter(same)

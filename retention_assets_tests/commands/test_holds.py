@@ -36,7 +36,8 @@ def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) ->
     assert (held.datasets.include, held.transactions, held.owner) == (("lake/raw.*", "ice/*"), ("T*",), "legal team")
     assert text_of(held.until or T0) == "9000-01-01T00:00:00Z"
     # Who answers for it is not who placed it.
-    assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["ann"]
+    # The head was noted when the ledger was made.
+    assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["::system", "ann"]
 
 
 def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:

@@ -34,7 +34,7 @@ def test_what_must_not_go_is_put_off_and_what_goes_tomorrow_is_told(units: Units
     assert one["tomorrow"] == [{"type": None, "transactions": 1, "unfinished": 0, "unarchived": 0}]
     assert units.expires("open") == {"2023-11-13 10:00:00"}
     with open_ledger(f"sqlite:///{LEDGER.absolute()}") as ledger:
-        assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["ann"]
+        assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["::system", "ann"]
 
 
 def test_a_dry_run_changes_nothing_and_tells_the_same(units: Units, found: Json) -> None:

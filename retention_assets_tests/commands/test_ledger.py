@@ -134,7 +134,7 @@ def test_accepting_needs_no_argument_and_the_very_next_run_goes_on(
 
 def test_an_acceptance_is_on_the_record(ledger: Ledger, run: Run) -> None:
     assert run("clock", "accept", "--reason", "back from a long pause")[0] == 0
-    [line] = ledger.audit_lines()
+    [line] = [one for one in ledger.audit_lines() if json.loads(one)["deed"] != "HEAD"]
     assert '"actor": "ann"' in line
     assert "back from a long pause" in line
 
@@ -168,7 +168,7 @@ def test_a_word_about_the_clock_that_says_too_little_or_too_much_changes_nothing
     arguments: tuple[str, ...], ledger: Ledger, run: Run
 ) -> None:
     assert run("clock", *arguments)[:2] == (2, "")
-    assert list(ledger.audit_lines()) == []
+    assert [one for one in ledger.audit_lines() if json.loads(one)["deed"] != "HEAD"] == []
 
 
 def test_without_a_ledger_there_is_nothing_to_reset(run: Run) -> None:

@@ -76,9 +76,10 @@ def test_validate_says_what_a_database_would_do_besides_and_which_store_cannot_b
     code, out, err = run("validate", "--format", "json")
     path = "unit_of_work -> invoice by (unit, ON DELETE CASCADE)"
     warnings = {one["store"]: one["text"] for one in json.loads(out)["warnings"]}
-    assert (code, list(warnings)) == (0, ["ods", "away"])
+    assert (code, list(warnings)) == (0, ["ods", "away", "ledger"])
     assert f"would delete or change more than it is told to: {path}" in warnings["ods"]
     assert "no SQLite file" in warnings["away"]
+    assert "a backup of ledger and warehouse together can't be told from the present" in warnings["ledger"]
     assert err == "".join(f"{store}: {text}\n" for store, text in warnings.items())
     # Files that are named are looked at alone.
     assert json.loads(run("validate", "rules/p.yaml", "--format", "json")[1])["warnings"] == []

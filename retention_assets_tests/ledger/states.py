@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Update, event, text
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.schema import LEASE_PARTS
+from retention_assets.ledger.schema import LEASE_PARTS, NOTED_HEADS, PLACES
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.writes import Plan, Settlement
 from retention_assets.outcomes import Outcome
@@ -91,9 +91,12 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
 @contextmanager
 def table_of_parts(older: Ledger) -> Iterator[None]:
     """A ledger of an earlier release, for as long as the program of today gives up leases in it."""
-    LEASE_PARTS.create(older.database.engine)
+    later = (LEASE_PARTS, PLACES, NOTED_HEADS)
+    for table in later:
+        table.create(older.database.engine)
     yield
-    LEASE_PARTS.drop(older.database.engine)
+    for table in later:
+        table.drop(older.database.engine)
 
 
 def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:

@@ -311,11 +311,11 @@ DONE: dict[str, Case] = {
         ("audit", "accept", *WHY),
         "audit_accept", {**SAID},
         lambda printed: {"ledger": printed["ledger"], "position": printed["position"], "accepted_rows": len(printed["faults"])},
-        (("ACCEPT", "ann", "a test"),),
+        (("HEAD", "ann", None), ("ACCEPT", "ann", "a test")),
     ),
     "accept a row that was changed": Case(
         ("audit", "accept", *WHY),
-        "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("ACCEPT", "ann", "a test"),),
+        "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("HEAD", "ann", None), ("ACCEPT", "ann", "a test")),
         changed_past_ledger,
     ),
     "vouch for the clock": Case(

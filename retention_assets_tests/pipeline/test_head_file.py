@@ -81,6 +81,7 @@ def checked(lake: Lake) -> str | None:
 @pytest.mark.parametrize("act", ACTS)
 def test_the_end_of_the_record_is_noted_after_what_must_not_be_forgotten(lake: Lake, act: str) -> None:
     assert (noted(lake), checked(lake)) == (None, None)
+    ACTS["a hold" if act != "a hold" else "a publication"](lake)
     ACTS[act](lake)
     with lake.opened() as ledger, ledger.database.reading() as connection:
         assert noted(lake) == head_of(connection)
@@ -129,7 +130,7 @@ def damaged(lake: Lake) -> None:
 
 
 ATTACKS: dict[str, tuple[Callable[[Lake], None], str]] = {
-    "an older ledger": (older, "ends with row 5: an older copy of the ledger was put back"),
+    "an older ledger": (older, "ends with row 6: an older copy of the ledger was put back"),
     "an older ledger that went on": (forked, "has another row there: an older copy of the ledger was put back"),
     "a fresh ledger": (removed, "another ledger writes there, or this one is new in its place"),
     "a damaged note": (damaged, "is damaged: it names no end of a record"),
@@ -147,11 +148,12 @@ def test_a_ledger_that_is_not_the_newest_sweeps_nothing_until_somebody_vouches_f
     said = checked(lake)
     assert said is not None
     assert sentence in said
-    assert "retention audit accept --reason" in said
+    assert "retention audit accept --head --reason" in said
     # What happens next in that ledger hides nothing.
     before = (lake.folder / "warehouse" / "HEAD.json").read_text()
     hold(lake, "one more")
-    assert (lake.folder / "warehouse" / "HEAD.json").read_text() == before
+    # A ledger of the same id, which went on by itself, stands beside it.
+    assert (lake.folder / "warehouse" / "HEAD.json").read_text().startswith(before)
     assert checked(lake)
     accepted = accept_ledger(WHY, Environment(lake.settings))
     assert checked(lake) is None

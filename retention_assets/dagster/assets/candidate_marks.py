@@ -22,6 +22,7 @@ from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.ledger.marks.candidates import candidate_table
 from retention_assets.operations.idle_rules import idle_rules
 from retention_assets.pipeline.already_marked import write_already_marked
+from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.part_frames import COUNTS, LOOKS, MARKS, NEWEST, OF_VERDICTS, SUMS, WHY, Verdicts
 from retention_assets.pipeline.read_tokens import evaluations_of, read_begun, read_tokens, with_findings
 from retention_assets.pipeline.realm_counts import REALMS, add_up
@@ -96,6 +97,10 @@ def candidate_marks(run: Step) -> Metadata:
         datasets = read_datasets(sources)
         names = datasets["dataset"].to_pylist()
         loaded.refuse_unreadable(names)
+        places = ledger.places.newest()
+        for fault in place_faults(ledger, run.retention.stores(by_store(names)).values()).values():
+            if not is_away(fault):
+                raise fault
         unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
         for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):
             run.log.warning(warning)
@@ -115,7 +120,9 @@ def candidate_marks(run: Step) -> Metadata:
             if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
                 run.log.warning(why)
             evaluations = list(_evaluations(run, sources, rules))
-            marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again)
+            marked = ledger.marks.mark(
+                candidates, present, run.actor, None, run.publications(names), evaluations, again, places
+            )
         # A mark that rose by a clock that can't be right would never fall again.
         newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
         raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)

@@ -18,6 +18,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.marking import PendingSweep
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
@@ -35,7 +36,7 @@ _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
     """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
     try:
-        run.retention.head_file.check(ledger.database)
+        run.retention.check_heads(ledger)
     except Refused as fault:
         raise dg.Failure(f"Nothing is swept. {fault}", allow_retries=False) from None
     for name, found in before_a_sweep(ledger, datasets, run.as_of):
@@ -67,6 +68,17 @@ def _braked(run: Step, ledger: Ledger, due: Sequence[PendingSweep]) -> dict[str,
         return {}
     faults = braked(ledger, run.retention.settings.brake, due, run.as_of.date())
     return {dataset: SweepResult(dataset, refused=fault) for dataset, fault in faults.items()}
+
+
+def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
+    """Asked once for the whole run: its tasks compare the ledger's id alone."""
+    names = by_store(datasets)
+    faults = place_faults(ledger, run.retention.stores(names).values())
+    return {
+        one: SweepResult(one, refused=str(fault), store_failed=is_away(fault))
+        for store, fault in faults.items()
+        for one in names[store]
+    }
 
 
 def _is_well(one: SweepResult) -> bool:
@@ -137,6 +149,7 @@ def swept_transactions(run: Step) -> Metadata:
         pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
         datasets = run.datasets.select(pending)
         refused = _refused_by_checks(ledger, datasets) | _braked(run, ledger, [pending[name] for name in datasets])
+        refused |= _refused_by_places(run, ledger, datasets)
         wanted = {dataset: pending[dataset].marks for dataset in datasets if dataset not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))

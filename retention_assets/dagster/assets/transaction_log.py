@@ -15,6 +15,7 @@ from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
 from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.ledger import Ledger
+from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
@@ -59,21 +60,23 @@ def transaction_log(run: Step) -> Metadata:
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
-    scanned = [(stores[one.name], one) for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
     scanner = SparkScanner(lambda: run.spark)
-    others = [store for store in stores.values() if store.name not in {one.name for _, one in scanned}]
-    with (
-        run.retention.ledger() as ledger,
-        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of) as scans,
-    ):
-        return _read(run, ledger, others, scans)
+    with run.retention.ledger() as ledger:
+        faults = place_faults(ledger, stores.values(), run.actor)
+        elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items() if not is_away(fault)]
+        mine = {name: store for name, store in stores.items() if name not in {one.store.name for one in elsewhere}}
+        objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
+        scanned = [(mine[one.name], one) for one in objects if one.name in mine]
+        others = [store for store in mine.values() if store.name not in {one.name for one in objects}]
+        with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of) as scans:
+            return _read(run, ledger, others, scans, elsewhere)
 
 
-def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans) -> Metadata:
+def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
     """Read what is not scanned, publish all of it together with the scans, and say what was found."""
     begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
-    chosen = [*plain, *scans.chosen]
+    chosen = [*plain, *scans.chosen, *elsewhere]
     away = {one.store.name: one.fault for one in chosen if one.fault}
     faults = " ".join(f"{name}: {fault}." for name, fault in away.items())
     if len(away) == len(run.retention.settings.stores):

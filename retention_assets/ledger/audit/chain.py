@@ -59,6 +59,8 @@ class ActType(StrEnum):
     WITHDRAW = "WITHDRAW"  # an objection is taken back
     SCAN = "SCAN"  # a scan of a store began or ended, or an accepted one is judged
     ACCEPT_SCAN = "ACCEPT_SCAN"  # a person lets a braked scan mark
+    PLACE = "PLACE"  # a store joins with the place of its data, or a person accepts another place
+    HEAD = "HEAD"  # a place where heads are noted is remembered, given up, or can't be written
     SEAL = "SEAL"  # what a release without seals left, sealed as it was found
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is

@@ -1,20 +1,52 @@
 """Heads: where the chain of a ledger ends, as somebody outside of it may note it, and whether a chain holds such a note.
 
-Belongs here: the note, and what is wrong with a ledger that does not hold it. A ledger without the row that was noted is an
-older one that was put back, or another one in its place.
+Belongs here: the note, what is wrong with a ledger that does not hold it, and the places in which a ledger remembers to have
+noted one. A ledger without the row that was noted is an older one that was put back, or another one in its place.
 Does not belong here: where the note is kept (pipeline/head_file.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import WriteTransaction
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, NOTED_HEADS
+from retention_assets.sql.upserts import insert_or_update
 
 REMEDY = (
-    "If that is meant, say `retention audit accept --reason …`: the record keeps who vouches for it. If not, put the newest"
-    " backup of the ledger back."
+    "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
+    " newest backup of the ledger back."
 )
+
+
+class NotedPlace(NamedTuple):
+    """A file for heads: whether one was noted there, and why the newest could not be. `store`: none in a warehouse."""
+
+    place: str
+    store: str | None
+    noted: bool
+    fault: str | None = None
+
+
+def noted_places(connection: Connection) -> dict[str, NotedPlace]:
+    """The files for heads that a ledger remembers."""
+    rows = connection.execute(select(*(NOTED_HEADS.c[name] for name in NotedPlace._fields)).order_by(NOTED_HEADS.c.place))
+    return {row.place: NotedPlace(*row) for row in rows}
+
+
+def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: str) -> None:
+    """Remember files for heads, as far as that changes anything."""
+    before = noted_places(tx.connection)
+    for one in places:
+        if before.get(one.place) == one:
+            continue
+        act = tx.record(Act(ActType.HEAD, actor, one.fault, detail=one._asdict()))
+        tx.seal(act, NOTED_HEADS, NOTED_HEADS.c.place == one.place)
+        row = {**one._asdict(), "changed_at": tx.present(), "act": act.id}
+        tx.connection.execute(insert_or_update(tx.connection, NOTED_HEADS, ("place",), [*row][1:]).values(**row))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from retention_assets.ledger.schema import (
     DAYS,
     FILE_HOLDS,
     HOLDS,
+    NOTED_HEADS,
     OBJECTIONS,
+    PLACES,
     PLANS,
     POLICY_VERSIONS,
     PUBLISHED,
@@ -50,16 +52,19 @@ WRITERS: Mapping[str, tuple[ActType, ...]] = {
     REPORTS.name: (ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK),
     DAYS.name: (ActType.REPORT,),
     SCANS.name: (ActType.SCAN, ActType.ACCEPT_SCAN),
+    PLACES.name: (ActType.PLACE,),
+    NOTED_HEADS.name: (ActType.HEAD,),
 }
 ANY_TABLE = (ActType.SEAL, ActType.ACCEPT)
 SEALED: Mapping[str, Table] = {
     table.name: table
     for table in (
         HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, DAYS, PUBLISHED, SCANS,
+        PLACES, NOTED_HEADS,
     )
 }  # fmt: skip
 # What decides what may be marked and swept.
-RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS)
+RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLACES, NOTED_HEADS)
 # Ids are reserved before it is known whether they are needed: no act says so. The marks bound it from below.
 _UNSEALED: Mapping[str, frozenset[str]] = {CLOCK.name: frozenset({"next_mark"})}
 # Nothing of an earlier row is left where these are written.

@@ -5,7 +5,7 @@ Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -40,12 +40,14 @@ from sqlalchemy import (
     values,
 )
 
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import common_hash
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
 from retention_assets.ledger.marks.candidates import STAGED_ROWS, MarkGroup, OwnCandidates, StagedCandidates
 from retention_assets.ledger.marks.sealing import MarkSeal, teach_seals
+from retention_assets.ledger.places import StorePlace, read_places
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.policy.durations import parse_duration, text_of
@@ -136,6 +138,7 @@ class Marks:
         published: Sequence[Publication] = (),
         evaluations: pa.Table | Iterable[pa.Table] = (),
         hidden_again: Collection[str] = (),
+        places: Mapping[str, StorePlace] | None = None,
     ) -> MarkResult:
         """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
 
@@ -145,11 +148,12 @@ class Marks:
         `candidates` have the columns of `CANDIDATES`: a table, or tables to be gone through part by part, or what tasks have
         staged. `evaluations`, of whatever was evaluated, have those of `EVALUATION_ROWS`, in parts as well. Parts may be gone
         through more than once.
+        `places` are those of the stores when they were judged: refused if one was accepted at another place meanwhile.
         Grace counts from `present`, which is what time it is as they are written, whatever the day was as of which was judged.
         Marking the same again changes nothing: not the time, not the policy.
         """
         found = candidates if isinstance(candidates, StagedCandidates) else OwnCandidates(_parts(candidates))
-        work = _Marking(found, present, actor, reason, published, _parts(evaluations), hidden_again)
+        work = _Marking(found, present, actor, reason, published, _parts(evaluations), hidden_again, places)
         done = self.database.write(work, found if isinstance(found, OwnCandidates) else None)
         if done.new >= _MANY:
             self.database.analyze(MARKS)
@@ -229,12 +233,16 @@ class _Marking:
     published: Sequence[Publication]
     evaluations: Iterable[pa.Table]
     hidden_again: Collection[str] = ()
+    places: Mapping[str, StorePlace] | None = None
 
     def __call__(self, tx: WriteTransaction) -> MarkResult:
         """What was done."""
         # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark, and
         # their ids follow each other as their times do.
         clock = tx.connection.execute(select(CLOCK.c.newest_mark_at, CLOCK.c.next_mark).with_for_update()).one()
+        places = {row.store: row for row in read_places(tx.connection)} if self.places else {}
+        if any(places.get(name) != row for name, row in (self.places or {}).items()):
+            raise Refused("The place of a store was noted anew while this run judged it: nothing is marked. Run again.")
         # Mark times never go back: by a clock that is a little slow, grace begins at the newest mark.
         marked_at = max(self.present, clock.newest_mark_at) if clock.newest_mark_at else self.present
         act, amount = new_id(), self.candidates.rows

@@ -180,6 +180,10 @@ class AspectsStore(LazyStore[AspectsSettings]):
         """The table and its database."""
         return location_of(self._database, self._table().table)
 
+    def store_place(self, claim: bool = False) -> str:
+        """All of them have one place."""
+        return self.place("", claim)
+
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """A row is there or it is not."""
         return self._deletion(dataset).remains(targets)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from retention_assets.errors import Refused
 from retention_assets.stores.files.mounts import Mount, mount_of
-from retention_assets.stores.files.paths import IDENTITY, Folder
+from retention_assets.stores.files.paths import Folder, is_own_file
 from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."
@@ -109,7 +109,7 @@ def _open_root(root: str) -> int:
         if os.stat(found).st_nlink > 2:
             return found
         with os.scandir(found) as entries:
-            if all(entry.name == IDENTITY for entry in entries):
+            if all(is_own_file(entry.name) for entry in entries):
                 raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
     except BaseException:
         os.close(found)

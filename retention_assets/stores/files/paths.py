@@ -19,8 +19,14 @@ Folder = tuple[str, ...]
 TRANSACTION = "{transaction}"
 # The file in a root that says which root it is. It is no data.
 IDENTITY = ".retention-store"
+_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a name in a root is that of its file, also of one that was being written when its program was killed."""
+    return _OWN.fullmatch(name) is not None
 
 
 def fold_case(name: str) -> str:

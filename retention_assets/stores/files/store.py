@@ -30,10 +30,12 @@ from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.root_file import leave_identity, place_of_root
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.files.witness import RootSigns, leave_identity, place_of
+from retention_assets.stores.files.witness import RootSigns
 from retention_assets.stores.protocol import (
+    KNOWN_BY,
     Capabilities,
     Permit,
     PreparedTarget,
@@ -121,8 +123,16 @@ class FilesStore:
             # Where the root or the log is not as it should be the sweep will say it.
             with suppress(BadInput, OSError, Refused):
                 if RootSigns(self._open_folders(layout), layout, self.log.recent_index(dataset), dataset).holds_data():
-                    leave_identity(layout)
-        return place_of(layout)
+                    leave_identity(layout.root)
+        return place_of_root(layout.root)
+
+    def store_place(self, claim: bool = False) -> str:
+        """The root. Claimed: by the data of its first dataset."""
+        found = place_of_root(self.settings.data_root)
+        with suppress(BadInput, OSError, Refused):
+            if claim and KNOWN_BY not in found and (names := self.datasets()):
+                found = self.place(names[0], claim=True)
+        return found
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is left of folders, by the bytes that were in them when they were planned."""

@@ -29,6 +29,7 @@ from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.identity import GONE
 from retention_assets.stores.iceberg.aliases import TableAliases
 from retention_assets.stores.iceberg.claims import OtherTables
 from retention_assets.stores.iceberg.delete_io import ExactFileIO
@@ -125,6 +126,11 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """The uuid of the table, and its catalog. None where the table is not: that is for the sweep to say."""
         table = self._load_or_refuse(dataset)
         return f"table {table.metadata.table_uuid} in {catalog_place(self._catalog())}" if table else None
+
+    def store_place(self, claim: bool = False) -> str | None:  # noqa: ARG002 - a catalog has an identity of its own
+        """The catalog; None where its file is not made yet."""
+        place = self._ask_catalog(catalog_place)
+        return None if place.endswith(GONE) else place
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is left of snapshots: they are in the metadata until they are expired, and their manifest list goes last."""

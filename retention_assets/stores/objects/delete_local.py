@@ -19,7 +19,7 @@ from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.mounts import mount_of
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.notes import NO_NOTE, already_gone, planned_of, says_of_file
 from retention_assets.stores.objects.pace import DeletionPace
@@ -113,7 +113,7 @@ def _delete_file(here: int | None, one: Target, conditional: bool, permit: Permi
         if here is None:
             permit()
             return _gone(one)
-        if name in ("", ".", "..", IDENTITY):
+        if name in ("", ".", "..") or is_own_file(name):
             raise Refused(f"{quote(key)} is not the name of an object on a disk.")
         pace.wait(1)
         permit()

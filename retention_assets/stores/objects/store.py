@@ -9,7 +9,6 @@ plan: only that very object goes.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -25,8 +24,8 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import location_of, table_of
-from retention_assets.stores.files.file_systems import is_local, open_file_system, server_time
-from retention_assets.stores.files.witness import leave_identity_in, place_of_root
+from retention_assets.stores.files.file_systems import server_time
+from retention_assets.stores.files.root_file import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
@@ -45,6 +44,7 @@ from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.protocol import (
+    KNOWN_BY,
     Capabilities,
     DueTransactions,
     Permit,
@@ -228,13 +228,18 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         root = self._root
         if root is None:
             return None
-        fs, folder = open_file_system(root)
-        if claim and is_local(fs):
-            # Where the root is not as it should be the sweep will say it. An empty one may be that of another disk.
-            with suppress(OSError):
-                if os.listdir(folder):
-                    leave_identity_in(root)
+        found = place_of_root(root)
+        if not claim or KNOWN_BY in found:
+            return found
+        # Where the root is not as it should be the sweep will say it.
+        with suppress(OSError):
+            if holds_anything(root):
+                leave_identity(root)
         return place_of_root(root)
+
+    def store_place(self, claim: bool = False) -> str | None:
+        """All of them have one place."""
+        return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is there of each: all of it, or nothing, also where another object has its key."""

@@ -187,6 +187,10 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """The root table and its database."""
         return location_of(self.database, self.tables.root.table)
 
+    def store_place(self, claim: bool = False) -> str:
+        """All of them have one place."""
+        return self.place("", claim)
+
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is left of units of work: the root goes last."""
         if dataset != self.dataset:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event, text
 
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.audit.heads import NotedPlace, remember_places
 from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
@@ -51,6 +52,8 @@ def build(ledger: Ledger) -> Ledger:
     ledger.publications.publish([Publication("log", "lake/e", "w/log/r2", "r2")], "run")
     ledger.objections.object({"lake/x": "a reason", "lake/y": "another"}, "some_check", "run")
     ledger.objections.withdraw(["lake/y"], "some_check", "run")
+    ledger.places.note({"lake": "/data"}, "run", "The store joins.", {})
+    ledger.database.write(lambda tx: remember_places(tx, [NotedPlace("/w/HEAD.json", None, True)], "run"))
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
     ledger.reports.note_look(LATER, "run")
     scans = ledger.leases.take(scan_lease("blobs"), "run")
@@ -234,6 +237,13 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "days: another day": ("UPDATE days SET execution_date = '2026-01-09'", "Row 2026-01-08 of days was removed"),
     "days: nobody looked": ("DELETE FROM days", "Row 2026-01-08 of days was removed"),
     # Scans.
+    "places: another": ("UPDATE places SET place = '/x' WHERE id = 1", "Row 1 of places was changed"),
+    "places: another store": ("UPDATE places SET store = 'x' WHERE id = 1", "Row 1 of places was changed"),
+    "places: earlier marks": ("UPDATE places SET first_mark = 0 WHERE id = 1", "Row 1 of places was changed"),
+    "places: removed": ("DELETE FROM places", "Row 1 of places was removed"),
+    "noted heads: forgotten": ("UPDATE noted_heads SET noted = false", "of noted_heads was changed"),
+    "noted heads: elsewhere": ("UPDATE noted_heads SET place = '/x'", "of noted_heads was added"),
+    "noted heads: removed": ("DELETE FROM noted_heads", "of noted_heads was removed"),
     "scans: kept": ("UPDATE scans SET status = 'kept' WHERE id = 2", "Row 2 of scans was changed"),
     "scans: other counts": ("UPDATE scans SET result = '{ }' WHERE id = 1", "Row 1 of scans was changed"),
     "scans: other sums": ("UPDATE scans SET totals = NULL WHERE id = 1", "Row 1 of scans was changed"),

@@ -27,7 +27,7 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import from_micros
 from retention_assets.stores.files.mounts import Mount, mount_of
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import stat_conditions
 from retention_assets.stores.objects.delete_probe import PROBE, remove_probe
 from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
@@ -319,7 +319,7 @@ def _is_in(key: str, share: TreeShare) -> bool:
 
 def _is_ours(key: str) -> bool:
     """Whether a name in the root is that of a file which retention left there itself."""
-    return key == IDENTITY or PROBE.fullmatch(key) is not None
+    return is_own_file(key) or PROBE.fullmatch(key) is not None
 
 
 def _is_plain(key: str) -> bool:

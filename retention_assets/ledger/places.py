@@ -1,0 +1,65 @@
+"""Where each store of the environment has its data, as the ledger knows it, and since which mark.
+
+Belongs here: noting a place when a store joins or a person accepts another one. A mark needs no column for it: the ids of marks
+rise, so the row of its store that was the newest when it was made says where its data was.
+Does not belong here: how a store knows its place (stores), and what another place means (sweep/places.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, func, insert, select
+
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.schema import CLOCK, PLACES
+
+
+class StorePlace(NamedTuple):
+    """The place of a store from a mark on."""
+
+    id: int
+    store: str
+    place: str
+    first_mark: int
+
+
+@dataclass(frozen=True)
+class StorePlaces:
+    """The places of the stores of a ledger."""
+
+    database: LedgerDatabase
+
+    def all(self) -> list[StorePlace]:
+        """Every place that a store has had, the oldest first."""
+        with self.database.reading() as connection:
+            return read_places(connection)
+
+    def newest(self) -> dict[str, StorePlace]:
+        """Where each store is."""
+        return {row.store: row for row in self.all()}
+
+    def note(self, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]) -> None:
+        """Note the places of stores, unless another program has noted one since they were `known`."""
+
+        def work(tx: WriteTransaction) -> None:
+            # Markers wait for this row: a mark is made wholly before or wholly after a place is noted.
+            following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
+            present = {row.store: row for row in read_places(tx.connection)}
+            last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
+            mine = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
+            for number, (name, place) in enumerate(sorted(mine.items()), last + 1):
+                act = Act(ActType.PLACE, actor, reason, detail={"store": name, "place": place, "id": number})
+                tx.seal(act, PLACES, PLACES.c.id == number)
+                row = {"id": number, "store": name, "place": place, "first_mark": following, "act": act.id}
+                tx.connection.execute(insert(PLACES).values(**row, noted_at=tx.present()))
+                tx.record(act)
+
+        self.database.write(work)
+
+
+def read_places(connection: Connection) -> list[StorePlace]:
+    """Every place that a store has had, the oldest first."""
+    query = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLACES.c.id)
+    return [StorePlace(*row) for row in connection.execute(query)]
