@@ -31,6 +31,7 @@ from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.iceberg.aliases import TableAliases
 from retention_assets.stores.iceberg.claims import OtherTables
+from retention_assets.stores.iceberg.commit import can_commit
 from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.parsed import ParsedFiles
@@ -261,7 +262,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             table = self._load(dataset)
         except Unloadable as fault:
             return [fault_line(dataset, str(fault))]
-        return lines_of(dataset, table.metadata, self.settings.model) if table else []
+        return lines_of(dataset, table.metadata, self.settings.model, commits=can_commit(table)) if table else []
 
     def _token_of(self, dataset: str) -> str | None:
         try:
