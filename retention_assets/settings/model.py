@@ -32,6 +32,7 @@ from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
 from retention_assets.settings.prices import Prices
+from retention_assets.settings.secrets import remember_secrets, secrets_in
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
 from retention_assets.stores.registry import kind_named, known_kinds
@@ -285,6 +286,8 @@ class _Reading:
 
     def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
         self.expansion: Expansion = expand(document, environ)
+        # Before anything of it can be said.
+        remember_secrets(secrets_in(self.expansion.data, self.expansion.values))
         # Messages quote the file as it is written, so what the environment put in is never shown; passwords are masked too.
         self.document = replace(document, data=_masked(document.data))
         self.folder = Path(document.file).absolute().parent

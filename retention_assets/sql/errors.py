@@ -9,6 +9,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.sql.retry import RetryPolicy
 
@@ -66,7 +67,7 @@ def driver_message(error: BaseException) -> str:
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
-    lines = mask_secrets(cause_text).strip().splitlines()
+    lines = mask_secrets(masked(cause_text)).strip().splitlines()
     return lines[0].strip() if lines else type(cause).__name__
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.protocol import Store, error_text
 from retention_assets.stores.realms import read_lines
 
 # A share that can't be read is asked for in so many pieces.
@@ -38,7 +37,7 @@ def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[Chos
         try:
             names = store.datasets()
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
-            chosen.append(ChosenDatasets(store, (), f"{type(fault).__name__}: {fault}"))
+            chosen.append(ChosenDatasets(store, (), error_text(fault)))
         else:
             chosen.append(ChosenDatasets(store, tuple(wanted.select(names))))
     return chosen
@@ -99,9 +98,8 @@ def _of_all(store: Store, datasets: Sequence[str]) -> Log:
 
 
 def _refused(datasets: Sequence[str], fault: Exception) -> Log:
-    text = str(fault) if isinstance(fault, Refused) else f"{type(fault).__name__}: {fault}"
+    text = f"cannot be read: {error_text(fault)}"
     rows = [
-        {"dataset": name, "transactions": 0, "attributes": None, "fault": f"cannot be read: {text}", "fault_transaction": None}
-        for name in datasets
+        {"dataset": name, "transactions": 0, "attributes": None, "fault": text, "fault_transaction": None} for name in datasets
     ]
     return Log(LOG.empty_table(), pa.Table.from_pylist(rows, DATASETS))

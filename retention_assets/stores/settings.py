@@ -13,6 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
+from retention_assets.settings.secrets import known_secrets, remember_secrets
+
+_SECRETS = "secrets"
 
 
 def _store_name(name: str) -> str:
@@ -123,6 +126,14 @@ class StoreSettings(SettingsPart):
                 "the name of a realm, or {pattern: …} over the names of its datasets",
             )
         return value
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Whoever receives it masks the secrets of the settings as well."""
+        return {**super().__getstate__(), _SECRETS: known_secrets()}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        remember_secrets(state.pop(_SECRETS))
+        super().__setstate__(state)
 
     @property
     def data_root(self) -> str | None:

@@ -18,6 +18,7 @@ from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
+from retention_assets.settings.secrets import masked
 from retention_assets.stores.protocol import (
     ExpiringStore,
     Permit,
@@ -108,4 +109,7 @@ def _execute(
     answers = {
         mark: found.get(one.transaction) or SweptTarget(one.transaction, unanswered, error=why) for mark, one in targets.items()
     }
-    return [Settlement(mark, one.outcome, one.bytes, one.error, one.bytes_hidden, one.left) for mark, one in answers.items()]
+    return [
+        Settlement(mark, one.outcome, one.bytes, one.error and masked(one.error), one.bytes_hidden, one.left)
+        for mark, one in answers.items()
+    ]

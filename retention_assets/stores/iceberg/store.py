@@ -27,6 +27,7 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
+from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.iceberg.aliases import TableAliases
@@ -331,4 +332,4 @@ def _name_of(store: str, namespace: str, table: str) -> str:
 def _error_line(fault: Exception) -> str:
     """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
     first = str(fault).strip().partition("\n")[0]
-    return mask_secrets(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)
+    return mask_secrets(masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__))

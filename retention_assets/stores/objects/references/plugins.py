@@ -213,7 +213,8 @@ def load_plugin(use: str) -> Any:
             found = point.load()
         # As above.
         except Exception as fault:
-            raise _unknown(use, f"is {point.value}, which can't be loaded: {type(fault).__name__}: {fault}") from fault
+            text = f"{type(fault).__name__}: {mask_text(str(fault))}"
+            raise _unknown(use, f"is {point.value}, which can't be loaded: {text}") from fault
     if not callable(found):
         raise _unknown(use, f"is {quote(found)}, which is no class")
     return found
