@@ -94,3 +94,40 @@ def test_what_is_a_secret(text: str, environ: dict[str, str], secret: str, tmp_p
 def test_what_is_none(text: str, environ: dict[str, str], harmless: str, tmp_path: Path) -> None:
     read(tmp_path, text, **environ)
     assert masked(f"it says {harmless}.") == f"it says {harmless}."
+
+
+SESSION = """
+import os
+import sys
+from pathlib import Path
+from retention_assets.environment import Environment
+from retention_assets.pipeline.spark import spark_session
+from retention_assets.settings.model import load_settings
+
+settings = load_settings()
+session = spark_session(settings.spark.master, settings.spark.conf)
+lines = {}
+for place in Path("/proc").iterdir():
+    if place.name.isdecimal():
+        try:
+            lines[place.name] = (place / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            pass
+assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines.values())
+print([line for line in lines.values() if os.environ["S3_SECRET"] in line])
+print(session.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == os.environ["S3_SECRET"])
+print(session.conf.get("spark.odd key:") == "  a = b #! \\\\ c\\n")
+session.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="command lines are read in /proc")
+def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: Path) -> None:
+    conf = {"spark.hadoop.fs.s3a.secret.key": "${S3_SECRET}", "spark.odd key:": "  a = b #! \\ c\n"}
+    (tmp_path / "retention.yaml").write_text(json.dumps({"spark": {"master": "local[1]", "conf": conf}}))
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "S3_SECRET": "wJalr XUtn=FEMI/K7"}
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
