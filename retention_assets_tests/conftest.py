@@ -14,6 +14,7 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from retention_assets import silence
 from retention_assets.settings import secrets
 from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of one test hide nothing in the messages of another."""
+    """The settings of one test hide nothing in the messages of another, and do not say how long it waits."""
+    monkeypatch.setattr(silence, "_seconds", 60.0)
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_pattern", None)
 

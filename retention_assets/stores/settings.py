@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
 from retention_assets.settings.secrets import known_secrets, remember_secrets
+from retention_assets.silence import bound_silence, silence_bound
 
-_SECRETS = "secrets"
+_OF_PROCESS = "of_process"
 
 
 def _store_name(name: str) -> str:
@@ -128,11 +129,13 @@ class StoreSettings(SettingsPart):
         return value
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Whoever receives it masks the secrets of the settings as well."""
-        return {**super().__getstate__(), _SECRETS: known_secrets()}
+        """Whoever receives it masks the same secrets, and waits as long for a store."""
+        return {**super().__getstate__(), _OF_PROCESS: (known_secrets(), silence_bound())}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
-        remember_secrets(state.pop(_SECRETS))
+        secrets, seconds = state.pop(_OF_PROCESS)
+        remember_secrets(secrets)
+        bound_silence(seconds)
         super().__setstate__(state)
 
     @property

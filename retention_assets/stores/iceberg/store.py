@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
@@ -36,7 +36,7 @@ from retention_assets.stores.iceberg.commit import can_commit
 from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.parsed import ParsedFiles
-from retention_assets.stores.iceberg.place import catalog_place, remains_of
+from retention_assets.stores.iceberg.place import catalog_place, open_catalog, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
@@ -171,7 +171,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             if self._opened is None:
                 # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
                 properties = {"init_catalog_tables": "false", PY_IO_IMPL: _FILE_IO, **self.settings.catalog}
-                catalog = load_catalog(properties.pop("name", self.name), **properties)
+                catalog = open_catalog(self.name, properties)
                 weakref.finalize(self, catalog.close)
                 self._opened = catalog
             return self._opened
