@@ -101,17 +101,17 @@ def _execute(
 ) -> list[Settlement]:
     if not targets:
         return []
-    thread = thread_of(store)
+    thread, asked = thread_of(store), permit
+    if thread:
 
-    def alive() -> None:
-        """Whoever asks for a permit is not silent; whoever was left behind gets none."""
-        if thread:
+        def asked() -> None:
+            """Whoever asks for a permit is not silent; whoever was left behind gets none."""
             thread.beat()
-        permit()
+            permit()
 
     unanswered, why, found = Outcome.FAILED, _NO_ANSWER, dict[str, SweptTarget]()
     try:
-        found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values()), alive), thread)}
+        found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values()), asked), thread)}
     except StoreFailed as fault:
         if isinstance(fault.__cause__, Withheld):
             # A store may let it through. What is not done is not settled by that.
