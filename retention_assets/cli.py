@@ -37,6 +37,7 @@ from retention_assets.commands.simulate import simulate
 from retention_assets.commands.visibility import advance, as_of, readable
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
+from retention_assets.settings.secrets import masked_fault
 
 # The commands as the help lists them: what one begins with, what looks ahead, what looks back, what decides, what acts, and
 # what keeps the ledger. A new one is one line.
@@ -141,6 +142,8 @@ def main() -> NoReturn:
         words = failure_text(fault)
         if words is None and not isinstance(fault, OSError):
             # A fault of the program: whoever mends it needs the trace.
+            if (harmless := masked_fault(fault)) is not fault:
+                raise harmless from None
             raise
         say(words or f"cannot go on: {fault}")
         if isinstance(fault, OSError):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import Settings
+from retention_assets.silence import bound_silence
 from retention_assets.stores.protocol import Store
 from retention_assets.stores.registry import open_store
 
@@ -147,6 +148,7 @@ class Environment:
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
         """The stores of some names, or all, opened."""
+        bound_silence(self.settings.silence)
         wanted = None if names is None else set(names)
         return {one.name: open_store(one) for one in self.settings.stores if wanted is None or one.name in wanted}
 

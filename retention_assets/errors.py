@@ -45,6 +45,11 @@ class Problem:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
+def irregular(file: str) -> Problem:
+    """The problem of a file that may never end, or never begin."""
+    return Problem("is a pipe, a device or a socket", file=file, expected="a regular file", remedy="Take it away.")
+
+
 class Refused(Exception):
     """The request was understood and is not done; exit code 1. Nothing was changed."""
 

@@ -87,9 +87,10 @@ def _of_words(text: str) -> str | None:
 
 
 def _first_line(fault: BaseException) -> str:
+    from retention_assets.settings.secrets import masked
     from retention_assets.settings.urls import mask_secrets
     from retention_assets.sql.errors import driver_message
 
     # The number of such an error is part of what it says.
-    words = mask_secrets(str(fault)) if isinstance(fault, OSError) else driver_message(fault)
+    words = mask_secrets(masked(str(fault))) if isinstance(fault, OSError) else driver_message(fault)
     return " ".join(words.split()).rstrip(".")

@@ -25,26 +25,31 @@ IMPORTS: Mapping[str, set[str]] = {
     "errors": set(),
     "outcomes": set(),
     # Codes of databases are told apart where statements are; loaded only once something has failed.
-    "failures": {"errors", "settings.urls", "sql"},
+    "failures": {"errors", "settings.secrets", "settings.urls", "sql"},
     "settings.yaml": {"errors"},
-    "settings.urls": {"errors"},
+    "settings.secrets": set(),
+    "silence": {"errors"},
+    "settings.urls": {"errors", "settings.secrets"},
     "policy": {"errors", "settings.yaml"},
     "clock": {"errors", "policy"},
     "datasets": {"policy"},
     "frames": {"errors", "policy"},
     "exchange": {"errors", "frames", "policy"},
-    "sql": {"clock", "errors", "frames", "policy", "settings.urls"},
+    "sql": {"clock", "errors", "frames", "policy", "settings.secrets", "settings.urls", "silence"},
     "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
-    "stores": {"clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.urls", "sql"},
-    "settings": {"errors", "policy", "settings.urls", "settings.yaml", "stores"},
-    "environment": {"errors", "ledger", "pipeline", "policy", "settings", "stores"},
+    "stores": {
+        "clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.secrets", "settings.urls", "silence",
+        "sql",
+    },
+    "settings": {"errors", "policy", "settings.secrets", "silence", "settings.urls", "settings.yaml", "stores"},
+    "environment": {"errors", "ledger", "pipeline", "policy", "settings", "silence", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
-    "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "stores"},
+    "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},
     # Prices are settings.
     "report": {"datasets", "ledger", "policy", "settings"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     # Places are remembered without passwords.
-    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.urls", "stores"},
+    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.urls", "stores"},
     # A task opens what it works on where it runs.
     "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores"},
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
@@ -63,16 +68,17 @@ IMPORTS: Mapping[str, set[str]] = {
     },
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
-        "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.urls",
+        "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
+        "settings.urls",
         "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},
     "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
     "commands": {
         "clock", "dagster", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger",
-        "operations", "policy", "render", "report", "settings", "settings.yaml", "stores", "sweep",
+        "operations", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
     },
-    "cli": {"commands", "errors", "failures"},
+    "cli": {"commands", "errors", "failures", "settings.secrets"},
 }  # fmt: skip
 
 # Places whose modules know nothing of each other.

@@ -14,6 +14,8 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from retention_assets import silence
+from retention_assets.settings import secrets
 from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import make_again
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from retention_assets_tests.stores.files.environments import S3
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of one test hide nothing in the messages of another, and do not say how long it waits."""
+    monkeypatch.setattr(silence, "_seconds", 60.0)
+    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_pattern", None)
 
 
 __all__ = ["ceph", "mariadb", "server", "store_url", "url"]

@@ -390,6 +390,8 @@ def random_history(
         attributes |= _own_retention(rng, heads)
     if _chance(rng, 0.04):
         attributes["gc.enabled"] = rng.choice(("false", "true", " TRUE ", "flase", ""))
+    if _chance(rng, 0.04):
+        attributes["commits.enabled"] = rng.choice(("false", "true", " TRUE ", ""))
     _say_realms(rows, attributes)
     return History(dataset, rows, heads, tags, attributes, as_of)
 

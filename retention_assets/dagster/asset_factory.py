@@ -18,7 +18,7 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partition_events import Pages, all_refused, of_range, partition_events
 from retention_assets.dagster.partitions import partitions_of
 from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig
-from retention_assets.dagster.step import Metadata, Step, resources_in
+from retention_assets.dagster.step import Metadata, Step, masking_faults, resources_in
 from retention_assets.failures import failure_text
 from retention_assets.settings.dagster import DagsterSettings
 
@@ -46,6 +46,7 @@ class RetentionAsset:
         """Its name, the last part of its key."""
         return self.work.__name__
 
+    @masking_faults()
     def do(self, step: Step) -> Metadata:
         """The work of a step, in a warehouse that belongs to its ledger.
 
@@ -104,7 +105,7 @@ class RetentionAsset:
             if self.pages is None or not _is_of_partitions(context):
                 yield dg.MaterializeResult(metadata=metadata)
                 return
-            with step.within_ledger() as opened:
+            with masking_faults(), step.within_ledger() as opened:
                 pages = list(self.pages(opened, metadata))
             if why := all_refused(pages):
                 raise dg.Failure(why, allow_retries=False)

@@ -30,6 +30,7 @@ from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
 from retention_assets.settings.cluster import is_local_master
+from retention_assets.settings.secrets import masked, masked_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,8 +217,21 @@ def resources_in(resources: object, names: Names) -> Resources:
 def show_unseen(record: logging.LogRecord) -> bool:
     """A filter of a log that lets everything pass, and lets names of others give no orders to whoever reads it."""
     if isinstance(record.msg, str):
-        record.msg = visible(record.msg)
+        record.msg = visible(masked(record.msg))
     return True
+
+
+@contextmanager
+def masking_faults() -> Iterator[None]:
+    """Raise what is raised inside without secrets: Dagster keeps the text of an error, its trace and its causes."""
+    try:
+        yield
+    except Exception as fault:
+        if (harmless := masked_fault(fault)) is fault:
+            raise
+        if isinstance(fault, dg.Failure):
+            raise dg.Failure(masked(fault.description or ""), allow_retries=fault.allow_retries) from harmless
+        raise harmless from None
 
 
 def _globs(config: AsOfConfig | DatasetsConfig | None) -> Sequence[str]:

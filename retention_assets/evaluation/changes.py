@@ -21,7 +21,7 @@ from retention_assets.policy.durations import EPOCH, micros, text_of
 from retention_assets.settings.model import AutomationSettings
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import Store, error_text
+from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.stores.realms import tokens_of
 
 # A scan that failed is tried again, not at every tick: it may take hours, and its source may be broken for days.
@@ -73,16 +73,20 @@ def _names(retention: Environment, store: Store, retry: timedelta | None = None)
     """
     settings = retention.settings.store(store.name)
     if not isinstance(settings, ObjectsSettings):
-        return store.datasets()
+        return ask_store(store, store.datasets)
     with retention.ledger_if_any() as ledger:
         newest = ledger.scans.newest_ended(store.name) if ledger else None
         if ledger is None or newest is None or newest.ended_at is None:
-            return store.datasets()
+            return ask_store(store, store.datasets)
         if newest.status is ScanStatus.FAILED and (retry is None or retention.present() < newest.ended_at + retry):
             again = f"; it is tried again from {text_of(newest.ended_at + retry)} on" if retry else ""
             raise Refused(f"scan {newest.id} failed: {newest.reason}{again}")
         result = ledger.scans.newest_result(store.name)
-    return store.datasets() if result is None else sorted(one.name for one in ScanResult.from_json(result).datasets)
+    return (
+        ask_store(store, store.datasets)
+        if result is None
+        else sorted(one.name for one in ScanResult.from_json(result).datasets)
+    )
 
 
 def _list_from_stores(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import BadInput, Problem
+from retention_assets.errors import BadInput, Problem, irregular
 from retention_assets.exchange.compression import is_packed
 from retention_assets.exchange.json_lines import KEYS, SMALL, datasets_of_json, few_ids, read_json
 from retention_assets.exchange.parquet import read_parquet
@@ -84,12 +84,18 @@ def reading_order(name: str) -> tuple[bool, str]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        files = [file for file in path.iterdir() if is_log(file.name) and file.is_file()]
+        files = [_regular(file) for file in path.iterdir() if is_log(file.name) and file.exists() and not file.is_dir()]
         if files:
             return sorted(files, key=lambda file: reading_order(file.name))
         raise BadInput(Problem("holds no log", file=str(path), expected="files that end in .jsonl or .parquet"))
-    if not path.is_file():
+    if not path.exists():
         raise BadInput(
             Problem("is not there", file=str(path), expected="a log: a file of JSON lines or Parquet, or a folder of them")
         )
-    return [path]
+    return [_regular(path)]
+
+
+def _regular(file: Path) -> Path:
+    if not file.is_file():
+        raise BadInput(irregular(str(file)))
+    return file

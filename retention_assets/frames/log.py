@@ -16,6 +16,8 @@ ATTRIBUTES = pa.map_(pa.string(), pa.string())
 # What a scan found of an OBJECT; and what a dataset says whose OBJECTs say so.
 CLASS = "class"
 OWN_CLASSES = "::classes"
+# An attribute of a dataset: anything but `true` says that its store can't commit to its table.
+COMMITS = "commits.enabled"
 # What bytes are cast to before they are summed: a sum of many large ones does not fit where each of them does.
 SUMMED = pa.decimal128(38, 0)
 

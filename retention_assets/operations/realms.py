@@ -144,12 +144,13 @@ def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str,
             with suppress(FileNotFoundError):
                 found |= _published_realms(source)
         return frozenset(found), {}
-    away = {}
+    away: dict[str, str] = {}
+    silent: dict[str, Exception] = {}
     for one in choose_datasets(environment.stores().values(), DatasetFilter()):
         if one.fault:
             away[one.store.name] = one.fault
         for share in shares_of(one) if one.datasets else ():
-            log = read_share(one.store, share)
+            log = read_share(one.store, share, silent)
             found |= _realms_of(log.datasets, [log])
     return frozenset(found), away
 

@@ -62,9 +62,10 @@ class Rehearsal:
 
     def logs(self) -> Iterator[Log]:
         """The logs of the chosen datasets, share by share; those that can't be read are in it as refused."""
+        silent: dict[str, Exception] = {}
         for one in self.chosen:
             for share in shares_of(one) if one.datasets else ():
-                yield read_share(one.store, share)
+                yield read_share(one.store, share, silent)
 
     @property
     def ends_early(self) -> str | None:

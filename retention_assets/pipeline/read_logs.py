@@ -67,10 +67,11 @@ class _Work:
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        silent: dict[str, Exception] = {}
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 share = self.shares[number]
-                parts = write_read_log(read_share(share.store, share.datasets), self.folder, number)
+                parts = write_read_log(read_share(share.store, share.datasets, silent), self.folder, number)
                 yield pa.record_batch({"parts": [parts]})
 
 

@@ -31,7 +31,7 @@ from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import Store, error_text
+from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.sweep.lease import hold_leases
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def _names(result: ScanResult) -> list[str]:
 def _tokens(store: Store, names: Sequence[str]) -> dict[str, str]:
     """A store that can't say has none."""
     with suppress(Exception):
-        return dict(store.tokens(names))
+        return dict(ask_store(store, lambda: store.tokens(names)))
     return {}
 
 

@@ -7,15 +7,18 @@ that come with every start. Nothing starts before it is asked for: importing thi
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+from tempfile import NamedTemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from retention_assets.pipeline.class_data import JAVA_OPTIONS, find_class_data
+from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +42,7 @@ _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 # Where Java and Spark's scripts find more options.
 _OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _PYTHON = "spark.pyspark.python"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 # Of those above what a Spark Connect server has settled.
 _OF_SERVER = {"spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.python.worker.reuse", "spark.app.name"}
 _OBJECT_STORE_KEYS = (
@@ -199,14 +203,14 @@ def _gateway(conf: Mapping[str, str]) -> Any:
 
 def _launch(conf: Mapping[str, str]) -> Any:
     """Start Java, and read along what it says while it does: all but some lines go on to stderr."""
-    from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
     reader = Thread(target=_pass_on, args=(reading,), daemon=True)
     reader.start()
     try:
-        gateway = launch_gateway(SparkConf().setAll(list(conf.items())), {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
+        with _submitting(conf):
+            gateway = launch_gateway(None, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
     except Exception:
         os.close(writing)
         # Why Java did not start stands in what it has said.
@@ -216,8 +220,32 @@ def _launch(conf: Mapping[str, str]) -> Any:
     return gateway
 
 
+@contextmanager
+def _submitting(conf: Mapping[str, str]) -> Iterator[None]:
+    """Hand a configuration to spark-submit in a file of this user alone: everybody can read a command line, which is PySpark's
+    way, and its only other one is an environment variable.
+    """
+    arguments = os.environ.get(_ARGUMENTS)
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="retention-spark-", suffix=".conf") as file:
+        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())
+        file.flush()
+        os.environ[_ARGUMENTS] = f"--properties-file {quote(file.name)} --load-spark-defaults {arguments or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            if arguments is None:
+                del os.environ[_ARGUMENTS]
+            else:
+                os.environ[_ARGUMENTS] = arguments
+
+
+def _escaped(text: str) -> str:
+    """A key or a value as Java's properties have it."""
+    return re.sub(r"([\\:=#! ])", r"\\\1", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
 def _pass_on(reading: int) -> None:
     with open(reading, "rb") as lines:
         for line in lines:
             if not line.startswith(_SILENCED):
-                os.write(2, line)
+                os.write(2, masked(line.decode(errors="surrogateescape")).encode(errors="surrogateescape"))

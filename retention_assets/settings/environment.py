@@ -25,6 +25,8 @@ class Expansion:
 
     data: Any
     substituted: set[Path_] = field(default_factory=set)
+    # What the environment put in, but for names of stores, which begin the names of datasets.
+    values: set[str] = field(default_factory=set, repr=False)
     faulty: dict[Path_, Problem] = field(default_factory=dict)
 
 
@@ -51,6 +53,8 @@ def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str
         )  # fmt: skip
         return value
     into.substituted.add(path)
+    if (path[:1], path[2:]) != (("stores",), ("name",)):
+        into.values.update(environ.get(match["name"] or "", "") for match in _DOLLAR.finditer(value))
     return text
 
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -32,12 +33,16 @@ from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
 from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
 from retention_assets.settings.prices import Prices
+from retention_assets.settings.secrets import remember_secrets, secrets_in
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
+from retention_assets.silence import bound_silence
 from retention_assets.stores.registry import kind_named, known_kinds
 from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
 
 VARIABLE = "RETENTION_CONFIG"
+# A month is as long as the first ones of a year.
+_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 FILE = "retention.yaml"
 
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
@@ -192,6 +197,9 @@ class Settings(SettingsPart):
     automation: AutomationSettings = AutomationSettings()
     dagster: DagsterSettings = DagsterSettings()
     prices: Prices = Prices()
+    timeout: Annotated[
+        Interval, Field(description="After how long without a row or a byte a call to a store, a catalog or a plugin ends.")
+    ] = Duration(seconds=60)
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed), AfterValidator(_introduced)] = ()
 
     @model_validator(mode="after")
@@ -286,6 +294,11 @@ class Settings(SettingsPart):
         return conflicts_of(claims)
 
     @property
+    def silence(self) -> float:
+        """`timeout` in seconds."""
+        return (self.timeout.after(_SOME_DAY) - _SOME_DAY).total_seconds()
+
+    @property
     def hidden_again(self) -> list[str]:
         """The stores that delete every version: what sweeps of before only hid there is marked again."""
         return [store.name for store in self.stores if store.deletes_versions]
@@ -314,7 +327,7 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
     """The settings of a file: the one given, or the one that RETENTION_CONFIG names, or ./retention.yaml, or the defaults."""
     named = path or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
     file = named or Path(FILE)
-    if file.is_file():
+    if file.exists() and not file.is_dir():
         return settings_of(read_document(file), environ)
     if named is None and not file.exists():
         return Settings.model_validate({}, context={"folder": Path.cwd()})
@@ -333,6 +346,8 @@ class _Reading:
 
     def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
         self.expansion: Expansion = expand(document, environ)
+        # Before anything of it can be said.
+        remember_secrets(secrets_in(self.expansion.data, self.expansion.values))
         # Messages quote the file as it is written, so what the environment put in is never shown; passwords are masked too.
         self.document = replace(document, data=_masked(document.data))
         self.folder = Path(document.file).absolute().parent
@@ -351,6 +366,7 @@ class _Reading:
         settings = self._valid(Settings, data, ())
         if settings is None or self.problems:
             raise BadInput(sorted(self.problems, key=lambda problem: problem.line or 0))
+        bound_silence(settings.silence)
         return settings
 
     def _stores(self, items: list[Any]) -> list[StoreSettings]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo
 
 from retention_assets.errors import InvalidValue
+from retention_assets.settings.secrets import masked
 
 # Two letters at least, so that a drive letter is not a scheme; `simplecache::s3://…` is how fsspec chains them.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
@@ -60,8 +61,8 @@ def _masked_value(found: re.Match[str]) -> str:
 
 
 def mask_text(text: str) -> str:
-    """A sentence, such as an error of a driver, without the secrets of the addresses in it. The other words stay."""
-    return _WORD.sub(lambda word: mask_secrets(word[0]), text)
+    """A sentence, such as an error of a driver, without secrets of the settings and of the addresses in it."""
+    return _WORD.sub(lambda word: mask_secrets(word[0]), masked(text))
 
 
 class Url(str):

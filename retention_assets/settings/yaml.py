@@ -7,7 +7,9 @@ stay the strings that they look like.
 """
 
 import math
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from retention_assets.errors import BadInput, Problem, quote
+from retention_assets.errors import BadInput, Problem, irregular, quote
 
 LARGEST_BYTES = 2 * 1024 * 1024
 DEEPEST = 50
@@ -57,7 +59,10 @@ def read_document(path: Path) -> Document:
     """Read one file. Raises BadInput with the place and the reason; never half a document."""
     file = str(path)
     try:
-        with path.open("rb") as stream:
+        # Opening a pipe waits for who writes to it.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise BadInput(irregular(file))
             raw = stream.read(LARGEST_BYTES + 1)
     except OSError as fault:
         raise BadInput(Problem(f"cannot be read: {fault.strerror or fault}", file=file)) from None

@@ -11,6 +11,7 @@ Does not belong here: statements about anybody's tables.
 """
 
 import atexit
+import math
 import os
 import sqlite3
 import stat
@@ -20,11 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import Url
+from retention_assets.silence import silence_bound, silence_text
 from retention_assets.sql.errors import RETRY_CONFLICTS
 from retention_assets.sql.retry import retry
 
@@ -37,6 +40,8 @@ LEDGER_IDLE_SECONDS = 120
 LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
 READS = "reads"
+# Seconds, after which psycopg looks for signals.
+_INTERVAL = 0.1
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 # KiB of a SQLite ledger that a connection keeps in memory, and one that marks a million transactions: there, what does not fit
 # is written twice.
@@ -165,7 +170,42 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin)
+    if lock_seconds:
+        bound_waiting(engine)
     return engine
+
+
+def bound_waiting(engine: Engine) -> None:
+    """End what waits longer than `timeout` for a byte of a server."""
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _: Any, arguments: Any, named: dict[str, Any]) -> Any:
+        seconds = silence_bound()
+        bounds = {"connect_timeout": math.ceil(seconds)}
+        if dialect.driver == "pymysql":
+            bounds |= {"read_timeout": bounds["connect_timeout"], "write_timeout": bounds["connect_timeout"]}
+        if dialect.name in _DRIVERS:
+            named |= bounds | named
+        return BoundedConnection.connect(*arguments, **named) if dialect.driver == "psycopg" else None
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection of PostgreSQL that is closed once nothing has come for `timeout`."""
+
+    def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+        """Result of a generator of psycopg's, which is told of each interval in which nothing came."""
+        return super().wait(self._until_silent(gen), _INTERVAL)
+
+    def _until_silent(self, waiting: Any) -> Any:
+        quiet, ready = 0.0, None
+        while quiet < silence_bound():
+            try:
+                ready = yield waiting.send(ready)
+            except StopIteration as end:
+                return end.value
+            quiet = 0 if ready else quiet + _INTERVAL
+        self.pgconn.finish()
+        raise psycopg.errors.ConnectionTimeout(f"the server timed out: {silence_text()}")
 
 
 def _prepare_ledger_file(connection: Any, _: Any) -> None:

@@ -9,7 +9,9 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import mask_secrets
+from retention_assets.silence import is_silence
 from retention_assets.sql.retry import RetryPolicy
 
 # The SQLSTATE of PostgreSQL, the number of MariaDB and MySQL, or the primary code of SQLite: no two of them are alike.
@@ -49,7 +51,7 @@ def is_lost(error: Exception) -> bool:
 
 def is_transient(error: Exception) -> bool:
     """Whether the same transaction, begun anew, may well succeed."""
-    return is_conflict(error) or is_lock_timeout(error) or is_lost(error)
+    return is_conflict(error) or is_lock_timeout(error) or (is_lost(error) and not is_silence(error))
 
 
 # For transactions that must not be done twice, as those of the ledger: only what was certainly undone is done again.
@@ -66,7 +68,7 @@ def driver_message(error: BaseException) -> str:
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
-    lines = mask_secrets(cause_text).strip().splitlines()
+    lines = mask_secrets(masked(cause_text)).strip().splitlines()
     return lines[0].strip() if lines else type(cause).__name__
 
 

@@ -10,7 +10,7 @@ other's file locks (on closing a file, POSIX drops the locks of the whole progra
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from threading import Lock
@@ -31,6 +31,7 @@ from psycopg.pq import ExecStatus
 from sqlalchemy import URL, ColumnElement, Connection, DateTime, Engine, Select, event, func
 
 from retention_assets.frames.log import INSTANT
+from retention_assets.silence import ForeignThread
 from retention_assets.sql.columns import InstantColumn, MicrosColumn
 
 BATCH = 50_000
@@ -185,6 +186,11 @@ def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType
 
 def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A query on PostgreSQL, in the one state that a statement sees: ADBC reads COPY's binary stream. Locks nobody."""
+    # Its driver waits as long as the server wants it to.
+    yield from ForeignThread().rows(f"the server {engine.url.host}", _copied_rows(engine, query, schema))
+
+
+def _copied_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
     with engine.connect() as asking:
         text = _text(asking, query)
     with _copying(engine, text) as reader:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.stores.protocol import Store
+from retention_assets.silence import is_silence
+from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.stores.realms import read_lines
 
 # A share that can't be read is asked for in so many pieces.
@@ -36,9 +36,9 @@ def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[Chos
     chosen = []
     for store in stores:
         try:
-            names = store.datasets()
+            names = ask_store(store, store.datasets)
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's; one that is away must not keep others from being read
-            chosen.append(ChosenDatasets(store, (), f"{type(fault).__name__}: {fault}"))
+            chosen.append(ChosenDatasets(store, (), error_text(fault)))
         else:
             chosen.append(ChosenDatasets(store, tuple(wanted.select(names))))
     return chosen
@@ -47,25 +47,29 @@ def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[Chos
 def shares_of(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
     """The shares of a store; where it can't say, all in one, which is then refused by name if it can't be read either."""
     try:
-        return one.store.shares(one.datasets)
+        return ask_store(one.store, lambda: one.store.shares(one.datasets))
     except Exception:  # noqa: BLE001 - see above: one store that fails must not keep others from being read
         return [one.datasets]
 
 
-def read_share(store: Store, datasets: Sequence[str]) -> Log:
-    """The logs of a share; those that can't be read are refused, the others go on."""
-    logs = _logs(store, datasets)
+def read_share(store: Store, datasets: Sequence[str], silent: dict[str, Exception] | None = None) -> Log:
+    """The logs of a share; those that can't be read are refused, the others go on. A store in `silent` is not asked again."""
+    logs = _logs(store, datasets, {} if silent is None else silent)
     if len(logs) == 1:
         return logs[0]
     rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries()
     return Log(rows, pa.concat_tables([log.datasets for log in logs]))
 
 
-def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
+def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -> list[Log]:
+    if store.name in silent:
+        return [_refused(datasets, silent[store.name])]
     try:
         return [_of_all(store, datasets)]
     except Exception as fault:  # noqa: BLE001 - see above: what can't be read is refused by name
-        if len(datasets) == 1:
+        if is_silence(fault):
+            silent[store.name] = fault
+        if len(datasets) == 1 or store.name in silent:
             return [_refused(datasets, fault)]
         # One of them may keep the others from being read. Where no piece can be, it is not one, and nobody asks any further.
         step = -(-len(datasets) // _PIECES)
@@ -73,7 +77,9 @@ def _logs(store: Store, datasets: Sequence[str]) -> list[Log]:
         found = [_whole(store, piece) for piece in pieces]
         if all(one is None for one in found):
             return [_refused(datasets, fault)]
-        return [log for piece, one in zip(pieces, found, strict=True) for log in ([one] if one else _logs(store, piece))]
+        return [
+            log for piece, one in zip(pieces, found, strict=True) for log in ([one] if one else _logs(store, piece, silent))
+        ]
 
 
 def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
@@ -99,9 +105,8 @@ def _of_all(store: Store, datasets: Sequence[str]) -> Log:
 
 
 def _refused(datasets: Sequence[str], fault: Exception) -> Log:
-    text = str(fault) if isinstance(fault, Refused) else f"{type(fault).__name__}: {fault}"
+    text = f"cannot be read: {error_text(fault)}"
     rows = [
-        {"dataset": name, "transactions": 0, "attributes": None, "fault": f"cannot be read: {text}", "fault_transaction": None}
-        for name in datasets
+        {"dataset": name, "transactions": 0, "attributes": None, "fault": text, "fault_transaction": None} for name in datasets
     ]
     return Log(LOG.empty_table(), pa.Table.from_pylist(rows, DATASETS))

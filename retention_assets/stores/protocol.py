@@ -21,6 +21,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.urls import mask_text
+from retention_assets.silence import ForeignThread, is_silence, silence_text
 from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 
 Answer = TypeVar("Answer")
@@ -361,10 +362,22 @@ class StoreFailed(Refused):
     """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
 
 
-def call_store(store: Store, question: Callable[[], Answer]) -> Answer:
+def thread_of(store: Store) -> ForeignThread | None:
+    """Where a store of another package runs, so that its silence is noticed. Drivers of the built-in kinds notice it."""
+    is_ours = type(getattr(store, "store", store)).__module__.startswith("retention_assets.")
+    return None if is_ours else ForeignThread()
+
+
+def ask_store(store: Store, question: Callable[[], Answer], thread: ForeignThread | None = None) -> Answer:
+    """Answer of a store, or what it raises; Silent, if it does neither."""
+    thread = thread or thread_of(store)
+    return thread.call(f"the store {store.name}", question) if thread else question()
+
+
+def call_store(store: Store, question: Callable[[], Answer], thread: ForeignThread | None = None) -> Answer:
     """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
     try:
-        return question()
+        return ask_store(store, question, thread)
     except Exception as fault:
         raise StoreFailed(f"the store {store.name} failed: {error_text(fault)}") from fault
 
@@ -372,7 +385,8 @@ def call_store(store: Store, question: Callable[[], Answer]) -> Answer:
 def error_text(fault: Exception) -> str:
     """An error as one line, with what kind it is where it is not made for people."""
     text = mask_text(" ".join(str(fault).split()))
-    return text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
+    text = text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
+    return f"{text.rstrip('.')}: {silence_text()}." if is_silence(fault) and silence_text() not in text else text
 
 
 def outside_times(stores: Iterable[Store]) -> Iterator[datetime]:

@@ -17,13 +17,13 @@ from retention_assets.datasets import store_of
 from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import LINES
 from retention_assets.policy.realms import NAME_RULE, OWN_REALMS, REALM, SYSTEM, is_realm_name, is_within
-from retention_assets.stores.protocol import SelectiveStore, Store
+from retention_assets.stores.protocol import SelectiveStore, Store, ask_store
 from retention_assets.stores.settings import RealmColumn, RealmPattern, StoreSettings
 
 
 def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     """The log and the refs of some datasets as they are now, with the realm that the settings give to each."""
-    lines = store.read(datasets)
+    lines = ask_store(store, lambda: store.read(datasets))
     settings = getattr(store, "settings", None)
     if not isinstance(settings, StoreSettings) or not gives_realms(settings) or not len(lines):
         return lines
@@ -52,7 +52,7 @@ def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
 
     A kind that names realms by itself has its settings in its own tokens.
     """
-    tokens = store.tokens(datasets)
+    tokens = ask_store(store, lambda: store.tokens(datasets))
     settings = getattr(store, "settings", None)
     if not isinstance(settings, StoreSettings) or settings.realm is None or settings.names_own_realms:
         return tokens

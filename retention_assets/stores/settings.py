@@ -13,6 +13,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
+from retention_assets.settings.secrets import known_secrets, remember_secrets
+from retention_assets.silence import bound_silence, silence_bound
+
+_OF_PROCESS = "of_process"
 
 
 def _store_name(name: str) -> str:
@@ -125,6 +129,16 @@ class StoreSettings(SettingsPart):
                 "the name of a realm, or {pattern: …} over the names of its datasets",
             )
         return value
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Whoever receives it masks the same secrets, and waits as long for a store."""
+        return {**super().__getstate__(), _OF_PROCESS: (known_secrets(), silence_bound())}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        secrets, seconds = state.pop(_OF_PROCESS)
+        remember_secrets(secrets)
+        bound_silence(seconds)
+        super().__setstate__(state)
 
     @property
     def data_root(self) -> str | None:

@@ -18,6 +18,7 @@ from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
+from retention_assets.settings.secrets import masked
 from retention_assets.stores.protocol import (
     ExpiringStore,
     Permit,
@@ -26,6 +27,7 @@ from retention_assets.stores.protocol import (
     SweptTarget,
     Target,
     call_store,
+    thread_of,
 )
 
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
@@ -79,7 +81,7 @@ def execute_deletion(
     store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int, permit: Permit
 ) -> list[Settlement]:
     """Have the targets deleted."""
-    return _execute(store, targets, lambda some: store.sweep(dataset, some, parallelism, permit))
+    return _execute(store, targets, lambda some, alive: store.sweep(dataset, some, parallelism, alive), permit)
 
 
 def execute_expiry(
@@ -88,17 +90,28 @@ def execute_expiry(
     """Have the store expire the targets from an instant on, or never, where none is given."""
     if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
         raise Refused(f"the store {store.name} can't expire anything by itself")
-    return _execute(store, targets, lambda some: store.expire(dataset, some, at, parallelism, permit))
+    return _execute(store, targets, lambda some, alive: store.expire(dataset, some, at, parallelism, alive), permit)
 
 
 def _execute(
-    store: Store, targets: Mapping[int, Target], order: Callable[[Sequence[Target]], Sequence[SweptTarget]]
+    store: Store,
+    targets: Mapping[int, Target],
+    order: Callable[[Sequence[Target], Permit], Sequence[SweptTarget]],
+    permit: Permit,
 ) -> list[Settlement]:
     if not targets:
         return []
+    thread, asked = thread_of(store), permit
+    if thread:
+
+        def asked() -> None:
+            """Whoever asks for a permit is not silent; whoever was left behind gets none."""
+            thread.beat()
+            permit()
+
     unanswered, why, found = Outcome.FAILED, _NO_ANSWER, dict[str, SweptTarget]()
     try:
-        found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values())))}
+        found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values()), asked), thread)}
     except StoreFailed as fault:
         if isinstance(fault.__cause__, Withheld):
             # A store may let it through. What is not done is not settled by that.
@@ -108,4 +121,7 @@ def _execute(
     answers = {
         mark: found.get(one.transaction) or SweptTarget(one.transaction, unanswered, error=why) for mark, one in targets.items()
     }
-    return [Settlement(mark, one.outcome, one.bytes, one.error, one.bytes_hidden, one.left) for mark, one in answers.items()]
+    return [
+        Settlement(mark, one.outcome, one.bytes, one.error and masked(one.error), one.bytes_hidden, one.left)
+        for mark, one in answers.items()
+    ]

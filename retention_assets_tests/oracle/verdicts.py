@@ -339,6 +339,16 @@ def _forbids(history: History) -> bool:
     return history.attributes.get("gc.enabled", "true").strip().lower() != "true"
 
 
+def _commits(history: History) -> bool:
+    """The store can commit to its table; whatever is no clear yes is a no."""
+    return history.attributes.get("commits.enabled", "true").strip().lower() == "true"
+
+
+def _is_closed(history: History) -> bool:
+    """Nothing of the dataset can go, whoever asks."""
+    return _forbids(history) or not _commits(history)
+
+
 def _is_referenced(one: Transaction) -> bool:
     """A scan has found a reference to it, and says so in this very word."""
     return one.type == "OBJECT" and one.attributes.get("class") == "referenced"
@@ -353,7 +363,7 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
         if one.name in known or not _selects(policy, facts, one, as_of):
             continue
         latest, tags = _protection(policy, facts, one, as_of)
-        if _holds_on(holds, facts.history, one, as_of) or tags or _forbids(facts.history) or _is_referenced(one):
+        if _holds_on(holds, facts.history, one, as_of) or tags or _is_closed(facts.history) or _is_referenced(one):
             continue
         if latest and policy.latest_view != "allow":
             continue
@@ -399,6 +409,8 @@ def _verdict(
     spared_by: set[Witness] = {("HOLD", name) for name in held_by}
     if _forbids(facts.history):
         spared_by.add(("GC_DISABLED", "gc.enabled=false"))
+    if not _commits(facts.history):
+        spared_by.add(("FORMAT_V3", "format-version=3"))
     if not purging and _is_referenced(one):
         spared_by.add(("REFERRED_TO", one.attributes.get("witness", "the last scan")))
     if not purging and not free:

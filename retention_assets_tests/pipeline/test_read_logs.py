@@ -90,7 +90,7 @@ def test_a_dataset_without_a_line_is_there_without_transactions_and_in_its_place
 
 
 def test_parts_hold_whole_datasets_also_where_some_are_empty(tmp_path: Path) -> None:
-    log = _logs(Sick(names=NAMES, bare=frozenset(NAMES[::3])), NAMES)[0]
+    log = _logs(Sick(names=NAMES, bare=frozenset(NAMES[::3])), NAMES, {})[0]
     write_log(log, str(tmp_path), rows_per_part=10)
     for file in sorted((tmp_path / "transactions").iterdir()):
         datasets = pq.read_table(tmp_path / "datasets" / file.name).to_pylist()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retention_assets.render.text import visible, visible_json
+from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +60,7 @@ def finish(
 
 def echo(words: str, *, err: bool = False, nl: bool = True) -> None:
     """A text for people, on stdout if it is the result."""
-    click.echo(visible(words), err=err, nl=nl)
+    click.echo(visible(masked(words) if err else words), err=err, nl=nl)
 
 
 def echo_json(text: str, *, nl: bool = True) -> None:

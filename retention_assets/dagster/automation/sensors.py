@@ -26,7 +26,7 @@ from retention_assets.dagster.automation.store_health import store_health
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partition_jobs import over_partitions, run_requests
 from retention_assets.dagster.partitions import BY_STORE, is_valid_key
-from retention_assets.dagster.step import Resources, resources_in, show_unseen
+from retention_assets.dagster.step import Resources, masking_faults, resources_in, show_unseen
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.evaluation.changes import Listing, list_datasets
@@ -93,7 +93,8 @@ def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seco
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         context.log.addFilter(show_unseen)
-        return evaluate(context, resources_in(context.resources, names))
+        with masking_faults():
+            return evaluate(context, resources_in(context.resources, names))
 
     return sensor
 

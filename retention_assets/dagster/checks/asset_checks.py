@@ -18,7 +18,7 @@ from retention_assets.dagster.checks.state import CheckScope
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import dataset_filter_of
 from retention_assets.dagster.run_config import JudgingConfig
-from retention_assets.dagster.step import Resources, Step, resources_in
+from retention_assets.dagster.step import Resources, Step, masking_faults, resources_in
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
 
@@ -110,7 +110,8 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         required_resource_keys=names.resources,
     )
     def asset_check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        with _running(context, asset, resources_in(context.op_execution_context.resources, names)).within_ledger() as run:
+        resources = resources_in(context.op_execution_context.resources, names)
+        with masking_faults(), _running(context, asset, resources).within_ledger() as run:
             found = query(run, check)
             state = CheckScope.of(run).check_everything(check, found, query)
         # Dagster stops a run at an error of a blocking check. What is wrong with datasets that it is not about only warns here.

@@ -16,7 +16,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.run_config import refuse_variables
-from retention_assets.dagster.step import Metadata, resources_in, show_unseen
+from retention_assets.dagster.step import Metadata, masking_faults, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.failures import failure_text
@@ -96,6 +96,7 @@ class OperationJob(Generic[F]):
             out=dg.Out(dg.Nothing),
             required_resource_keys=names.resources,
         )
+        @masking_faults()
         def op(context: dg.OpExecutionContext) -> None:
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
             context.log.addFilter(show_unseen)

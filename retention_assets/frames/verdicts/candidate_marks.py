@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.lives import TIMES, is_in_log
-from retention_assets.frames.log import LOG, OWN_CLASSES
+from retention_assets.frames.log import COMMITS, LOG, OWN_CLASSES
 from retention_assets.frames.realms import LogRealms, RealmRows, realm_rows
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
@@ -123,8 +123,9 @@ class _Evaluation:
     # Only those that have not ended.
     holds: Sequence[Hold]
     windows: Windows
-    # Datasets that let nobody delete their files.
+    # Datasets that let nobody delete their files, and those whose store can't commit to their tables.
     forbidding: frozenset[str]
+    uncommittable: frozenset[str]
     # Also find out when time alone could turn a verdict.
     watch: bool
     realms: RealmRows
@@ -164,7 +165,8 @@ def _evaluate(
     realms = realm_rows(datasets)
     live += [RESERVED_HOLD] if realms.may_be_reserved else []
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live], are_holds=True)
-    evaluation = _Evaluation(as_of, live, windows, forbidding_datasets(datasets), watch, realms)
+    forbidding, uncommittable = _datasets_denying(datasets, "gc.enabled"), _datasets_denying(datasets, COMMITS)
+    evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, watch, realms)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -205,24 +207,28 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     drops = any(policy.drops_refs for policy in policies)
     then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
     hold = _first_hold_of(history, holds, group.held, realms)
-    forbidden = history.per_dataset(np.array([name in evaluation.forbidding for name in history.names], dtype=bool))
+    forbidden, uncommittable = (
+        history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
+        for names in (evaluation.forbidding, evaluation.uncommittable)
+    )
+    closed = forbidden | uncommittable
     pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
     referenced = references(history)
-    free = [~pins & (hold < 0) & ~forbidden & ~referenced.found for pins in pinned]
+    free = [~pins & (hold < 0) & ~closed & ~referenced.found for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
             latest = (then if policy.drops_refs else found).branch
-            may = ~forbidden if policy.latest_view else ~forbidden & (latest == FAR)
+            may = ~closed if policy.latest_view else ~closed & (latest == FAR)
             may = may if group.fresh is None else may & history.column(group.fresh)
             over[:, number] = limits.over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
-        then.branch < FAR, then.tag < FAR, forbidden, referenced.found,
+        then.branch < FAR, then.tag < FAR, forbidden, referenced.found, uncommittable,
     )  # fmt: skip
-    flags = np.zeros(len(history), dtype=np.uint8)
+    flags = np.zeros(len(history), dtype=np.uint16)
     for bit, fact in enumerate(facts_of_rows):
-        flags |= fact.view(np.uint8) << np.uint8(bit)
+        flags |= fact.astype(np.uint16) << np.uint16(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
     table = VerdictTable(decisions, policies, holds, history, referenced.names)
@@ -251,14 +257,14 @@ def _witnesses(
     over = np.where((found.branch < FAR) & (then.branch == FAR), found.branch, tag + np.int32(len(history.branches.names)))
     forbids = np.zeros(len(history), dtype=np.int32)
     says = forbids if referenced.witness is None else referenced.witness
-    return branch, tag, hold, over.astype(np.int32), forbids, says
+    return branch, tag, hold, over.astype(np.int32), forbids, forbids, says
 
 
-def forbidding_datasets(datasets: pa.Table) -> frozenset[str]:
-    """The datasets that let nobody delete their files. Anything but `true` is a no: a typo shall not delete."""
-    said = join_chunks(pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar("gc.enabled"), "first"))
-    forbids = pc.fill_null(pc.not_equal(pc.utf8_lower(pc.utf8_trim_whitespace(said)), "true"), False)
-    return frozenset(datasets["dataset"].filter(forbids).to_pylist())
+def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
+    """Datasets whose attribute is not `true`, if they have it: a typo shall not delete."""
+    value = join_chunks(pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(key), "first"))
+    denies = pc.fill_null(pc.not_equal(pc.utf8_lower(pc.utf8_trim_whitespace(value)), "true"), False)
+    return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
 def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools, realms: LogRealms) -> Ranks:

@@ -18,11 +18,11 @@ from retention_assets.frames.views.history import History
 # Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
 _MOST_KEYS = 1 << 20
 # The facts of a row that are yes or no, in the order of `Facts`.
-FLAGS = 8
+FLAGS = 9
 
 
 def combinations(
-    history: History, lines: Sequence[Small], over: Bools, flags: npt.NDArray[np.uint8]
+    history: History, lines: Sequence[Small], over: Bools, flags: npt.NDArray[np.uint16]
 ) -> tuple[list[Facts], Counts]:
     """The combinations of facts that occur, and which of them each row has."""
     kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)

@@ -41,6 +41,8 @@ class Facts:
     forbidden: bool
     # It is an OBJECT, and a scan has found a reference to it.
     referenced: bool
+    # Its store can't commit to its table.
+    uncommittable: bool
 
     def in_latest(self, policy: Policy) -> bool:
         """Whether it is in a latest view, as a policy sees it."""
@@ -67,7 +69,7 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
     credit = (free or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
     needed = facts.referenced and not purging
-    if free and not (facts.held or facts.forbidden or needed):
+    if free and not (facts.held or facts.forbidden or facts.uncommittable or needed):
         return Decision("mark", credit, also, tuple(_why(facts, policies[credit], credit, bool(purging))))
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
@@ -78,6 +80,8 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         sparing.append((Reason.HOLD, -1))
     if facts.forbidden:
         sparing.append((Reason.GC_DISABLED, -1))
+    if facts.uncommittable:
+        sparing.append((Reason.FORMAT_V3, -1))
     if needed:
         sparing.append((Reason.REFERRED_TO, -1))
     if not within:

@@ -49,6 +49,7 @@ class Reason(Enum):
     OTHER_REALM = "It is not of the realm that policy {witness} asks for."
     REFERENCED = "Something retained may refer to it; policy {witness} takes only what nothing refers to."
     CONDITION = "The condition (where) of policy {witness} does not hold for it."
+    FORMAT_V3 = "Its table has {witness}, and PyIceberg can't commit to such a table in this catalog; by a REST catalog it can."
 
     @property
     def number(self) -> int:
@@ -62,4 +63,6 @@ class Reason(Enum):
 
 _NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
 REASONS = (None, *Reason)
-SPARING = frozenset({Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.REFERRED_TO, Reason.LIMIT})
+SPARING = frozenset(
+    {Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.FORMAT_V3, Reason.REFERRED_TO, Reason.LIMIT}
+)

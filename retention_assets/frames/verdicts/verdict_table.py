@@ -36,10 +36,12 @@ _BY_ROW = (
     (Reason.HOLD,),
     (Reason.EXPIRED_REF,),
     (Reason.GC_DISABLED,),
+    (Reason.FORMAT_V3,),
     (Reason.REFERRED_TO,),
 )
 # What is said of a dataset that lets nobody delete its files.
 _FORBIDS = "gc.enabled=false"
+_FORMAT = "format-version=3"
 
 
 class _Lists:
@@ -87,7 +89,7 @@ class VerdictTable:
         self._by_row: list[tuple[Bools, int] | None] = []
         branches, tags = history.branches.names, history.tags.names
         refs = [*(f"branch {name}" for name in branches), *(f"tag {name}" for name in tags)]
-        per_row = (branches, tags, [hold.name or "" for hold in holds], refs, [_FORBIDS], referrers)
+        per_row = (branches, tags, [hold.name or "" for hold in holds], refs, [_FORBIDS], [_FORMAT], referrers)
         for reasons, own in zip(_BY_ROW, per_row, strict=True):
             kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
             self._by_row.append((kinds, len(words)) if kinds.any() else None)
@@ -96,7 +98,7 @@ class VerdictTable:
 
     def rows(self, log: pa.Table, combination: Counts, *witnesses: npt.NDArray[np.integer]) -> pa.Table:
         """The verdicts of some rows, from their combinations and the ranks of the branch, tag and hold that protect them,
-        of the ref that alone does and is over (branches first), 0, and who says that something refers to them."""
+        of the ref that alone does and is over (branches first), 0 twice, and who says that something refers to them."""
         offsets, entry = self._also.of(combination)
         return pa.table(
             {

@@ -16,7 +16,11 @@ from fsspec.registry import known_implementations, registry  # type: ignore[impo
 
 from retention_assets.errors import InvalidValue, Refused, nearest
 from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
+from retention_assets.silence import silence_bound
 from retention_assets.stores.files.s3_times import read_times_quickly
+
+# How often s3fs makes a call, and botocore in each of them a request; all of them together wait for `timeout`.
+_S3_CALLS, _S3_ATTEMPTS = 2, 3
 
 __all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
 
@@ -79,7 +83,22 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
         ) from fault
     if is_s3(fs):
         read_times_quickly(fs)
+    _bound_waiting(fs)
     return fs, str(path)
+
+
+def _bound_waiting(fs: FileSystem) -> None:
+    """Let the drivers that wait for long, and again and again, end after `timeout`, unless they are configured."""
+    if is_s3(fs):
+        each = silence_bound() / (_S3_CALLS * _S3_ATTEMPTS)
+        retries = {"total_max_attempts": _S3_ATTEMPTS}
+        fs.config_kwargs = {"connect_timeout": each, "read_timeout": each, "retries": retries, **fs.config_kwargs}
+        fs.retries = _S3_CALLS
+    elif "http" in fs.protocol:
+        from aiohttp import ClientTimeout
+
+        bound = ClientTimeout(total=None, sock_connect=silence_bound(), sock_read=silence_bound())
+        fs.client_kwargs = {"timeout": bound, **fs.client_kwargs}
 
 
 def _refuse_unknown(place: str) -> None:

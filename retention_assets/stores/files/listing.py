@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from retention_assets.clock import now
-from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.errors import BadInput, Problem, Refused, irregular
 from retention_assets.exchange import is_log
 from retention_assets.settings.urls import has_scheme, mask_secrets
+from retention_assets.silence import is_silence
 from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
 
 # Path, size and version. Thousands of them are compared on every call, so they are plain.
@@ -96,7 +97,14 @@ def _local(path: str) -> list[Found]:
         stats = [(path, os.stat(path))]
     except FileNotFoundError:
         return []
-    return [(name, info.st_size, _local_version(info)) for name, info in stats if info and stat.S_ISREG(info.st_mode)]
+    return [(name, info.st_size, _local_version(info)) for name, info in stats if info and _is_file(name, info)]
+
+
+def _is_file(name: str, info: os.stat_result) -> bool:
+    """Whether it is a file and no folder. Raises BadInput for a pipe, a device or a socket."""
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+        raise BadInput(irregular(name))
+    return stat.S_ISREG(info.st_mode)
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
@@ -112,7 +120,7 @@ def files_matching(glob: str) -> tuple[LogFile, ...]:
     fs, path = open_file_system(glob)
     if is_local(fs):
         # What goes while it is looked for was not there, and a folder is no file.
-        found = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and stat.S_ISREG(info.st_mode)}
+        found = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and _is_file(name, info)}
         return tuple(LogFile(name, name, info.st_size, _local_version(info)) for name, info in sorted(found.items()))
     fs.invalidate_cache()
     entries = fs.glob(path, detail=True)
@@ -143,7 +151,10 @@ def _remote(fs: FileSystem, path: str) -> list[Found]:
     try:
         info = fs.info(path)
         entries = [info] if info["type"] == "file" else [entry for entry in fs.ls(path, detail=True) if is_log(entry["name"])]
-    except FileNotFoundError:
+    except FileNotFoundError as fault:
+        # The driver for http calls so whatever went wrong.
+        if is_silence(fault):
+            raise
         return []
     return [(str(entry["name"]), int(entry["size"]), _version(entry)) for entry in entries if entry["type"] == "file"]
 

@@ -84,6 +84,11 @@ def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMeta
     return base_metadata.model_copy(update={"snapshots": staying, "snapshot_log": log})
 
 
+def can_commit(table: Table) -> bool:
+    """Whether removals can be committed. Catalogs that PyIceberg writes metadata for know no table of format 3."""
+    return table.metadata.format_version < 3 or not isinstance(table.catalog, MetastoreCatalog)
+
+
 def log_without(log: Sequence[SnapshotLogEntry], staying: Set[int]) -> list[SnapshotLogEntry]:
     """What of a log still says what was current when: all behind the last entry of a snapshot that does not stay."""
     gone = [at for at, entry in enumerate(log) if entry.snapshot_id not in staying]

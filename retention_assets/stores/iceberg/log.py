@@ -5,7 +5,8 @@ Belongs here: what a snapshot is in our words, in both models. `states`: each sn
 Does not belong here: catalogs and files. Everything here comes from metadata that was read already. What a table says about its
 own retention is only told here: it becomes a deletion through a policy that asks for it (`from_table`).
 
-Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, and the table's own retention
+Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, `commits.enabled` (false, where this
+program can't commit to the table), and the table's own retention
 (`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
 `history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a ref says otherwise stands under
 `history.expire.branch.NAME.` and `history.expire.tag.NAME.`. No tag ends by itself: one that is past its age pins its snapshot
@@ -21,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from retention_assets.frames.log import LINES
+from retention_assets.frames.log import COMMITS, LINES
 from retention_assets.policy.table_windows import MAX_AGE, MAX_REF_AGE, MIN_SNAPSHOTS, attribute
 
 Model = Literal["states", "deltas"]
@@ -44,11 +45,11 @@ def fault_line(dataset: str, fault: str) -> Line:
     return {"dataset": dataset, "fault": fault}
 
 
-def lines_of(dataset: str, metadata: TableMetadata, model: Model) -> list[Line]:
+def lines_of(dataset: str, metadata: TableMetadata, model: Model, *, commits: bool = True) -> list[Line]:
     """All lines of one table: about itself, its snapshots in the order of the metadata, its refs."""
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     return [
-        {"dataset": dataset, "attributes": _about(metadata)},
+        {"dataset": dataset, "attributes": _about(metadata) | ({} if commits else {COMMITS: "false"})},
         *(_transaction(dataset, snapshot, snapshot.parent_snapshot_id in known, model) for snapshot in metadata.snapshots),
         *(
             {"dataset": dataset, ref.snapshot_ref_type.value: name, "head": str(ref.snapshot_id)}

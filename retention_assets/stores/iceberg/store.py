@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
@@ -27,15 +27,17 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
+from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.identity import GONE
 from retention_assets.stores.iceberg.aliases import TableAliases
 from retention_assets.stores.iceberg.claims import OtherTables
+from retention_assets.stores.iceberg.commit import can_commit
 from retention_assets.stores.iceberg.delete_io import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
 from retention_assets.stores.iceberg.parsed import ParsedFiles
-from retention_assets.stores.iceberg.place import catalog_place, remains_of
+from retention_assets.stores.iceberg.place import catalog_place, open_catalog, remains_of
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
@@ -175,7 +177,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             if self._opened is None:
                 # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
                 properties = {"init_catalog_tables": "false", PY_IO_IMPL: _FILE_IO, **self.settings.catalog}
-                catalog = load_catalog(properties.pop("name", self.name), **properties)
+                catalog = open_catalog(self.name, properties)
                 weakref.finalize(self, catalog.close)
                 self._opened = catalog
             return self._opened
@@ -267,7 +269,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             table = self._load(dataset)
         except Unloadable as fault:
             return [fault_line(dataset, str(fault))]
-        return lines_of(dataset, table.metadata, self.settings.model) if table else []
+        return lines_of(dataset, table.metadata, self.settings.model, commits=can_commit(table)) if table else []
 
     def _token_of(self, dataset: str) -> str | None:
         try:
@@ -336,4 +338,4 @@ def _name_of(store: str, namespace: str, table: str) -> str:
 def _error_line(fault: Exception) -> str:
     """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
     first = str(fault).strip().partition("\n")[0]
-    return mask_secrets(f"{type(fault).__name__}: {first}" if first else type(fault).__name__)
+    return mask_secrets(masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__))

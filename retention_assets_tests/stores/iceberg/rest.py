@@ -113,7 +113,8 @@ class RestServer:
             self.catalog.commit_table(table, given.requirements, given.updates)
             self.commits += 1
             table = self.catalog.load_table(name)
-        metadata = json.loads(table.metadata.model_dump_json())
+        # As it is written: PyIceberg itself writes no table of format 3.
+        metadata = json.loads(table.io.new_input(table.metadata_location).open().read())
         return 200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, Table
 
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import mask_text
+from retention_assets.stores.iceberg.place import open_catalog
 from retention_assets.stores.objects.listing_settings import ListingTable
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
 from retention_assets.stores.objects.listings.pacing import Pace
@@ -88,7 +88,7 @@ class TableObjects:
     def _opened(self) -> Iterator[Table]:
         properties = {"init_catalog_tables": "false", **self.table.catalog}
         try:
-            catalog = load_catalog(properties.pop("name", self.store), **properties)
+            catalog = open_catalog(self.store, properties)
             try:
                 yield catalog.load_table(self.table.name)
             finally:

@@ -6,7 +6,7 @@ Does not belong here: finding files and their versions (../../files/listing.py),
 
 from collections.abc import Iterable, Sequence
 
-from retention_assets.errors import Refused
+from retention_assets.errors import BadInput, Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.listing import LogFile, files_matching
 from retention_assets.stores.objects.references.source import SourceNotWhole
@@ -16,7 +16,7 @@ def whole_files(label: str, glob: str) -> Sequence[LogFile]:
     """The files as they are now. Raises SourceNotWhole where there is none, or they can't be listed."""
     try:
         found = files_matching(glob)
-    except Refused as fault:
+    except (BadInput, Refused) as fault:
         raise SourceNotWhole(f"{label} can't be read: {fault}") from fault
     # File systems of others raise what they like; all of it means that nobody knows which files there are.
     except Exception as fault:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from retention_assets.errors import Refused, nearest, quote
 from retention_assets.settings.urls import mask_text
+from retention_assets.silence import ForeignThread
 from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.tables import REFERENCES
 
@@ -57,9 +58,10 @@ class PluginSource:
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """What it yields, as rows; its count must be theirs."""
         made, rows = self._made, 0
-        given = made.references() if _is_simple(made) else made.read(share)
+        given = self._thread.call(self.label, lambda: made.references() if _is_simple(made) else made.read(share))
         if not isinstance(given, Generator):
             raise SourceNotWhole(f"{self.label} is not whole: it gave {type(given).__name__}; expected that {_EXPECTED}.")
+        given = self._thread.rows(self.label, given)
         end: Any = None
         waiting: list[tuple[Any, ...]] = []
         while True:
@@ -109,7 +111,7 @@ class PluginSource:
 
     def _asked(self, name: str, question: Any) -> list[Any]:
         try:
-            found: list[Any] = question()
+            found: list[Any] = self._thread.call(self.label, question)
         except SourceNotWhole:
             raise
         # Whatever it raises, it did not say what it was asked.
@@ -120,10 +122,14 @@ class PluginSource:
         return found
 
     @cached_property
+    def _thread(self) -> ForeignThread:
+        return ForeignThread()
+
+    @cached_property
     def _made(self) -> Any:
         found = load_plugin(self.use)
         try:
-            made = found(**self.options)
+            made = self._thread.call(f"`use: {self.use}`", lambda: found(**self.options))
         # Its options are its own to judge.
         except Exception as fault:
             given = ", ".join(self.options) or "none"
@@ -213,7 +219,8 @@ def load_plugin(use: str) -> Any:
             found = point.load()
         # As above.
         except Exception as fault:
-            raise _unknown(use, f"is {point.value}, which can't be loaded: {type(fault).__name__}: {fault}") from fault
+            text = f"{type(fault).__name__}: {mask_text(str(fault))}"
+            raise _unknown(use, f"is {point.value}, which can't be loaded: {text}") from fault
     if not callable(found):
         raise _unknown(use, f"is {quote(found)}, which is no class")
     return found

@@ -1,0 +1,124 @@
+"""The end of waiting: after how long without a row or a byte a call to a store, a catalog, a log or a plugin ends.
+
+Belongs here: the bound of this process, which errors say that it has passed, and a thread for code of others.
+"""
+
+from collections.abc import Callable, Generator
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import perf_counter
+from typing import Any, TypeVar
+
+from retention_assets.errors import Refused, Withheld
+
+Answer = TypeVar("Answer")
+Row = TypeVar("Row")
+
+# Rows and seconds, after which rows of a thread are handed over.
+_ROWS, _HANDED_OVER = 10_000, 0.1
+_BEAT = object()
+
+_seconds = 60.0
+
+
+class Silent(Refused):
+    """Somebody was asked, and gave no sign of life."""
+
+
+def bound_silence(seconds: float) -> None:
+    """Set `timeout` for this process."""
+    global _seconds
+    _seconds = seconds
+
+
+def silence_bound() -> float:
+    """`timeout` of the settings in seconds."""
+    return _seconds
+
+
+def silence_text() -> str:
+    """The end of a sentence about somebody who said nothing."""
+    return f"nothing came for {_seconds:g} s, the `timeout` of the settings"
+
+
+def is_silence(fault: BaseException | None) -> bool:
+    """Whether waiting in vain is what an error is about, or what caused it. Drivers have no error in common."""
+    while fault is not None:
+        if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _says_so(str(fault)):
+            return True
+        fault = fault.__cause__ or fault.__context__
+    return False
+
+
+def _says_so(text: str) -> bool:
+    return "timed out" in text or "curlCode: 28" in text
+
+
+class ForeignThread:
+    """Runs code of others, call after call, in one thread.
+
+    Nothing ends a thread from outside, and a process for each plugin would have to be handed what it reads. So a silent one is
+    left behind: it is a daemon, which keeps no program from its end, and its next permit is refused.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._answers, self._left = SimpleQueue[Callable[[], Any] | None](), SimpleQueue[Any](), False
+        Thread(target=_work, args=(self._calls, self._answers), daemon=True).start()
+
+    def __del__(self) -> None:
+        self._calls.put(None)
+
+    def beat(self) -> None:
+        """Give a sign of life, from the thread. Raises Withheld once nobody waits for it any more."""
+        if self._left:
+            raise Withheld(f"nobody waits any longer: {silence_text()}")
+        self._answers.put(_BEAT)
+
+    def call(self, name: str, question: Callable[[], Answer]) -> Answer:
+        """Answer of somebody, or what it raises. Raises Silent."""
+        self._calls.put(question)
+        answer: Any = _BEAT
+        while answer is _BEAT:
+            try:
+                answer = None if self._left else self._answers.get(timeout=_seconds)
+            except Empty:
+                answer = None
+        if answer is None:
+            self._left = True
+            raise Silent(f"{name}: {silence_text()}")
+        value, fault = answer
+        if fault is not None:
+            raise fault
+        result: Answer = value
+        return result
+
+    def rows(self, name: str, given: Generator[Row, None, Answer]) -> Generator[Row, None, Answer]:
+        """Rows that are taken in the thread, and what their generator returns."""
+        while True:
+            rows, fault = self.call(name, lambda: _taken(given))
+            yield from rows
+            if isinstance(fault, StopIteration):
+                result: Answer = fault.value
+                return result
+            if fault is not None:
+                raise fault
+
+
+def _taken(given: Generator[Row, None, Any]) -> tuple[list[Row], Exception | None]:
+    rows, began = list[Row](), perf_counter()
+    while len(rows) < _ROWS and perf_counter() - began < _HANDED_OVER:
+        try:
+            rows.append(next(given))
+        # Whatever it is, the rows before it come first.
+        except Exception as fault:  # noqa: BLE001 - StopIteration brings what the generator returns
+            return rows, fault
+    return rows, None
+
+
+def _work(calls: SimpleQueue[Callable[[], Any] | None], answers: SimpleQueue[Any]) -> None:
+    while question := calls.get():
+        try:
+            answers.put((question(), None))
+        except Exception as fault:  # noqa: BLE001 - it is raised where the answer is waited for
+            answers.put((None, fault))
+        del question

@@ -1,0 +1,133 @@
+"""Secrets of the settings: wherever a text leaves the program they are masked, and no command line has one.
+
+Belongs here: whole commands, and everything that they leave behind.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retention_assets.settings.secrets import masked
+from retention_assets_tests.settings.settings_files import read
+
+SECRET = 'Tr0ub4dor&"3'
+PLUGIN = """
+class Talkative:
+    def __init__(self, **options):
+        self.options = options
+
+    def references(self):
+        raise RuntimeError(f"login as {self.options} refused")
+        yield
+"""
+STORE = {
+    "name": "blobs", "kind": "objects", "dataset": "{1}",
+    "listing": {"path": "data"},
+    "references": [{"use": "talkative:Talkative", "options": {"password": "${PLUGIN_PASSWORD}", "login": "${PLUGIN_LOGIN}"}}],
+}  # fmt: skip
+
+
+def retention(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, which ends by itself."""
+    code = "from retention_assets.cli import main; main()"
+    command = [sys.executable, "-c", code, *words]
+    env = {**os.environ, "PYTHONPATH": f"{folder}:{os.getcwd()}", **environ}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.spark
+def test_what_a_plugin_tells_of_its_options_reaches_nobody(tmp_path: Path) -> None:
+    (tmp_path / "talkative.py").write_text(PLUGIN)
+    (tmp_path / "data/a").mkdir(parents=True)
+    (tmp_path / "data/a/old").write_text("x")
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "policies/p.yaml").write_text("policies: [{name: p, datasets: {include: ['*']}, select: {older_than: 1d}}]")
+    (tmp_path / "retention.yaml").write_text(json.dumps({"stores": [STORE]}))
+    environ = {"PLUGIN_PASSWORD": SECRET, "PLUGIN_LOGIN": "some-service-user", "DAGSTER_HOME": str(tmp_path / "home")}
+    done = retention(tmp_path, "run", **environ)
+    assert done.returncode == 1, done.stderr
+    assert "use talkative:Talkative is not whole" in done.stderr
+    shown = json.dumps(SECRET)[1:-1]
+    for secret in (SECRET, shown, "some-service-user"):
+        assert secret not in done.stdout + done.stderr
+        telling = [str(file) for file in tmp_path.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
+        assert telling == []
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "secret"),
+    [
+        ("ledger: sqlite:///${PLACE}.db", {"PLACE": "hidden-place"}, "hidden-place"),
+        ("spark: {conf: {spark.hadoop.fs.s3a.secret.key: wJalrXUtn}}", {}, "wJalrXUtn"),
+        ("spark: {conf: {some.sas-token: 12345678}}", {}, "12345678"),
+        ("ledger: postgresql://u:p%40ssword@h/d", {}, "p@ssword"),
+        (
+            "stores: [{name: i, kind: iceberg, catalog: {type: rest, uri: 'http://h', credential: 'id:client-part'}}]",
+            {},
+            "client-part",
+        ),
+    ],
+)
+def test_what_is_a_secret(text: str, environ: dict[str, str], secret: str, tmp_path: Path) -> None:
+    read(tmp_path, text, **environ)
+    assert masked(f"it says {secret}.") == "it says ***."
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "harmless"),
+    [
+        ("ledger: sqlite:///${PLACE}.db", {"PLACE": "short"}, "short"),
+        ("ledger: sqlite:///${PLACE:-default-place}.db", {}, "default-place"),
+        ("spark: {conf: {a.token.enabled: true}}", {}, "true"),
+        (
+            "stores: [{name: '${NAME}', kind: files, log: l, data: 'd/{dataset}/{transaction}'}]",
+            {"NAME": "production"},
+            "production",
+        ),
+    ],
+)
+def test_what_is_none(text: str, environ: dict[str, str], harmless: str, tmp_path: Path) -> None:
+    read(tmp_path, text, **environ)
+    assert masked(f"it says {harmless}.") == f"it says {harmless}."
+
+
+SESSION = """
+import os
+import sys
+from pathlib import Path
+from retention_assets.environment import Environment
+from retention_assets.pipeline.spark import spark_session
+from retention_assets.settings.model import load_settings
+
+settings = load_settings()
+session = spark_session(settings.spark.master, settings.spark.conf)
+lines = {}
+for place in Path("/proc").iterdir():
+    if place.name.isdecimal():
+        try:
+            lines[place.name] = (place / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            pass
+assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines.values())
+print([line for line in lines.values() if os.environ["S3_SECRET"] in line])
+print(session.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == os.environ["S3_SECRET"])
+print(session.conf.get("spark.odd key:") == "  a = b #! \\\\ c\\n")
+session.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="command lines are read in /proc")
+def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: Path) -> None:
+    conf = {"spark.hadoop.fs.s3a.secret.key": "${S3_SECRET}", "spark.odd key:": "  a = b #! \\ c\n"}
+    (tmp_path / "retention.yaml").write_text(json.dumps({"spark": {"master": "local[1]", "conf": conf}}))
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "S3_SECRET": "wJalr XUtn=FEMI/K7"}
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr

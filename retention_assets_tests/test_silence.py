@@ -1,0 +1,124 @@
+"""Silence is bounded: who accepts and says nothing is named after `timeout`, and the other stores go on.
+
+Belongs here: whole commands against each kind of silent server, plugins, and files that are none.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+LINE = {"dataset": "lake/d", "transaction": "T1", "type": "SNAPSHOT", "status": "COMMITTED"}
+TIMES = {"opened_at": "2020-01-01T00:00:00Z", "closed_at": "2020-01-01T01:00:00Z"}
+LAKE = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
+SENTENCE = "nothing came for 1 s, the `timeout` of the settings"
+PLUGIN = """
+import threading
+
+
+class Silent:
+    def references(self):
+        threading.Event().wait()
+        yield
+"""
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that accepts whoever comes, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    taken.append(server.accept()[0])
+                except OSError:
+                    return
+
+        thread = Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in taken:
+            connection.close()
+
+
+def retention(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own. Who waits for ever fails by the limit, which says nothing about how long it may take."""
+    command = [sys.executable, "-c", "from retention_assets.cli import main; main()", *words]
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "some-secret-key", "AWS_DEFAULT_REGION": "us-east-1"}
+    env = {**os.environ, **keys, "PYTHONPATH": f"{folder}:{os.getcwd()}"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+
+def environment(folder: Path, *stores: dict[str, Any]) -> None:
+    (folder / "log").mkdir()
+    (folder / "log/log.jsonl").write_text(json.dumps(LINE | TIMES) + "\n")
+    (folder / "policies").mkdir()
+    (folder / "policies/p.yaml").write_text(
+        "policies: [{name: p, datasets: {include: ['*']}, branches: {reach: any}, select: {older_than: 1d}}]"
+    )
+    (folder / "retention.yaml").write_text(json.dumps({"timeout": "1s", "stores": [*stores, LAKE]}))
+
+
+ROOT = {"table": "t", "key": "id", "opened_at": "a", "closed_at": "b"}
+SERVERS = {
+    "a REST catalog": {"kind": "iceberg", "catalog": {"type": "rest", "uri": "http://127.0.0.1:PORT"}},
+    "a SQL catalog": {"kind": "iceberg", "catalog": {"type": "sql", "uri": "postgresql+psycopg://u:p@127.0.0.1:PORT/d"}},
+    "a PostgreSQL": {"kind": "records", "url": "postgresql://u:p@127.0.0.1:PORT/d", "root": ROOT},
+    "a MySQL": {"kind": "records", "url": "mysql://u:p@127.0.0.1:PORT/d", "root": ROOT},
+    "an http log": {"kind": "files", "log": "http://127.0.0.1:PORT/log.jsonl", "data": "far/{dataset}/{transaction}"},
+    "an S3 log": {"kind": "files", "log": "s3://bucket/log", "data": "far/{dataset}/{transaction}"},
+}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_silent_server_is_named_and_the_other_store_is_judged(
+    kind: str, silent: int, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent}")
+    store = json.loads(json.dumps(SERVERS[kind]).replace("PORT", str(silent)))
+    environment(tmp_path, {"name": "far", **store})
+    done = retention(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    assert SENTENCE in done.stderr
+    assert "far" in done.stderr
+    assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]
+
+
+def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text(PLUGIN)
+    (tmp_path / "far").mkdir()
+    store = {"kind": "objects", "dataset": "{1}", "listing": {"path": "far"}, "references": [{"use": "quiet:Silent"}]}
+    environment(tmp_path, {"name": "far", **store})
+    done = retention(tmp_path, "run", "--dry-run", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    assert f"use quiet:Silent: {SENTENCE}" in done.stderr
+    assert json.loads(done.stdout)["totals"]["newly_marked"]["transactions"] == 1
+
+
+@pytest.mark.parametrize("name", ["retention.yaml", "policies/q.yaml", "log/pipe.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    environment(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    done = retention(tmp_path, "preview", "--as-of", "2021-01-01T00:00:00Z")
+    assert done.returncode != 0
+    assert f"{name}: is a pipe, a device or a socket; expected a regular file" in done.stderr
+
+
+def test_a_pipe_among_references_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "refs").mkdir()
+    os.mkfifo(tmp_path / "refs/pipe.jsonl")
+    store = {"kind": "objects", "dataset": "{1}", "listing": {"path": "far"}, "references": [{"lines": "refs/*"}]}
+    environment(tmp_path, {"name": "far", **store})
+    done = retention(tmp_path, "run", "--dry-run", "--as-of", "2021-01-01T00:00:00Z")
+    assert "refs/pipe.jsonl: is a pipe, a device or a socket; expected a regular file" in done.stderr
