@@ -6,15 +6,15 @@ Does not belong here: what loading decides (policy/book.py), and judging (frames
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import BookDecision, BookItem, LoadOutcome, Stored, as_loaded, compare, item_of
+from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Hold, Policy
@@ -24,6 +24,8 @@ from retention_assets.policy.visibility import VisibilityRule
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings
+
+_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,42 @@ def rules_of_book(
     readable = tuple(item for item in items if isinstance(item, VisibilityRule))
     rules = rules_for(Policies(policies, tuple(holds), entries, readable), datasets, settings)
     return replace(rules, versions={one.name: one.version for one in ordered})
+
+
+def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
+    """Name the entries of the book from which the policy files differ."""
+    differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
+    return frozenset(one.name for one in compare(book, loaded) if one.stored and one.outcome in differing)
+
+
+def justifying_rules(
+    book: Sequence[Stored],
+    files: Policies,
+    drifted: Collection[str],
+    holds: Sequence[Hold],
+    datasets: Sequence[str],
+    settings: Settings,
+) -> Iterator[tuple[RulesInForce, ...]]:
+    """List the alternatives that justify a mark today: one of them has to select it, under each of its rules.
+
+    Of an entry whose file differs from the book both have to select. Of the others the shortest grace gets the credit.
+    """
+    items, written = [_item(one) for one in book], {item.name: item for item in items_of(files)}
+
+    def rules(items: Iterable[BookItem]) -> RulesInForce:
+        some = list(items)
+        policies = tuple(one for one in some if isinstance(one, Policy))
+        entries = tuple(one for one in some if isinstance(one, AspectEntry))
+        found = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
+        return replace(found, policies=tuple(sorted(found.policies, key=lambda one: one.grace.after(_SOME_DAY))))
+
+    yield (rules([one for one in items if isinstance(one, Policy) and one.name not in drifted]),)
+    yield from ((rules([one]), rules([written[one.name]])) for one in items if isinstance(one, Policy) and one.name in drifted)
+    # Of DataHub entries the most specific wins, so they are asked together.
+    entries = [one for one in items if isinstance(one, AspectEntry)]
+    if entries:
+        in_files = [written[one.name] if one.name in drifted else one for one in entries]
+        yield (rules(entries),) if in_files == entries else (rules(entries), rules(in_files))
 
 
 def _item(stored: Stored) -> BookItem:

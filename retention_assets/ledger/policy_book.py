@@ -23,7 +23,7 @@ _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "
 
 @dataclass(frozen=True)
 class Orphaned:
-    """Open marks of a policy version that is in force no more. They stay; who doesn't want them takes them back."""
+    """Open marks of a policy version that is in force no more. They go only if some policy in force selects them as well."""
 
     policy: str
     policy_version: int
@@ -89,7 +89,7 @@ class PolicyBook:
         return self.database.write(lambda tx: _write(tx, entry, actor, reason))
 
     def revoke(self, name: str, actor: str, reason: str) -> Stored:
-        """End an entry. Its marks stay, orphaned."""
+        """End an entry. The next sweep spares those of its marks that no other policy in force selects."""
         return self.database.write(lambda tx: _revoke(tx, name, actor, reason))
 
     def orphaned(self) -> list[Orphaned]:

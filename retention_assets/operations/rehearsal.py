@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rulebook
+from retention_assets.evaluation.datahub_policies import load_rules
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
@@ -155,8 +156,9 @@ def rehearse(
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
-        rulebook = load_rulebook(copy, settings, _ACTOR)
-        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
+        loaded = load_rules(copy, environment, _ACTOR)
+        away |= loaded.unreadable
+        yield Rehearsal(settings, source, copy, loaded.rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
 
 
 def _scan(

@@ -66,7 +66,9 @@ class Sweeper:
         self._context = SweepContext(
             ledger=self.ledger,
             rulebook=self.rulebook,
-            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed),
+            recheck=Recheck(
+                self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed, self.rulebook.files
+            ),
             independent_check=IndependentCheck(self.ledger),
             as_of=at,
             on_progress=self.on_progress,

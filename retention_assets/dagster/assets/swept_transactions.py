@@ -14,7 +14,8 @@ from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
+from retention_assets.evaluation.datahub_policies import LoadedRules, load_rules
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
@@ -57,6 +58,15 @@ def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, Swe
     return {
         dataset: SweepResult(dataset, refused=f"nothing of {dataset} is swept: {' '.join(words)} {remedy}")
         for dataset, words in said.items()
+    }
+
+
+def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str, SweepResult]:
+    """Refuse datasets whose store has policies of its own that can't be read: one of them could be one that keeps."""
+    return {
+        name: SweepResult(name, refused=f"nothing of {name} is swept: {why}")
+        for store, why in loaded.unreadable.items()
+        for name in by_store(datasets).get(store, ())
     }
 
 
@@ -124,10 +134,11 @@ def swept_transactions(run: Step) -> Metadata:
     except Refused as fault:
         raise dg.Failure(str(fault), allow_retries=False) from None
     with run.retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
+        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+        rulebook = loaded.rulebook
         due = {one.dataset: one.marks for one in ledger.marks.to_sweep(run.as_of)}
         datasets = run.datasets.select(due)
-        refused = _refused_by_checks(ledger, datasets)
+        refused = {**_refused_by_checks(ledger, datasets), **_refused_by_rules(loaded, datasets)}
         wanted = {dataset: due[dataset] for dataset in datasets if dataset not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
