@@ -172,6 +172,8 @@ def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str)
 def reset(as_of: datetime | None, reason: str, actor: str, format_: str) -> None:
     """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
 
+    What batches of sweeps wait for (`sweep.every`) begins anew as well.
+
     It is the way on where every run is refused because the newest mark is later than now.
     """
     from retention_assets.operations.clock import ClockResetRequest, reset_clock

@@ -14,6 +14,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
+from retention_assets.ledger.sweeps.paces import clear_paces
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
 from retention_assets.sql.columns import DatabaseTime
@@ -182,6 +183,8 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
     tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))
     tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
     tx.record(act)
+    # What the version before it reserved binds nobody.
+    clear_paces(tx, entry.name)
     return entry
 
 

@@ -1,5 +1,6 @@
 """A mark goes only if it is justified twice: by the version that made it, and by some policy that is in force."""
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -93,6 +94,32 @@ def test_a_sweep_goes_as_the_policy_in_force_says(lake: Lake) -> None:
     lake.says(OLD.replace("every: 0s, batch: 2", "every: 1h, batch: 5"))
     lake.sweeps(wait=lambda time, _: waited.append(time))
     assert (lake.there(), len(waited)) == ({"S6"}, 0)
+
+
+@pytest.mark.parametrize("mends", ["every: 1s", "the clock"])
+def test_a_pace_ends_with_its_policy_and_is_said(lake: Lake, mends: str, caplog: pytest.LogCaptureFixture) -> None:
+    lake.says(OLD.replace("every: 0s", "every: 30d"))
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+    waited = list[timedelta]()
+    stop = threading.Event()
+
+    def ends(time: timedelta, _: threading.Event) -> None:
+        waited.append(time)
+        stop.set()
+
+    lake.sweeps(wait=ends, stop=stop)
+    assert waited[0] > timedelta(days=29)
+    assert "The next batch of old waits 30 days" in caplog.text
+    assert "(sweep.every: 30 days)" in caplog.text
+    if mends == "the clock":
+        with lake.opened() as ledger:
+            ledger.clock.reset(DUE, "ann", "it was fast")
+    else:
+        lake.says(OLD.replace("every: 0s", mends))
+    waited.clear()
+    lake.sweeps(wait=ends, stop=threading.Event())
+    most = timedelta(days=30) if mends == "the clock" else timedelta(seconds=1)
+    assert waited[0] <= most
 
 
 @pytest.mark.parametrize("held", [False, True])
