@@ -67,10 +67,11 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
 
 @examples("retention audit accept -r 'the backup of Monday was put back'")
 @audit.command("accept")
+@click.option("--policies", is_flag=True, help="The policies as well, which have none in common with what was loaded last.")
 @REASON
 @ACTOR
 @FORMAT
-def accept_audit(reason: str, actor: str, format_: str) -> None:
+def accept_audit(policies: bool, reason: str, actor: str, format_: str) -> None:
     """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
     Sweeps go on from then. The record keeps who vouched, why, and for what.
@@ -78,7 +79,7 @@ def accept_audit(reason: str, actor: str, format_: str) -> None:
     from retention_assets.operations.audit import accept_ledger
     from retention_assets.operations.request import ReasonedRequest
 
-    found = accept_ledger(ReasonedRequest(actor=actor, reason=reason), find_environment())
+    found = accept_ledger(ReasonedRequest(actor=actor, reason=reason), find_environment(), policies)
     if format_ == "json":
         print_json(found.as_dict())
         return

@@ -132,11 +132,15 @@ class Rulebook:
     warnings: tuple[str, ...] = ()
     # The files are on another machine. Their holds are those that it was sent with, and those that the ledger knows since.
     is_remote: bool = False
+    # Holds that other folders of policies have brought: they go only when these are read without them.
+    kept_holds: tuple[Hold, ...] = ()
+    # Why the files revoke nothing and nothing is swept by them.
+    unaccepted: str | None = None
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
         order = [item.name for item in items_of(self.files)]
-        holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
+        holds = (*self.files.holds, *self.kept_holds, *self.ledger.holds.in_force(as_of))
         book = self.ledger.policy_book.in_force() if self.book is None else self.book
         rules = rules_of_book(book, order, holds, datasets, self.settings)
         realms = [realm for realm in self.ledger.realms.all().values() if realm.status == "PURGING"]
@@ -157,12 +161,12 @@ class Rulebook:
             return lambda: (*self.files.holds, *(one for one in self.ledger.holds.of_files() if one not in self.files.holds))
         # They may have changed since they were read for this rulebook, so they are read once more.
         seen: list[tuple[str, int, int]] | None = None
-        holds = self.files.holds
+        holds = (*self.files.holds, *self.kept_holds)
 
         def present() -> tuple[Hold, ...]:
             nonlocal seen, holds
             if (now := _stamps(self.settings)) != seen:
-                holds = read_policies(self.settings).holds
+                holds = (*read_policies(self.settings).holds, *self.kept_holds)
                 seen = now
             return holds
 
@@ -171,7 +175,8 @@ class Rulebook:
     @property
     def drifted(self) -> tuple[str, ...]:
         """What a person has to be told about entries whose stored version differs from the files."""
-        return (*self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
+        own = (self.unaccepted,) if self.unaccepted else ()
+        return (*own, *self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
 
 
 def items_of(files: Policies) -> list[BookItem]:
@@ -189,17 +194,55 @@ def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
-def load_rulebook(ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None) -> Rulebook:
+def folders_of_policies(settings: Settings) -> list[str]:
+    """Where the policies are, as the record knows it."""
+    return [str(path.resolve()) for path in settings.policies]
+
+
+def policies_to_accept(ledger: Ledger, files: Policies) -> dict[str, list[str]] | None:
+    """Describe the files and the book that have nothing in common; none where they have, or where nothing was loaded yet."""
+    entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
+    book = [one.name for one in ledger.policy_book.in_force() if one.system]
+    if not (book or holds) or set(entries) & set(book) or any(one in holds for one in files.holds):
+        return None
+    return {"files": sorted([*entries, *(one.name or "" for one in files.holds)]), "book": sorted(book)}
+
+
+def _unaccepted(ledger: Ledger, files: Policies, settings: Settings) -> str | None:
+    found = policies_to_accept(ledger, files)
+    if found is None or found in ledger.accepted_policies():
+        return None
+    where = ", ".join(folders_of_policies(settings))
+    has = "have nothing in common with what was loaded last" if found["files"] else "are none, and some were loaded before"
+    last = ", ".join(found["book"][:3]) or "holds alone"
+    return (
+        f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Point"
+        " `policies` in the settings to the right folder. If it is the right one, say `retention audit accept --policies"
+        " --reason …`; what was loaded before stays in force until `retention policies revoke NAME`."
+    )
+
+
+def load_rulebook(
+    ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None, record: Ledger | None = None
+) -> Rulebook:
     """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps.
 
-    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on.
+    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
+    that knows what was loaded last, where the other one is a copy.
     """
-    files = read_policies(settings)
+    files, folders = read_policies(settings), folders_of_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
+    if unaccepted := _unaccepted(record or ledger, files, settings):
+        kept = tuple(one for one in (record or ledger).holds.of_files() if one not in files.holds)
+        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
     decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings), present)
-    ledger.holds.note_files(files.holds, actor)
-    return Rulebook(ledger, settings, files, tuple(decisions))
+    ledger.holds.note_files(files.holds, actor, folders)
+    return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record or ledger, files, folders))
+
+
+def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Hold, ...]:
+    return tuple(one for one in ledger.holds.of_other_folders(folders) if one not in files.holds)
 
 
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
@@ -210,7 +253,9 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
-    return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book.values() if not one.revoked))
+    in_force = tuple(one for one in book.values() if not one.revoked)
+    kept = _kept_holds(ledger, files, folders_of_policies(settings))
+    return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 
 
 def read_policies(settings: Settings) -> Policies:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
+from retention_assets.evaluation.rules_in_force import folders_of_policies, policies_to_accept, read_policies
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.heads import LedgerHead
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
@@ -50,12 +51,18 @@ class AcceptResult:
         return {"ledger": self.ledger, "position": self.position, "noted": noted, "faults": list(self.faults)}
 
 
-def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptResult:
+def accept_ledger(request: ReasonedRequest, environment: Environment, policies: bool = False) -> AcceptResult:
     """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted, and each row that was not as recorded."""
     file = environment.head_file
     with environment.existing_ledger() as ledger:
         noted, fault = _noted(environment)
-        accepted = ledger.accept(request.actor, request.reason, asdict(noted) if noted else None, fault)
+        about = None
+        if policies:
+            files = read_policies(environment.settings)
+            about = policies_to_accept(ledger, files)
+            folders = folders_of_policies(environment.settings)
+            ledger.holds.note_files(files.holds, request.actor, folders, ends=False, takes_over=True)
+        accepted = ledger.accept(request.actor, request.reason, asdict(noted) if noted else None, fault, about)
         try:
             file.write(accepted.head)
         except (OSError, pa.ArrowException) as away:

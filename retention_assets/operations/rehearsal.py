@@ -68,6 +68,8 @@ class Rehearsal:
     @property
     def ends_early(self) -> str | None:
         """Why a run would end before it sweeps anything, if it would: it goes on by what it has read."""
+        if self.rulebook.unaccepted:
+            return f"Nothing would be swept. {self.rulebook.unaccepted}"
         if not self.unscanned or any(one.datasets for one in self.chosen):
             return None
         return "Nothing would be swept: no dataset can be read, and the run ends there."
@@ -156,7 +158,7 @@ def rehearse(
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
-        loaded = load_rules(copy, environment, _ACTOR)
+        loaded = load_rules(copy, environment, _ACTOR, record=source)
         away |= loaded.unreadable
         yield Rehearsal(settings, source, copy, loaded.rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
 

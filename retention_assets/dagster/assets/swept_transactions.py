@@ -136,6 +136,8 @@ def swept_transactions(run: Step) -> Metadata:
     with run.retention.ledger() as ledger:
         loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
         rulebook = loaded.rulebook
+        if rulebook.unaccepted:
+            raise dg.Failure(rulebook.unaccepted, allow_retries=False)
         due = {one.dataset: one.marks for one in ledger.marks.to_sweep(run.as_of)}
         datasets = run.datasets.select(due)
         refused = {**_refused_by_checks(ledger, datasets), **_refused_by_rules(loaded, datasets)}

@@ -323,10 +323,11 @@ class _Round:
                 continue
             if wait := self.context.ledger.paces.reserve(batch.takes()):
                 if wait > _SAID_FROM:
+                    time = timedelta(seconds=round(wait.total_seconds()))
                     _LOG.warning(
                         "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner: stop the"
                         " run, give the policy a shorter `every`, and run again; `retention clock reset` forgets all paces.",
-                        ", ".join(sorted(batch.policies)), timedelta(seconds=round(wait.total_seconds())), batch.sweep.every.words(),
+                        ", ".join(sorted(batch.policies)), time, batch.sweep.every.words(),
                     )  # fmt: skip
                 self.context.wait(wait, self.context.stop)
             if not self.context.stop.is_set():
