@@ -73,19 +73,18 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
 @audit.command("accept")
 @click.option("--head", "only_heads", is_flag=True, help="Only that a noted head is missing, or ahead of the ledger.")
 @click.option("--store", metavar="NAME", help="Only that a store is at another place, or that its data was another ledger's.")
+@click.option("--policies", is_flag=True, help="The policies as well, which have none in common with what was loaded last.")
 @REASON
 @ACTOR
 @FORMAT
-def accept_audit(only_heads: bool, store: str | None, reason: str, actor: str, format_: str) -> None:
+def accept_audit(only_heads: bool, store: str | None, policies: bool, reason: str, actor: str, format_: str) -> None:
     """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
     Sweeps go on from then. The record keeps who vouched, why, and for what.
     """
     from retention_assets.operations.audit import AcceptRequest, accept_ledger
 
-    if only_heads and store is not None:
-        raise BadInput(Problem("stands beside --head", key="--store", remedy="Accept one after the other."))
-    request = AcceptRequest(actor=actor, reason=reason, only_heads=only_heads, store=store)
+    request = AcceptRequest(actor=actor, reason=reason, only_heads=only_heads, store=store, policies=policies)
     found = accept_ledger(request, find_environment())
     if format_ == "json":
         print_json(found.as_dict())
@@ -180,6 +179,8 @@ def accept(as_of: datetime | None, reason: str | None, actor: str, format_: str)
 @FORMAT
 def reset(as_of: datetime | None, reason: str, actor: str, format_: str) -> None:
     """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
+
+    What batches of sweeps wait for (`sweep.every`) begins anew as well.
 
     It is the way on where every run is refused because the newest mark is later than now.
     """

@@ -119,14 +119,17 @@ def overwrite(name: str, reason: str, actor: str, format_: str) -> None:
 @ACTOR
 @FORMAT
 def revoke(name: str, reason: str, actor: str, format_: str) -> None:
-    """Put the entry NAME out of force. Its marks stay; `retention unmark --policy NAME` takes them back."""
+    """Put the entry NAME out of force. The next sweep spares what it marked and no other policy in force selects."""
     from retention_assets.operations.policy_book import revoke_policy
     from retention_assets.operations.request import NamedRequest
 
     entry = revoke_policy(NamedRequest(actor=actor, reason=reason, name=name), find_environment())
     _print_entry(entry, "is revoked", format_)
     if entry.orphaned_marks:
-        say(f"{entry.orphaned_marks:,} open marks of it stay. `retention unmark --policy {name}` takes them back.")
+        say(
+            f"The next sweep spares those of its {entry.orphaned_marks:,} open marks that no other policy in force selects."
+            f" `retention unmark --policy {name}` takes them back now."
+        )
 
 
 def _print_entry(entry: "EntryResult", what: str, format_: str) -> None:

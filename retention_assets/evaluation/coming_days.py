@@ -35,7 +35,7 @@ _LOW = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class MarkRule:
-    """What a mark is checked against before its sweep: the policy that made it, as it was then. Without any it is spared."""
+    """The policy that made a mark, as it was then: the sweep asks it, and what is in force. Without any it is spared."""
 
     policy: str
     checked_by: tuple[Policy, ...]
@@ -108,11 +108,16 @@ class _SomeDatasets:
         self.known = [MarkRule.of(name, [one for one in policies if one.name == name], terms.can) for name in names]
         self.number = {name: number for number, name in enumerate(names)}
         self.graces = [next(one.grace for one in policies if one.name == name) for name in names]
+        unlimited = [one for rule in self.known for one in rule.checked_by]
+        # A shorter grace gets the credit.
+        self.justifying = sorted(unlimited, key=lambda one: one.grace.after(terms.as_of))
         self.limited = any(policy.limits for policy in policies)
         rows = len(future.arrives)
         self.status = np.full(rows, _NONE, dtype=np.int8)
         self.due = np.full(rows, NEVER)
         self.rule = np.full(rows, -1)
+        # Of marks of the ledger.
+        self.marked_at = np.full(rows, NEVER)
         # Another transaction has the name of the one that was marked.
         self.replaced = np.zeros(rows, dtype=bool)
         self.bytes = integers(future.rows["bytes"], 0)
@@ -134,6 +139,7 @@ class _SomeDatasets:
         still, here = still.filter(at.is_valid()), at.drop_null()
         row, now = base[here.to_numpy()], log.select([*TIMES, "bytes"]).take(here)
         self.status[row] = _MARKED
+        self.marked_at[row] = integers(join_chunks(still["marked_at"]).view(pa.int64()), 0)
         begun = flags(pc.or_(pc.equal(still["status"], "SWEEPING"), pc.greater(still["attempts"], 0)))
         sweeping = flags(pc.equal(still["status"], "SWEEPING"))
         # On what a sweep has begun the next one goes on, whatever its day was.
@@ -209,13 +215,21 @@ class _SomeDatasets:
         rule = self.rule[rows]
         can = np.array([*(one.is_swept for one in self.known), False], dtype=bool)
         due = (self.status[rows] == _MARKED) & (self.due[rows] <= micros(at)) & can[rule]
+        # A version that is in force no more needs a policy that is, and waits out the grace of that one too.
+        is_old = rule >= len(self.graces)
+        today = np.ones(len(rows), dtype=bool)
+        if (due & is_old).any():
+            today, by = self._marks_of(candidate_marks(log, self.datasets, self.justifying, self.rules.in_force.holds, at))
+            for row in np.flatnonzero(due & is_old & today).tolist():
+                ends = self.graces[by[row]].after(from_micros(int(self.marked_at[rows[row]])))
+                due[row] = ends <= at
         # What the policy would mark today, whatever others say, its own check lets go; unless that drops no branch and it does.
         drops = {one.name for one in self.rules.in_force.policies if one.drops_refs and not self.terms.can.drops_refs}
         kept = np.array([*(one.policy in drops for one in self.known), False], dtype=bool)
         goes = due & marks & (credit == rule) & ~kept[rule]
         for number in np.unique(rule[due & ~goes]).tolist():
             mine = due & (rule == number)
-            goes[mine] |= self._is_justified(log, rows, mine, self.known[number], at)[mine]
+            goes[mine] |= (self._is_justified(log, rows, mine, self.known[number], at) & (today | ~is_old))[mine]
         goes &= ~self.replaced[rows]
         self.status[rows[goes]] = _SWEPT
         self.status[rows[due & ~goes]] = _NONE

@@ -33,7 +33,9 @@ class LoadedRules:
                 raise Refused(self.unreadable[store])
 
 
-def load_rules(ledger: Ledger, environment: Environment, actor: str, as_of: datetime | None = None) -> LoadedRules:
+def load_rules(
+    ledger: Ledger, environment: Environment, actor: str, as_of: datetime | None = None, record: Ledger | None = None
+) -> LoadedRules:
     """Take over what people wrote in DataHub, then load the policy files: an entry that differs there is drift."""
     warnings, unreadable = list[str](), dict[str, str]()
     for store in reading_stores(environment):
@@ -41,7 +43,7 @@ def load_rules(ledger: Ledger, environment: Environment, actor: str, as_of: date
             warnings += _take_over(ledger, environment, store, actor)
         except Refused as fault:
             unreadable[store] = str(fault)
-    rulebook = load_rulebook(ledger, environment.settings, actor, as_of)
+    rulebook = load_rulebook(ledger, environment.settings, actor, as_of, record)
     return LoadedRules(replace(rulebook, warnings=tuple(warnings)), unreadable)
 
 

@@ -6,15 +6,15 @@ Does not belong here: what loading decides (policy/book.py), and judging (frames
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import BookDecision, BookItem, LoadOutcome, Stored, as_loaded, compare, item_of
+from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.policy.model import Hold, Policy
@@ -24,6 +24,8 @@ from retention_assets.policy.visibility import VisibilityRule
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings
+
+_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,42 @@ def rules_of_book(
     return replace(rules, versions={one.name: one.version for one in ordered})
 
 
+def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
+    """Name the entries of the book from which the policy files differ."""
+    differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
+    return frozenset(one.name for one in compare(book, loaded) if one.stored and one.outcome in differing)
+
+
+def justifying_rules(
+    book: Sequence[Stored],
+    files: Policies,
+    drifted: Collection[str],
+    holds: Sequence[Hold],
+    datasets: Sequence[str],
+    settings: Settings,
+) -> Iterator[tuple[RulesInForce, ...]]:
+    """List the alternatives that justify a mark today: one of them has to select it, under each of its rules.
+
+    Of an entry whose file differs from the book both have to select. Of the others the shortest grace gets the credit.
+    """
+    items, written = [_item(one) for one in book], {item.name: item for item in items_of(files)}
+
+    def rules(items: Iterable[BookItem]) -> RulesInForce:
+        some = list(items)
+        policies = tuple(one for one in some if isinstance(one, Policy))
+        entries = tuple(one for one in some if isinstance(one, AspectEntry))
+        found = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
+        return replace(found, policies=tuple(sorted(found.policies, key=lambda one: one.grace.after(_SOME_DAY))))
+
+    yield (rules([one for one in items if isinstance(one, Policy) and one.name not in drifted]),)
+    yield from ((rules([one]), rules([written[one.name]])) for one in items if isinstance(one, Policy) and one.name in drifted)
+    # Of DataHub entries the most specific wins, so they are asked together.
+    entries = [one for one in items if isinstance(one, AspectEntry)]
+    if entries:
+        in_files = [written[one.name] if one.name in drifted else one for one in entries]
+        yield (rules(entries),) if in_files == entries else (rules(entries), rules(in_files))
+
+
 def _item(stored: Stored) -> BookItem:
     item = item_of(stored.name, stored.content)
     if item is None:
@@ -100,11 +138,15 @@ class Rulebook:
     warnings: tuple[str, ...] = ()
     # The files are on another machine. Their holds are those that it was sent with, and those that the ledger knows since.
     is_remote: bool = False
+    # Holds that other folders of policies have brought: they go only when these are read without them.
+    kept_holds: tuple[Hold, ...] = ()
+    # Why the files revoke nothing and nothing is swept by them.
+    unaccepted: str | None = None
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
         order = [item.name for item in items_of(self.files)]
-        holds = (*self.files.holds, *self.ledger.holds.in_force(as_of))
+        holds = (*self.files.holds, *self.kept_holds, *self.ledger.holds.in_force(as_of))
         book = self.ledger.policy_book.in_force() if self.book is None else self.book
         rules = rules_of_book(book, order, holds, datasets, self.settings)
         purges = purges_in_force(self.ledger, self.settings)
@@ -124,12 +166,12 @@ class Rulebook:
             return lambda: (*self.files.holds, *(one for one in self.ledger.holds.of_files() if one not in self.files.holds))
         # They may have changed since they were read for this rulebook, so they are read once more.
         seen: list[tuple[str, int, int]] | None = None
-        holds = self.files.holds
+        holds = (*self.files.holds, *self.kept_holds)
 
         def present() -> tuple[Hold, ...]:
             nonlocal seen, holds
             if (now := _stamps(self.settings)) != seen:
-                holds = read_policies(self.settings).holds
+                holds = (*read_policies(self.settings).holds, *self.kept_holds)
                 seen = now
             return holds
 
@@ -138,7 +180,8 @@ class Rulebook:
     @property
     def drifted(self) -> tuple[str, ...]:
         """What a person has to be told about entries whose stored version differs from the files."""
-        return (*self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
+        own = (self.unaccepted,) if self.unaccepted else ()
+        return (*own, *self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
 
 
 def items_of(files: Policies) -> list[BookItem]:
@@ -156,17 +199,55 @@ def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
-def load_rulebook(ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None) -> Rulebook:
+def folders_of_policies(settings: Settings) -> list[str]:
+    """Where the policies are, as the record knows it."""
+    return [str(path.resolve()) for path in settings.policies]
+
+
+def policies_to_accept(ledger: Ledger, files: Policies) -> dict[str, list[str]] | None:
+    """Describe the files and the book that have nothing in common; none where they have, or where nothing was loaded yet."""
+    entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
+    book = [one.name for one in ledger.policy_book.in_force() if one.system]
+    if not (book or holds) or set(entries) & set(book) or any(one in holds for one in files.holds):
+        return None
+    return {"files": sorted([*entries, *(one.name or "" for one in files.holds)]), "book": sorted(book)}
+
+
+def _unaccepted(ledger: Ledger, files: Policies, settings: Settings) -> str | None:
+    found = policies_to_accept(ledger, files)
+    if found is None or found in ledger.accepted_policies():
+        return None
+    where = ", ".join(folders_of_policies(settings))
+    has = "have nothing in common with what was loaded last" if found["files"] else "are none, and some were loaded before"
+    last = ", ".join(found["book"][:3]) or "holds alone"
+    return (
+        f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Point"
+        " `policies` in the settings to the right folder. If it is the right one, say `retention audit accept --policies"
+        " --reason …`; what was loaded before stays in force until `retention policies revoke NAME`."
+    )
+
+
+def load_rulebook(
+    ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None, record: Ledger | None = None
+) -> Rulebook:
     """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps.
 
-    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on.
+    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
+    that knows what was loaded last, where the other one is a copy.
     """
-    files = read_policies(settings)
+    files, folders = read_policies(settings), folders_of_policies(settings)
     entries = [as_loaded(item) for item in items_of(files)]
+    if unaccepted := _unaccepted(record or ledger, files, settings):
+        kept = tuple(one for one in (record or ledger).holds.of_files() if one not in files.holds)
+        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
     decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings), present)
-    ledger.holds.note_files(files.holds, actor)
-    return Rulebook(ledger, settings, files, tuple(decisions))
+    ledger.holds.note_files(files.holds, actor, folders)
+    return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record or ledger, files, folders))
+
+
+def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Hold, ...]:
+    return tuple(one for one in ledger.holds.of_other_folders(folders) if one not in files.holds)
 
 
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
@@ -177,7 +258,9 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
-    return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book.values() if not one.revoked))
+    in_force = tuple(one for one in book.values() if not one.revoked)
+    kept = _kept_holds(ledger, files, folders_of_policies(settings))
+    return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 
 
 def read_policies(settings: Settings) -> Policies:

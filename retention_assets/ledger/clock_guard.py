@@ -19,6 +19,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.marks.steps import open_marks
 from retention_assets.ledger.marks.unmarking import take_back
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
+from retention_assets.ledger.sweeps.paces import clear_paces
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.sql.columns import DatabaseTime, InstantColumn
 
@@ -236,4 +237,5 @@ def _reset(tx: WriteTransaction, present: datetime, actor: str, reason: str) -> 
     # From this row on mark times are compared anew (ledger/invariants.py).
     detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
     _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), **values)
+    clear_paces(tx)
     return ClockReset(present, unmarked, sweeping)

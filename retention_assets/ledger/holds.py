@@ -5,19 +5,20 @@ Does not belong here: what a hold covers (policy/model.py), applying it (frames)
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.realms import kept_realms
-from retention_assets.ledger.schema import AUDIT_HEAD, FILE_HOLDS, HOLDS
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.policy.purge import purged_hold
@@ -50,14 +51,27 @@ class Holds:
             )
         self.database.write(lambda tx: _release(tx, name, actor, reason))
 
-    def note_files(self, holds: Iterable[Hold], actor: str) -> None:
-        """Record which holds of policy files have come and which are gone: for the record, and for who has no files."""
+    def note_files(
+        self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
+    ) -> None:
+        """Record which holds of policy files have come and which are gone: for the record, and for who has no files.
+
+        One ends only where the folders that brought it are read without it, and `ends` is true. With `takes_over` those that
+        are there count as brought by these folders.
+        """
         present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
-        query = select(FILE_HOLDS.c.digest).where(FILE_HOLDS.c.gone_at.is_(None))
         with self.database.reading() as connection:
-            known = set(connection.execute(query).scalars())
-        if known != present.keys():
-            self.database.write(lambda tx: _note_files(tx, present, actor))
+            known = {row.digest: folders_of(row) for row in connection.execute(_live())}
+        gone = {digest for digest in known.keys() - present.keys() if ends and known[digest] <= set(folders)}
+        come = {digest for digest in present if digest not in known or (takes_over and known[digest] != set(folders))}
+        if come or gone:
+            self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
+
+    def of_other_folders(self, folders: Sequence[str]) -> tuple[Hold, ...]:
+        """List the holds of policy files that other folders than these have brought."""
+        with self.database.reading() as connection:
+            rows = [row for row in connection.execute(_live()) if not folders_of(row) <= set(folders)]
+        return tuple(Hold.model_validate_json(row.content) for row in rows)
 
     def of_files(self) -> tuple[Hold, ...]:
         """The holds of policy files, as whoever has the files saw them last."""
@@ -124,23 +138,35 @@ def _release(tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
     tx.record(act)
 
 
-def _note_files(tx: WriteTransaction, holds: Mapping[str, Hold], actor: str) -> None:
+def _live() -> Select[Any]:
+    query = select(FILE_HOLDS, AUDIT.c.detail).join(AUDIT, AUDIT.c.act == FILE_HOLDS.c.act)
+    return query.where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
+
+
+def folders_of(row: Row[Any]) -> frozenset[str]:
+    """Read which policy folders brought a hold; none where an older release has noted it."""
+    return frozenset(json.loads(row.detail or "{}").get("folders", ()))
+
+
+def _note_files(
+    tx: WriteTransaction, holds: Mapping[str, Hold], ended: Collection[str], actor: str, folders: Sequence[str]
+) -> None:
     tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
     known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
     for digest, hold in holds.items():
-        if digest not in known or known[digest].gone_at is not None:
-            act = _file_act(tx, ActType.HOLD, digest, actor, hold.reason, _detail_of(hold, "file"))
-            values = {
-                "name": hold.name or "",
-                "content": _content_of(hold),
-                "came_at": DatabaseTime(),
-                "gone_at": None,
-                "act": act.id,
-            }
-            statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(values))
-            tx.connection.execute(statement.values(digest=digest, **values))
+        detail = {**_detail_of(hold, "file"), "folders": sorted(folders)}
+        act = _file_act(tx, ActType.HOLD, digest, actor, hold.reason, detail)
+        values = {
+            "name": hold.name or "",
+            "content": _content_of(hold),
+            "came_at": DatabaseTime(),
+            "gone_at": None,
+            "act": act.id,
+        }
+        statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(values))
+        tx.connection.execute(statement.values(digest=digest, **values))
     for digest, row in known.items():
-        if digest not in holds and row.gone_at is None:
+        if digest in ended and row.gone_at is None:
             detail = {"name": row.name, "source": "file"}
             act = _file_act(tx, ActType.RELEASE, digest, actor, "No policy file has it any more.", detail)
             gone = update(FILE_HOLDS).where(FILE_HOLDS.c.digest == digest)

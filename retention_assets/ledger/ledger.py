@@ -4,6 +4,7 @@ Belongs here: opening by URL (and bringing an older ledger up to date), and what
 Does not belong here: what any part does.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,7 +37,7 @@ from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.paces import Paces
@@ -139,6 +140,7 @@ class Ledger:
         fault: str | None = None,
         places: Sequence[NotedPlace] = (),
         with_rows: bool = True,
+        policies: Mapping[str, Any] | None = None,
     ) -> "Accepted":
         """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed.
 
@@ -150,14 +152,20 @@ class Ledger:
             remember_places(tx, places, actor)
             rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
             sentences = tuple(one.sentence for one in changed)
-            tx.record(
-                Act(ActType.ACCEPT, actor, reason, detail={"noted": noted, "fault": fault, "faults": sentences, "rows": rows})
-            )
+            detail = {"noted": noted, "fault": fault, "faults": sentences, "rows": rows}
+            tx.record(Act(ActType.ACCEPT, actor, reason, detail={**detail, **({"policies": policies} if policies else {})}))
             return sentences
 
         sentences = self.database.write(work)
         with self.database.reading() as connection:
             return Accepted(head_of(connection), sentences)
+
+    def accepted_policies(self) -> list[Any]:
+        """List which policy files a person vouched for (`audit accept --policies`), beside which book."""
+        query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.ACCEPT)
+        with self.database.reading() as connection:
+            details = map(json.loads, connection.execute(query).scalars())
+            return [detail["policies"] for detail in details if "policies" in detail]
 
     @property
     def id(self) -> str:

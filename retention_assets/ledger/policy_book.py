@@ -14,6 +14,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
+from retention_assets.ledger.sweeps.paces import clear_paces
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
 from retention_assets.sql.columns import DatabaseTime
@@ -23,7 +24,7 @@ _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "
 
 @dataclass(frozen=True)
 class Orphaned:
-    """Open marks of a policy version that is in force no more. They stay; who doesn't want them takes them back."""
+    """Open marks of a policy version that is in force no more. They go only if some policy in force selects them as well."""
 
     policy: str
     policy_version: int
@@ -89,7 +90,7 @@ class PolicyBook:
         return self.database.write(lambda tx: _write(tx, entry, actor, reason))
 
     def revoke(self, name: str, actor: str, reason: str) -> Stored:
-        """End an entry. Its marks stay, orphaned."""
+        """End an entry. The next sweep spares those of its marks that no other policy in force selects."""
         return self.database.write(lambda tx: _revoke(tx, name, actor, reason))
 
     def orphaned(self) -> list[Orphaned]:
@@ -182,6 +183,8 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
     tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))
     tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
     tx.record(act)
+    # What the version before it reserved binds nobody.
+    clear_paces(tx, entry.name)
     return entry
 
 

@@ -4,7 +4,7 @@ Belongs here: what a verification is asked for, and what somebody accepts who pu
 it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
+from retention_assets.evaluation.rules_in_force import folders_of_policies, policies_to_accept, read_policies
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, noted_places, remember_places
@@ -62,13 +63,21 @@ class AcceptRequest(ReasonedRequest):
 
     only_heads: bool = False
     store: str | None = None
+    policies: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum((self.only_heads, self.store is not None, self.policies)) > 1:
+            raise BadInput(
+                Problem("stand beside each other", key="head, store, policies", remedy="Accept one after the other.")
+            )
 
 
-def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptResult:
+def accept_ledger(request: AcceptRequest, environment: Environment) -> AcceptResult:
     """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted, and each row that was not as recorded."""
-    only_heads = isinstance(request, AcceptRequest) and request.only_heads
+    only_heads = request.only_heads
     with environment.existing_ledger() as ledger:
-        if isinstance(request, AcceptRequest) and request.store is not None:
+        if request.store is not None:
             return _accept_store(request.store, request, environment, ledger)
         faults = environment.head_faults(ledger)
         if only_heads and not faults:
@@ -84,11 +93,20 @@ def accept_ledger(request: ReasonedRequest, environment: Environment) -> AcceptR
         gone = [one._replace(noted=False, fault=f"Given up: {request.reason}") for one in lost]
         noted = _noted(files)
         words = " ".join(faults.values()) or None
+        about = _accept_policies(request, environment, ledger) if request.policies else None
         accepted = ledger.accept(
-            request.actor, request.reason, asdict(noted) if noted else None, words, [*present, *gone], not only_heads
+            request.actor, request.reason, asdict(noted) if noted else None, words, [*present, *gone], not only_heads, about
         )
         _write(files, accepted.head)
     return AcceptResult(accepted.head.ledger, accepted.head.position, noted, accepted.faults, tuple(faults.values()))
+
+
+def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> Mapping[str, Any] | None:
+    files = read_policies(environment.settings)
+    about = policies_to_accept(ledger, files)
+    folders = folders_of_policies(environment.settings)
+    ledger.holds.note_files(files.holds, request.actor, folders, ends=False, takes_over=True)
+    return about
 
 
 def _is_written(file: HeadFile, ledger: Ledger) -> bool:

@@ -81,7 +81,7 @@ def overwrite_policy(request: NamedRequest, environment: Environment) -> EntryRe
 
 
 def revoke_policy(request: NamedRequest, environment: Environment) -> EntryResult:
-    """Put an entry out of force. Its marks stay, orphaned, until they are taken back."""
+    """Put an entry out of force."""
     with environment.existing_ledger() as ledger:
         written = ledger.policy_book.revoke(request.name, request.actor, request.reason)
         orphaned = sum(one.marks for one in ledger.policy_book.orphaned() if one.policy == request.name)

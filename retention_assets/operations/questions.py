@@ -19,6 +19,7 @@ from retention_assets.evaluation.explain import ExplainedTransaction, explain_wi
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     files_of,
+    folders_of_policies,
     foreseen_rulebook,
     read_policies,
     rules_for,
@@ -130,7 +131,10 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
 
 def _holds(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
     of_files = read_policies(environment.settings).holds if files_of(environment.settings) else ()
-    return (*of_files, *(ledger.holds.in_force(as_of) if ledger else ()))
+    if ledger is None:
+        return of_files
+    kept = ledger.holds.of_other_folders(folders_of_policies(environment.settings))
+    return (*of_files, *kept, *ledger.holds.in_force(as_of))
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rulebook
+from retention_assets.evaluation.datahub_policies import load_rules
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
@@ -70,6 +71,8 @@ class Rehearsal:
     @property
     def ends_early(self) -> str | None:
         """Why a run would end before it sweeps anything, if it would: it goes on by what it has read."""
+        if self.rulebook.unaccepted:
+            return f"Nothing would be swept. {self.rulebook.unaccepted}"
         if not self.unscanned or any(one.datasets for one in self.chosen):
             return None
         return "Nothing would be swept: no dataset can be read, and the run ends there."
@@ -176,8 +179,9 @@ def rehearse(
             guess = did_you_mean(datasets[0], names, most=1) or ""
             raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
-        rulebook = load_rulebook(copy, settings, _ACTOR)
-        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
+        loaded = load_rules(copy, environment, _ACTOR, record=source)
+        away |= loaded.unreadable
+        yield Rehearsal(settings, source, copy, loaded.rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
 
 
 def _scan(

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
-from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook, folders_of_policies
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.parts import DatasetPart
 from retention_assets.pipeline.file_systems import place_of
@@ -316,7 +316,7 @@ class SweepWatch:
     def look(self) -> None:
         """Tell the tasks what has changed, and what they have to know to go on at all; and hear how far they are."""
         try:
-            self.ledger.holds.note_files(self._holds(), self.run)
+            self.ledger.holds.note_files(self._holds(), self.run, folders_of_policies(self.rulebook.settings))
         except (BadInput, OSError) as fault:
             # A rule that can't be read could be one that keeps.
             self.fault = self.fault or fault

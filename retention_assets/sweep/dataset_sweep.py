@@ -169,14 +169,14 @@ class DatasetSweep:
     def settle_expired(self, rows: pa.Table) -> list[Settlement]:
         """What the store was to expire, and no longer has."""
         gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.reading.log.transactions["transaction"]))))
-        expires = self._expiring_marks(gone)
+        expires = self.context.recheck.expiring(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
     def spare_begun(self, mine: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
         """What becomes of marks on which a sweep had begun and that somebody needs. A time that the store was given is taken
         back first.
         """
-        expires = self._expiring_marks(mine)
+        expires = self.context.recheck.expiring(mine) if self.store.capabilities.expiry else set()
         remains = remains_of(self.store, self.dataset, mine.filter(pc.invert(among(mine, expires))))
         planned = dict(zip(mine["id"].to_pylist(), mine["planned"].to_pylist(), strict=True))
         spared = [
@@ -195,7 +195,7 @@ class DatasetSweep:
         """Of some marks those whose rows the store should expire and can't; it is said, once for each policy."""
         if self.store.capabilities.expiry:
             return set()
-        expires = self._expiring_marks(marks)
+        expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
         for policy in sorted(set(marks.filter(among(marks, expires))["policy"].to_pylist())):
             words = (
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
@@ -223,10 +223,6 @@ class DatasetSweep:
         for said, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
             words = [one.error for one in settled if one.outcome in outcomes and one.error]
             said += words[: max(0, MOST_ERRORS - len(said))]
-
-    def _expiring_marks(self, marks: pa.Table) -> set[int]:
-        """Of some marks those whose rows the store expires by itself, as their policy version says."""
-        return {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
 
     def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
         """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or

@@ -66,7 +66,9 @@ class Sweeper:
         self._context = SweepContext(
             ledger=self.ledger,
             rulebook=self.rulebook,
-            recheck=Recheck(self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed),
+            recheck=Recheck(
+                self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed, self.rulebook.files
+            ),
             independent_check=IndependentCheck(self.ledger),
             as_of=at,
             on_progress=self.on_progress,
@@ -124,7 +126,12 @@ class Sweeper:
         yield from self._sweep_share(store, waiting, part)
 
     def _place_fault(self, store: str) -> str | None:
-        """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read."""
+        """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read.
+
+        Or the policies are not those that were loaded last.
+        """
+        if self.rulebook.unaccepted:
+            return f"nothing of {store} is swept. {self.rulebook.unaccepted}"
         found = (one for one in self.rulebook.settings.place_conflicts() if store in one.stores or not one.stores)
         conflict = next(found, None)
         return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None

@@ -1,14 +1,14 @@
 """The re-check right before the sweep: which marks are still justified by the log as it is now.
 
-Belongs here: holding marks against a fresh log, each under the very version of the policy that made it. Amending or revoking a
-policy leaves its marks alone, so what is in force today does not matter here; what protects today does.
+Belongs here: holding marks against a fresh log, each under the very version of the policy that made it, and, where that version
+is in force no more, under the policies that are: a mark goes only if it is justified twice.
 Does not belong here: who is protected (frames answer that, here as when marking), and writing anything down.
 
 Limits do not count here: they bound what one evaluation marks. Whether these marks were within them is independent_check.py's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TypedDict
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.rules_in_force import RulesInForce, rules_for
+from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import may_hold_of
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
@@ -26,8 +26,9 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.ended_refs import ended_refs
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import item_of
+from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protects
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
@@ -47,6 +48,7 @@ class SpareReason(TypedDict):
 
 
 _USUAL = Sweep()
+_FOREVER = np.iinfo(np.int64).max
 # By so many sets of rules a log stays judged: each takes some 20 bytes a row.
 _VERDICTS_KEPT = 4
 _NOT_IN_LOG = "The store's log does not have it any more."
@@ -57,6 +59,7 @@ _REPLACED = (
     " grace has not begun."
 )
 _UNKNOWN = "The policy version that marked it is not in the policy book, so nobody can say why it should go."
+_LONGER = "The grace of policy '{}', which is in force now, is not over."
 _NOT_PURGING = "Its realm is not being purged any more."
 
 
@@ -97,7 +100,8 @@ class JudgedRows:
         for known, at, found in self._judged:
             if at == as_of and known == rules:
                 return found
-        found = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of).select(["verdict", "reasons"])
+        found = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of)
+        found = found.select(["verdict", "reasons", "policy"])
         self._judged = [(rules, as_of, found), *self._judged[: _VERDICTS_KEPT - 1]]
         return found
 
@@ -132,9 +136,15 @@ class Recheck:
     file_holds: Callable[[], Sequence[Hold]]
     # What a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes. None: nobody was asked.
     confirmed: pa.Table | None = None
+    # Policy files of the run: where they differ from the book, both have to select.
+    files: Policies = field(default_factory=Policies)
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
+    # Entries of the files as they are compared: made once for all leases.
+    _loaded: list[Loaded] = field(default_factory=list)
     # Of the log that was asked about last, should marks of all its datasets come in several slices.
     _judged: tuple[Log, JudgedRows] | None = field(default=None, init=False)
+    # By mark the policy in force that justifies it, where that is not the version that made it.
+    _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
 
     def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult:
         """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
@@ -152,7 +162,9 @@ class Recheck:
             if (why := self._void(version)) is not None:
                 parts.append(RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
             else:
-                parts.append(self._recheck_version(log, mine, version, holds, capabilities))
+                part = self._recheck_version(log, mine, version, holds, capabilities)
+                is_in_force = realm_of(version[0]) is not None or version in self._in_force
+                parts.append(part if is_in_force else self._recheck_in_force(log, mine, part, holds, capabilities))
         return RecheckResult(
             frozenset(mark for part in parts for mark in part.go) & self._confirmed(marks),
             frozenset(mark for part in parts for mark in part.in_latest_view),
@@ -169,11 +181,34 @@ class Recheck:
         return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
-        """How each mark is swept: as the version of the policy says that made it."""
+        """Find how each mark is swept: by the policy in force that justifies it, or by the version that made it."""
         versions = [*zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)]
-        items = {version: self._item(version) for version in set(versions)}
+        current = {one.name: (one.name, one.version) for one in self._book}
+        items = {version: self._item(current.get(version[0], version)) for version in set(versions)}
         sweeps = {version: item.sweep if isinstance(item, Policy) else _USUAL for version, item in items.items()}
-        return dict(zip(marks["id"].to_pylist(), map(sweeps.__getitem__, versions), strict=True))
+        usual = dict(zip(marks["id"].to_pylist(), map(sweeps.__getitem__, versions), strict=True))
+        return usual | {mark: policy.sweep for mark, policy in self._justified_by.items() if mark in usual}
+
+    def expiring(self, marks: pa.Table) -> set[int]:
+        """Marks whose rows the store may have been told to expire, by the version that made them or by what is in force."""
+        versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
+        made_by = zip(marks["id"].to_pylist(), map(self._item, versions), strict=True)
+        own = {mark for mark, item in made_by if isinstance(item, Policy) and item.sweep.mode == "ttl"}
+        return own | {mark for mark, how in self.sweeps_of(marks).items() if how.mode == "ttl"}
+
+    @cached_property
+    def _book(self) -> list[Stored]:
+        return self.ledger.policy_book.in_force()
+
+    @cached_property
+    def _drifted(self) -> frozenset[str]:
+        if not self._loaded:
+            self._loaded.extend(map(as_loaded, items_of(self.files)))
+        return drifted_entries(self._book, self._loaded)
+
+    @cached_property
+    def _in_force(self) -> frozenset[Version]:
+        return frozenset((one.name, one.version) for one in self._book if one.name not in self._drifted)
 
     def _void(self, version: Version) -> str | None:
         """Why a policy version justifies nothing at all."""
@@ -220,6 +255,42 @@ class Recheck:
             refs = ended_refs(Log(rows, datasets), self.as_of)
             ended = {row["id"]: refs.get((row["dataset"], row["transaction"]), ()) for row in marks.to_pylist()}
         return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared, ended)
+
+    def _recheck_in_force(
+        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Hold], capabilities: Capabilities
+    ) -> RecheckResult:
+        """Narrow what the version that marked lets go to what a policy in force selects as well, once its grace is over."""
+        judged = self._rows_about(log, marks)
+        given_time = self.expiring(marks) if capabilities.expiry else set()
+        # Half a deletion is finished.
+        half = pc.and_(pc.equal(marks["status"], "SWEEPING"), pc.invert(_are(marks, given_time)))
+        asked = marks.filter(pc.and_(_are(marks, part.go), pc.invert(half)))
+        at = judged.positions(asked)
+        asked, at = asked.filter(pa.array(at >= 0)), pa.array(at[at >= 0])
+        due, by = np.full(len(asked), _FOREVER), np.full(len(asked), -1)
+        justifying: list[Policy] = []
+        names = judged.datasets["dataset"].to_pylist()
+        for alternative in justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings):
+            sets = [RulesInForce(_unlimited(one.policies, capabilities.drops_refs), one.holds) for one in alternative]
+            verdicts = [judged.verdicts(rules, self.as_of).take(at) for rules in sets]
+            selects = np.logical_and.reduce([flags(pc.equal(one["verdict"].cast(pa.string()), "mark")) for one in verdicts])
+            credit = join_chunks(verdicts[0]["policy"]).cast(pa.string())
+            for name in pc.unique(credit.filter(pa.array(selects))).to_pylist():
+                policies = [one for rules in sets for one in rules.policies if len(sets) > 1 or one.name == name]
+                ends = _ends(asked["marked_at"], policies)
+                sooner = selects & flags(pc.equal(credit, name)) & (ends < due)
+                due[sooner], by[sooner] = ends[sooner], len(justifying)
+                justifying.append(next(one for one in policies if one.name == name))
+        ids, is_later = np.asarray(asked["id"]), due > micros(self.as_of)
+        self._justified_by |= {mark: justifying[one] for mark, one in zip(ids.tolist(), by.tolist(), strict=True) if one >= 0}
+        changed = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py())
+        spared = dict.fromkeys(ids[by < 0].tolist(), changed)
+        # It would expire before the longer grace is over.
+        early = ids[is_later & (by >= 0) & flags(pc.equal(asked["status"], "SWEEPING"))].tolist()
+        spared |= {mark: _LONGER.format(self._justified_by[mark].name) for mark in early}
+        unable = [one.sweep.mode == "ttl" and not capabilities.expiry for one in justifying]
+        waits = is_later | np.array([*unable, False], dtype=bool)[by]
+        return replace(part, go=part.go - frozenset(ids[waits].tolist()), spared={**part.spared, **spared})
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
         """Of marks that no log has any more those that are spared, and why."""
@@ -274,12 +345,25 @@ class Recheck:
         item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
         if isinstance(item, AspectEntry):
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
-        policies: tuple[Policy, ...] = () if item is None else (item.model_copy(update={"limits": None}),)
-        if not drops_refs:
-            # A store that can't drop them keeps them.
-            kept = {"expired_refs": None}
-            policies = tuple(one.model_copy(update={"select": one.select.model_copy(update=kept)}) for one in policies)
-        return RulesInForce(policies, tuple(holds))
+        return RulesInForce(() if item is None else _unlimited((item,), drops_refs), tuple(holds))
+
+
+def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:
+    """Take limits from policies, which bound what is marked; a store that can't drop refs keeps them."""
+    kept = {} if drops_refs else {"expired_refs": None}
+    return tuple(one.model_copy(update={"limits": None, "select": one.select.model_copy(update=kept)}) for one in policies)
+
+
+def _are(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
+    return pc.is_in(marks["id"], pa.array(ids, pa.int64()))
+
+
+def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
+    """Compute in microseconds when the longest grace of some policies ends for marks; few times occur."""
+    times = pc.unique(marked_at)
+    ends = pa.array([max(micros(one.grace.after(time)) for one in policies) for time in times.to_pylist()], pa.int64())
+    found: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
+    return found
 
 
 def _is_begun(marks: pa.Table) -> Bools:

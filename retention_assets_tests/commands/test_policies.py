@@ -127,10 +127,10 @@ def test_revoking_leaves_marks_and_counts_them(files: Path, ledger: Ledger, foun
     Path("retention.yaml").write_text(Path("retention.yaml").read_text().replace("p.yaml", "[p.yaml, q.yaml]"))
     found("policies", "load")
     ledger.marks.mark(candidates(["T3"], policy="q"), T0, "evaluation")
-    assert "1 open marks of it stay." in run("policies", "revoke", "q", *WHY)[2]
+    assert "those of its 1 open marks that no other policy in force selects" in run("policies", "revoke", "q", *WHY)[2]
     code, out, err = run("policies", "revoke", "p", *WHY)
     assert (code, out) == (0, "p is revoked: version 2, by ann.\n")
-    assert "2 open marks of it stay." in err
+    assert "those of its 2 open marks that no other policy in force selects" in err
     assert found("policies")["orphaned"] == [
         {"policy": "p", "policy_version": 1, "marks": 2}, {"policy": "q", "policy_version": 1, "marks": 1},
     ]  # fmt: skip

@@ -68,10 +68,11 @@ def test_what_was_swept_is_not_there_any_more(lake: Lake) -> None:
     assert (said(found.days, "marked"), said(found.days, "deleted")) == ({}, {})
 
 
-def test_marks_of_a_policy_that_is_changed_go_by_the_version_that_made_them(lake: Lake) -> None:
+def test_marks_of_a_policy_that_was_narrowed_are_spared(lake: Lake) -> None:
     lake.marks()
     lake.says(OLD.replace("30d", "900d"))
-    assert said(foreseen(lake).in_force.days, "deleted") == {GRACE: 1}
+    days = foreseen(lake).in_force.days
+    assert (said(days, "spared"), said(days, "deleted")) == ({GRACE: 1}, {})
 
 
 def test_a_mark_that_its_own_policy_no_longer_justifies_is_spared_whatever_others_say(lake: Lake) -> None:

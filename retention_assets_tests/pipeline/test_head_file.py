@@ -20,11 +20,11 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.heads import LedgerHead, head_of
 from retention_assets.ledger.publications import Publication
-from retention_assets.operations.audit import VerifyRequest, accept_ledger, verify_audit
+from retention_assets.operations.audit import AcceptRequest, VerifyRequest, accept_ledger, verify_audit
 from retention_assets.operations.holds import HoldRequest, place_hold
 from retention_assets.operations.marks import UnmarkRequest, unmark
 from retention_assets.operations.realms import RealmRequest, change_realm
-from retention_assets.operations.request import NamedRequest, ReasonedRequest
+from retention_assets.operations.request import NamedRequest
 from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.sql.engines import sqlite_file
@@ -32,7 +32,7 @@ from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
-WHY = ReasonedRequest(actor="ann", reason="restored on purpose")
+WHY = AcceptRequest(actor="ann", reason="restored on purpose")
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
     [
         pytest.param(places_a_hold, REST, "Hold 'legal' keeps it.", id="a hold"),
         pytest.param(holds_one, {"S4"}, "Hold 'legal' keeps it.", id="a hold in a policy file"),
-        # Marks keep to the version that made them.
+        # In force is what the book had when the lease was taken.
         pytest.param(lambda lake: lake.says(OLD.replace("30d", "300d")), set(), "", id="a policy is amended"),
         pytest.param(revokes, set(), "", id="a policy is revoked"),
         pytest.param(purges_another, set(), "", id="another realm"),

@@ -166,13 +166,6 @@ def test_the_branch_that_saves_a_transaction_is_named_before_the_count_that_it_c
     assert lake.why("S2") == "It is in one of the newest views, which policy 'old' keeps."
 
 
-def test_an_amended_policy_leaves_its_marks_alone(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    lake.says(OLD.replace("30d", "300d"))
-    lake.sweeps()
-    assert lake.there() == {"S6"}
-
-
 def test_a_mark_that_its_own_policy_would_not_make_any_more_is_spared(lake: Lake) -> None:
     """The clock of the sweep is behind that of the marking: what was old enough then is not old enough now."""
     lake.has(FIVE).marks(MARKED + timedelta(days=31))

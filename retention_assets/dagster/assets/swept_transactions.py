@@ -14,7 +14,8 @@ from retention_assets.dagster.run_config import SweepConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook
+from retention_assets.evaluation.datahub_policies import LoadedRules, load_rules
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.marking import PendingSweep
 from retention_assets.outcomes import Outcome
@@ -78,6 +79,15 @@ def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> di
         one: SweepResult(one, refused=str(fault), store_failed=is_away(fault))
         for store, fault in faults.items()
         for one in names[store]
+    }
+
+
+def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str, SweepResult]:
+    """Refuse datasets whose store has policies of its own that can't be read: one of them could be one that keeps."""
+    return {
+        name: SweepResult(name, refused=f"nothing of {name} is swept: {why}")
+        for store, why in loaded.unreadable.items()
+        for name in by_store(datasets).get(store, ())
     }
 
 
@@ -145,11 +155,14 @@ def swept_transactions(run: Step) -> Metadata:
     except Refused as fault:
         raise dg.Failure(str(fault), allow_retries=False) from None
     with run.retention.ledger() as ledger:
-        rulebook = load_rulebook(ledger, run.retention.settings, run.actor, run.given_as_of)
+        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+        rulebook = loaded.rulebook
+        if rulebook.unaccepted:
+            raise dg.Failure(rulebook.unaccepted, allow_retries=False)
         pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
         datasets = run.datasets.select(pending)
-        refused = _refused_by_checks(ledger, datasets) | _braked(run, ledger, [pending[name] for name in datasets])
-        refused |= _refused_by_places(run, ledger, datasets)
+        refused = _refused_by_checks(ledger, datasets) | _refused_by_rules(loaded, datasets)
+        refused |= _refused_by_places(run, ledger, datasets) | _braked(run, ledger, [pending[name] for name in datasets])
         wanted = {dataset: pending[dataset].marks for dataset in datasets if dataset not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))

@@ -18,7 +18,6 @@ from retention_assets.dagster.step import Metadata
 from retention_assets.errors import Refused
 from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.operations import audit, clock
-from retention_assets.operations.request import ReasonedRequest
 from retention_assets.policy.durations import text_of
 from retention_assets.render.markdown import Answer
 
@@ -43,13 +42,28 @@ def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
     return context.answer(Answer(headline), fields)
 
 
-@operation_job(ReasonForm, JobKind.ACT)
-def audit_accept(context: OperationContext, form: ReasonForm) -> Metadata:
+class VouchForm(ReasonForm):
+    """What is accepted; the ledger with its heads and its rows when nothing is chosen."""
+
+    head: bool = Field(default=False, description="Only that a noted head is missing, or ahead of the ledger.")
+    store: str = Field(default="", description="Only this store, which is at another place, or had another ledger.")
+    policies: bool = Field(default=False, description="The policies as well, which have none in common with those before.")
+
+
+@operation_job(VouchForm, JobKind.ACT)
+def audit_accept(context: OperationContext, form: VouchForm) -> Metadata:
     """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
     Sweeps go on from then. The record keeps who vouched, why, and for what.
     """
-    found = audit.accept_ledger(ReasonedRequest(actor=context.actor, reason=form.reason), context.environment)
+    request = audit.AcceptRequest(
+        actor=context.actor,
+        reason=form.reason,
+        only_heads=form.head,
+        store=form.store or None,
+        policies=form.policies,
+    )
+    found = audit.accept_ledger(request, context.environment)
     for fault in found.faults[:MOST_SHOWN]:
         context.log.warning(f"accepted: {fault}")
     fields = {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}

@@ -136,7 +136,10 @@ def policy_revoke(context: OperationContext, form: EntryForm) -> Metadata:
     revoked = policy_book.revoke_policy(request, context.environment)
     version = _version(revoked)
     headline = f"{version['name']} is in force no more."
-    next_ = f"Its marks stay: {revoked.orphaned_marks:,} open ones. To take them back, launch `unmark` with the policy."
+    next_ = (
+        f"The next sweep spares those of its {revoked.orphaned_marks:,} open marks that no other policy in force selects. To"
+        " take them back now, launch `unmark` with the policy."
+    )
     return context.answer(Answer(headline, (next_,)), {**version, "orphaned_marks": revoked.orphaned_marks})
 
 

@@ -48,6 +48,7 @@ class Reason(Enum):
     NOT_ARCHIVED = "It was not archived yet, which policy {witness} asks for its type."
     OTHER_REALM = "It is not of the realm that policy {witness} asks for."
     REFERENCED = "Something retained may refer to it; policy {witness} takes only what nothing refers to."
+    POLICY_CHANGED = "Policy {witness} marked it, and no policy in force selects it any more."
     CONDITION = "The condition (where) of policy {witness} does not hold for it."
     FORMAT_V3 = "Its table has {witness}, and PyIceberg can't commit to such a table in this catalog; by a REST catalog it can."
 

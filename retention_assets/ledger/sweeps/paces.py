@@ -1,7 +1,8 @@
 """Paces: from when on the next batch of a policy may begin, whoever sweeps it.
 
 Belongs here: reserving the time of a batch. A policy's `sweep.every` is between its batches wherever they are deleted: in
-one dataset or many, in one program or in many tasks. Nothing is decided by it, so the audit does not know it.
+one dataset or many, in one program or in many tasks. A new version of the policy begins anew. Nothing is decided by it, so
+the audit does not know it.
 Does not belong here: waiting (sweep/execute.py).
 """
 
@@ -29,6 +30,13 @@ class Paces:
     def reserve(self, takes: Mapping[str, timedelta]) -> timedelta:
         """Reserve the time that a batch takes of each of its policies; how long to wait before it may begin."""
         return self.database.write(lambda tx: _reserve(tx, takes)) if takes else timedelta()
+
+
+def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
+    """Forget what was reserved for a policy that was changed, or for all: the next batch begins at once."""
+    mine = PACES.c.next_at > tx.present()
+    cleared = update(PACES).where(mine if policy is None else mine & (PACES.c.policy == policy))
+    tx.connection.execute(cleared.values(next_at=tx.present()))
 
 
 def _reserve(tx: WriteTransaction, takes: Mapping[str, timedelta]) -> timedelta:

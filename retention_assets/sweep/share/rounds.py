@@ -10,9 +10,11 @@ A dataset of which a part fails, whose place moved or whose lease is lost is tak
 no other.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -38,6 +40,9 @@ from retention_assets.sweep.share.readings import ShareReadings
 from retention_assets.sweep.visibility import hide_swept
 from retention_assets.sweep.wanted import among_asked
 
+_LOG = logging.getLogger(__name__)
+# A longer wait between batches is said.
+_SAID_FROM = timedelta(seconds=5)
 # How often holds and realms may change while one dataset is swept.
 _ROUNDS = 20
 # So many marks are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a
@@ -317,6 +322,13 @@ class _Round:
             if self.context.stop.is_set() or not any(name in self.datasets for name in batch.targets):
                 continue
             if wait := self.context.ledger.paces.reserve(batch.takes()):
+                if wait > _SAID_FROM:
+                    time = timedelta(seconds=round(wait.total_seconds()))
+                    _LOG.warning(
+                        "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner: stop the"
+                        " run, give the policy a shorter `every`, and run again; `retention clock reset` forgets all paces.",
+                        ", ".join(sorted(batch.policies)), time, batch.sweep.every.words(),
+                    )  # fmt: skip
                 self.context.wait(wait, self.context.stop)
             if not self.context.stop.is_set():
                 yield batch
