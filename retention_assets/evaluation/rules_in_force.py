@@ -251,6 +251,9 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.policy_book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
+    if unaccepted := _unaccepted(ledger, files, settings):
+        kept = tuple(one for one in ledger.holds.of_files() if one not in files.holds)
+        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
     in_force = tuple(one for one in book.values() if not one.revoked)
