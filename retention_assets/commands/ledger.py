@@ -67,7 +67,7 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
 
 @examples("retention audit accept -r 'the backup of Monday was put back'")
 @audit.command("accept")
-@click.option("--policies", is_flag=True, help="The policies as well, which have none in common with what was loaded last.")
+@click.option("-p", "--policies", is_flag=True, help="The policies as well, which share none with what was loaded last.")
 @REASON
 @ACTOR
 @FORMAT
