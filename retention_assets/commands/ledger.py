@@ -73,7 +73,7 @@ def verify(known: Path | None, saved: Path | None, only_new: bool, actor: str, f
 @audit.command("accept")
 @click.option("--head", "only_heads", is_flag=True, help="Only that a noted head is missing, or ahead of the ledger.")
 @click.option("--store", metavar="NAME", help="Only that a store is at another place, or that its data was another ledger's.")
-@click.option("--policies", is_flag=True, help="The policies as well, which have none in common with what was loaded last.")
+@click.option("-p", "--policies", is_flag=True, help="Only the policies, which share none with what was loaded last.")
 @REASON
 @ACTOR
 @FORMAT

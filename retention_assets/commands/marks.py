@@ -16,6 +16,7 @@ from retention_assets.commands.common.sources import find_environment, instant, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from retention_assets.environment import Environment
     from retention_assets.ledger import Ledger
 
 STATUSES = ("MARKED", "UNMARKED", "SPARED", "SWEEPING", "SWEPT")
@@ -54,38 +55,36 @@ def marks(
     environment = find_environment()
     with ledger_to_read(environment) as ledger:
         found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
+        told = _told(environment, ledger, found, due_by) if ledger else iter(())
         if format_ == "json":
-            print_rows(row for table in found for row in _with_messages(ledger, table))
+            print_rows({name: value for name, value in row.items() if name not in ("held_by", "spared")} for row in told)
             return
         from retention_assets.render.ledger_tables import mark_tables
 
         sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
-        for table in found:
-            _add(sums, table)
-            first += table.slice(0, most - len(first)).to_pylist()
+        for row in told:
+            state = "MARKED, held" if row["held_by"] is not None and row["status"] == "MARKED" else row["status"]
+            count, size = sums.get(state, (0, 0))
+            sums[state] = (count + 1, size + (row["bytes"] or 0))
+            first += [row] if len(first) < most else []
     print_tables(mark_tables(sums, first, None if environment.settings.clock.simulated else instant(None)))
 
 
-def _with_messages(ledger: "Ledger | None", table: "pa.Table") -> "Iterator[dict[str, Any]]":
-    """Marks as they are printed, each with what is said of its transaction."""
-    from retention_assets.policy.deletion_message import message_of
+def _told(
+    environment: "Environment", ledger: "Ledger", tables: "Iterator[pa.Table]", due_by: datetime | None
+) -> "Iterator[dict[str, Any]]":
+    """Give marks as they are printed, each with what becomes of it; of those that are due only what goes."""
+    from retention_assets.operations.questions import fates_of
 
-    rows = table.to_pylist()
-    swept = [row["id"] for row in rows if row["status"] == "SWEPT"]
-    hidden = ledger.histories.hidden(swept) if ledger and swept else ()
-    for row in rows:
-        said = message_of(row["status"], hidden=row.pop("id") in hidden)
-        yield {**row, "message": said}
-
-
-def _add(sums: dict[str, tuple[int, int]], table: "pa.Table") -> None:
-    """Count marks and their bytes by status."""
-    from retention_assets.frames.log import SUMMED
-
-    sized = table.select(["status"]).append_column("bytes", table["bytes"].cast(SUMMED))
-    for row in sized.group_by("status").aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
-        count, size = sums.get(row["status"], (0, 0))
-        sums[row["status"]] = (count + row["count_all"], size + int(row["bytes_sum"] or 0))
+    at = due_by or instant(None)
+    fates = fates_of(environment, ledger, at)
+    for rows in (table.to_pylist() for table in tables):
+        swept = [row["id"] for row in rows if row["status"] == "SWEPT"]
+        hidden = ledger.histories.hidden(swept) if swept else ()
+        for row in rows:
+            fate = fates.of(row, row.pop("id") in hidden)
+            if due_by is None or (fate.goes and fate.at <= due_by):
+                yield {**row, "due_at": fate.at, "message": fate.message, "held_by": fate.hold, "spared": fate.spared}
 
 
 def _chosen(

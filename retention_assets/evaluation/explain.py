@@ -31,7 +31,7 @@ from retention_assets.frames.views.history import History
 from retention_assets.frames.views.protection import protection
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.history import TransactionLife
+from retention_assets.ledger.marks.history import TransactionLife, message_about
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import count, sentence
@@ -168,7 +168,10 @@ def explain_with_ledger(
         explanation = explain(log, rules, dataset, transaction, as_of, already_marked(ledger, dataset))
     (life,) = TransactionLives(dataset, log, ledger, holds, as_of).named([transaction])
     if explanation is not None and life.mark is not None:
-        explanation = replace(explanation, summary=_summary_of_marked(explanation, life.mark.status))
+        explanation = replace(explanation, summary=_summary_of_marked(explanation, life))
+        if explanation.verdict != "mark" and not life.holds:
+            why = explanation.summary.partition(".")[0]
+            life = replace(life, said=message_about(dataset, life, as_of, f"{why[:1].lower()}{why[1:]}"))
     return ExplainedTransaction(dataset, as_of, explanation, life)
 
 
@@ -211,8 +214,9 @@ def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
     return _OF_CLASS.get(attributes.get("class", ""))
 
 
-def _summary_of_marked(found: Explanation, status: str) -> str:
+def _summary_of_marked(found: Explanation, life: TransactionLife) -> str:
     """The same of what has a mark already, by where that stands."""
+    status = life.mark.status if life.mark else ""
     if status not in ("MARKED", "SWEEPING", "SWEPT"):
         return found.summary
     if found.verdict != "mark":

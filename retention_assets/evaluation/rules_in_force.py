@@ -204,8 +204,14 @@ def folders_of_policies(settings: Settings) -> list[str]:
     return [str(path.resolve()) for path in settings.policies]
 
 
-def policies_to_accept(ledger: Ledger, files: Policies) -> dict[str, list[str]] | None:
+def _names_of_files(settings: Settings) -> list[str]:
+    return [str(file.resolve()) for file in files_of(settings)]
+
+
+def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> dict[str, list[str]] | None:
     """Describe the files and the book that have nothing in common; none where they have, or where nothing was loaded yet."""
+    if ledger.policy_book.loaded_files() & set(_names_of_files(settings)):
+        return None
     entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
     book = [one.name for one in ledger.policy_book.in_force() if one.system]
     if not (book or holds) or set(entries) & set(book) or any(one in holds for one in files.holds):
@@ -214,7 +220,7 @@ def policies_to_accept(ledger: Ledger, files: Policies) -> dict[str, list[str]] 
 
 
 def _unaccepted(ledger: Ledger, files: Policies, settings: Settings) -> str | None:
-    found = policies_to_accept(ledger, files)
+    found = policies_to_accept(ledger, files, settings)
     if found is None or found in ledger.accepted_policies():
         return None
     where = ", ".join(folders_of_policies(settings))
@@ -223,7 +229,7 @@ def _unaccepted(ledger: Ledger, files: Policies, settings: Settings) -> str | No
     return (
         f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Point"
         " `policies` in the settings to the right folder. If it is the right one, say `retention audit accept --policies"
-        " --reason …`; what was loaded before stays in force until `retention policies revoke NAME`."
+        " --reason …`: what was loaded before is revoked then."
     )
 
 
@@ -241,7 +247,9 @@ def load_rulebook(
         kept = tuple(one for one in (record or ledger).holds.of_files() if one not in files.holds)
         return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
-    decisions = ledger.policy_book.load(entries, actor, settings.overwrite_user_policies, _aspects(settings), present)
+    decisions = ledger.policy_book.load(
+        entries, actor, settings.overwrite_user_policies, _aspects(settings), present, _names_of_files(settings)
+    )
     ledger.holds.note_files(files.holds, actor, folders)
     return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record or ledger, files, folders))
 
@@ -256,9 +264,13 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.policy_book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
+    if unaccepted := _unaccepted(ledger, files, settings):
+        kept = tuple(one for one in ledger.holds.of_files() if one not in files.holds)
+        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
-    in_force = tuple(one for one in book.values() if not one.revoked)
+    removed = {one.name for one in decisions if one.revokes}
+    in_force = tuple(one for one in book.values() if not one.revoked and one.name not in removed)
     kept = _kept_holds(ledger, files, folders_of_policies(settings))
     return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 

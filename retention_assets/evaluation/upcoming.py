@@ -4,7 +4,7 @@ Belongs here: adding up marks, a batch of them at a time. Each of them is looked
 spared then: the dry run of a sweep says that for what is due already (sweep/dry_run.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from heapq import nsmallest
@@ -13,12 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.frames.grouping import holds_dataset
+from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger import Ledger
-from retention_assets.policy.globs import protects
-from retention_assets.policy.model import Hold
 
-_COLUMNS = ("dataset", "transaction", "policy", "policy_version", "due_at", "bytes", "status")
+_COLUMNS = ("dataset", "transaction", "policy", "policy_version", "marked_at", "due_at", "bytes", "status")
 
 
 @dataclass
@@ -63,27 +61,19 @@ class Upcoming:
         return sum(known) if known or not self.datasets else None
 
 
-def upcoming(ledger: Ledger, holds: Sequence[Hold], as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
+def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
     """Add up the open marks that are due by the end of some days; and list so many of them."""
     until = as_of + timedelta(days=days)
-    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    found = _Sums(Upcoming(as_of, until, unclear=tuple(hold.name or "" for hold in live if hold.datasets.with_)), most)
+    found = _Sums(Upcoming(as_of, until, unclear=fates.unclear), most)
     for batch in ledger.marks.read(statuses=["MARKED", "SWEEPING"], due_by=until):
         table = pa.Table.from_batches([batch]).select(_COLUMNS)
-        names = table["dataset"].unique().to_pylist()
-        about = {name: [hold for hold in live if holds_dataset(hold, name, {})] for name in datasets.select(names)}
+        about = frozenset(datasets.select(table["dataset"].unique().to_pylist()))
         for row in table.to_pylist():
-            if row["dataset"] in about:
-                found.add(row, _holder(row["transaction"], about[row["dataset"]]))
+            fate = fates.of(row)
+            if row["dataset"] in about and fate.spared is None and fate.at <= until:
+                found.add({**row, "due_at": fate.at}, fate.hold)
         found.cut()
     return found.total()
-
-
-def _holder(transaction: str, holds: Iterable[Hold]) -> str | None:
-    for hold in holds:
-        if hold.transactions is None or protects(transaction, hold.transactions):
-            return hold.name or ""
-    return None
 
 
 @dataclass

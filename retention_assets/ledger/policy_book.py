@@ -4,6 +4,7 @@ Belongs here: storing what policy/book.py decides, versions that people write or
 Does not belong here: the decisions themselves, and reading files.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select, text
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
-from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
 from retention_assets.ledger.sweeps.paces import clear_paces
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
@@ -71,12 +72,21 @@ class PolicyBook:
         overwrite_user_policies: bool = False,
         stores: Collection[str] = (),
         at: datetime | None = None,
+        files: Sequence[str] = (),
     ) -> list[BookDecision]:
         """Compare what the files say with the book and write what is to be written; the decision about each entry.
 
-        `at` is what time it is, where that is not what the database says: the clock is simulated.
+        `at` is what time it is, where that is not what the database says: the clock is simulated. The record keeps `files`.
         """
-        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at))
+        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at, files))
+
+    def loaded_files(self) -> set[str]:
+        """The policy files that were read when the entries in force were written."""
+        current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
+        query = select(AUDIT.c.policy, AUDIT.c.policy_version, AUDIT.c.detail).where(AUDIT.c.deed == ActType.POLICY)
+        with self.database.reading() as connection:
+            rows = connection.execute(query.where(AUDIT.c.policy.in_([name for name, _ in current]))).all()
+        return {file for *key, detail in rows if tuple(key) in current for file in json.loads(detail).get("files", ())}
 
     def take_over(
         self, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
@@ -122,13 +132,21 @@ def _load(
     overwrite: bool,
     stores: Collection[str],
     at: datetime | None,
+    files: Sequence[str],
 ) -> list[BookDecision]:
     decisions = compare(_lock_newest(tx), loaded, overwrite, stores)
     at = at or _database_time(tx)
     for decision in decisions:
         if decision.outcome is LoadOutcome.WRITTEN:
-            _append(tx, decision.written(actor, at), decision.reason)
+            _append(tx, decision.written(actor, at), decision.reason, files)
+        elif decision.revokes and decision.stored is not None:
+            _append(tx, _ended(decision.stored, actor, at), decision.reason)
     return decisions
+
+
+def _ended(stored: Stored, actor: str, at: datetime) -> Stored:
+    # By the system: an entry of the files may take its place.
+    return replace(stored, version=stored.version + 1, written_by=actor, written_at=at, system=True, revoked=True)
 
 
 def _take_over(
@@ -144,9 +162,7 @@ def _take_over(
             new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
             _append(tx, new, decision.reason)
         elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
-            # By the system: an entry of the files takes its place.
-            ended = replace(stored, version=version, written_by=actor, written_at=at, system=True, revoked=True)
-            _append(tx, ended, decision.reason)
+            _append(tx, _ended(stored, actor, at), decision.reason)
     return decisions
 
 
@@ -176,8 +192,9 @@ def _revoke(tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
     return _append(tx, revoked, reason)
 
 
-def _append(tx: WriteTransaction, entry: Stored, reason: str | None) -> Stored:
+def _append(tx: WriteTransaction, entry: Stored, reason: str | None, files: Sequence[str] = ()) -> Stored:
     detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
+    detail |= {"files": list(files)} if files else {}
     act = Act(ActType.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
     values = {field: getattr(entry, field) for field in _FIELDS}
     tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))

@@ -103,7 +103,7 @@ def accept_ledger(request: AcceptRequest, environment: Environment) -> AcceptRes
 
 def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> Mapping[str, Any] | None:
     files = read_policies(environment.settings)
-    about = policies_to_accept(ledger, files)
+    about = policies_to_accept(ledger, files, environment.settings)
     folders = folders_of_policies(environment.settings)
     ledger.holds.note_files(files.holds, request.actor, folders, ends=False, takes_over=True)
     return about

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import faults_of
@@ -232,7 +233,9 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         results += [] if why else rehearsed.sweep_copy(request.as_of, without=stopped)
         marks = rehearsed.copy.marks.table()
         deleted, spared = _deleted(rehearsed, marks), _spared(marks)
-        waiting = _waiting(source, rehearsed.datasets, rehearsed.copy.clock.due_by(request.as_of))
+        due_by = rehearsed.copy.clock.due_by(request.as_of)
+        fates = Fates(rehearsed.copy.policy_book.newest(), rules.holds, at) if source else None
+        waiting = _waiting(source, rehearsed.datasets, due_by, fates)
         named = {name for rows in (judged.newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
@@ -307,11 +310,14 @@ def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(ordered, schema)
 
 
-def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime) -> pa.Table:
-    """What is marked, and not due yet."""
-    if ledger is None:
+def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime, fates: Fates | None) -> pa.Table:
+    """What is marked, not due yet, and neither held nor to be spared."""
+    if ledger is None or fates is None:
         return PLAN_ROWS.empty_table()
     marks = ledger.marks.table(statuses=["MARKED"])
     mine = pa.array(datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
-    later = pc.and_(pc.greater(marks["due_at"], pa.scalar(due_by, _INSTANT)), pc.is_in(marks["dataset"], value_set=mine))
+    marks = marks.filter(pc.is_in(marks["dataset"], value_set=mine))
+    ends = [fate.at if fate.goes else None for fate in map(fates.of, marks.to_pylist())]
+    marks = marks.set_column(marks.column_names.index("due_at"), "due_at", pa.array(ends, _INSTANT))
+    later = pc.fill_null(pc.greater(marks["due_at"], pa.scalar(due_by, _INSTANT)), False)
     return marks.filter(later).select(PLAN_ROWS.names).sort_by([("dataset", "ascending"), ("due_at", "ascending")])

@@ -16,6 +16,7 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.evaluation.dataset_log import AskedAlone, is_asked_alone, no_dataset, read_dataset, read_if_any
 from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     files_of,
@@ -55,8 +56,9 @@ def show_upcoming(request: UpcomingRequest, environment: Environment) -> Upcomin
         as_of = request.as_of or _present(environment, ledger)
         if ledger is None:
             return Upcoming(as_of, as_of, note=environment.no_ledger)
-        holds = _holds(environment, ledger, as_of)
-        return upcoming(ledger, holds, as_of, request.days, DatasetFilter(request.datasets), request.most)
+        return upcoming(
+            ledger, fates_of(environment, ledger, as_of), as_of, request.days, DatasetFilter(request.datasets), request.most
+        )
 
 
 def explain_transaction(
@@ -90,7 +92,7 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
     """What happened to a dataset's transactions, by its store's log and the ledger."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, _ = holds_about(dataset, lines, _holds(environment, ledger, at), at)
+        holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
         note = None if ledger else environment.no_ledger
         yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at), visible_from, note)
 
@@ -129,12 +131,20 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
     return environment.present()
 
 
-def _holds(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
+def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
+    """List the holds of policy files, of any folder, and of people."""
     of_files = read_policies(environment.settings).holds if files_of(environment.settings) else ()
     if ledger is None:
         return of_files
     kept = ledger.holds.of_other_folders(folders_of_policies(environment.settings))
     return (*of_files, *kept, *ledger.holds.in_force(as_of))
+
+
+def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates:
+    """Tell what becomes of marks, by the policies that the next run goes by."""
+    foreseen = foreseen_rulebook(ledger, environment.settings, as_of) if files_of(environment.settings) else None
+    book = {one.name: one for one in (*ledger.policy_book.newest(), *((foreseen and foreseen.book) or ()))}
+    return Fates(list(book.values()), holds_in_force(environment, ledger, as_of), as_of)
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:

@@ -38,7 +38,7 @@ class LoadOutcome(StrEnum):
     WRITTEN = "WRITTEN"  # the file's content becomes the next version
     SKIPPED = "SKIPPED"  # book and file say the same
     DRIFTED = "DRIFTED"  # they differ and the book's stays, because a person wrote it
-    ABSENT = "ABSENT"  # in the book and in no file: stays as it is
+    ABSENT = "ABSENT"  # in the book and in no file: revoked if it came from a file, else it stays as it is
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class BookDecision:
     loaded: Loaded | None
     stored: Stored | None
     touched: tuple[Datasets, ...] = ()
+
+    @property
+    def revokes(self) -> bool:
+        """Whether an entry that came from a file is in none any more: removing a policy takes effect."""
+        return self.outcome is LoadOutcome.ABSENT and self.stored is not None and self.stored.system
 
     @property
     def warning(self) -> str | None:
@@ -177,8 +182,10 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
 
 
 def _absent(stored: Stored) -> BookDecision:
-    ever = " any more" if stored.system else ""
-    reason = f"is in none of the files{ever}. What stays in force, until it is revoked, is {_last(stored)}."
+    if stored.system:
+        reason = f"is in none of the files any more, so it is revoked. Before, {_last(stored)}, was in force."
+    else:
+        reason = f"is in none of the files. What stays in force, until it is revoked, is {_last(stored)}."
     return BookDecision(stored.name, LoadOutcome.ABSENT, f"{display_name(stored.name)} {reason}", None, stored)
 
 

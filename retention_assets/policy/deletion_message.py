@@ -6,6 +6,7 @@ Does not belong here: transactions that were taken back or spared. Of them there
 """
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,14 +37,20 @@ def deletion_message(
     changed_at: datetime | None,
     as_of: datetime,
     hidden: bool = False,
+    holds: Sequence[str] = (),
+    spared: str | None = None,
 ) -> DeletionMessage | None:
     """What is said of a transaction by its newest mark: the status, and the policy as `name@version`.
 
     None where `message_of` says nothing.
     """
-    message = message_of(status, hidden=hidden)
+    hold = ", ".join(holds) or None
+    message = message_of(status, hidden=hidden, hold=hold, spared=spared)
     if message is None:
         return None
+    if status == "MARKED" and (hold or spared):
+        then = "when the hold ends, the policies in force decide" if hold else "the next sweep that looks takes its mark back"
+        return DeletionMessage(message, f"Policy {policy} marked it; {then}.")
     if status == "MARKED":
         due = f"It is due since {text_of(due_at)}" if due_at <= as_of else f"It is due at {text_of(due_at)}"
         name = " ".join(shlex.quote(one) for one in (dataset, transaction))
@@ -56,10 +63,15 @@ def deletion_message(
     return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
 
 
-def message_of(status: str, *, hidden: bool = False) -> str | None:
-    """The sentence alone. None where a transaction is not marked any more, and where a sweep only hid it: what deletes nothing
-    is not called deleted.
+def message_of(status: str, *, hidden: bool = False, hold: str | None = None, spared: str | None = None) -> str | None:
+    """The sentence alone: what is marked goes, unless a hold keeps it, or the sweep will spare it, for a reason.
+
+    None where a transaction is not marked any more, and where a sweep only hid it: what deletes nothing is not called deleted.
     """
     if status == "SWEPT":
         return None if hidden else DELETED
-    return SCHEDULED if status in ("MARKED", "SWEEPING") else None
+    if status not in ("MARKED", "SWEEPING"):
+        return None
+    if hold is not None and status == "MARKED":
+        return f"This transaction is marked, and the hold {hold} keeps it."
+    return SCHEDULED if spared is None else f"This transaction is marked, and the sweep will spare it: {spared}."

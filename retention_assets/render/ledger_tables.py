@@ -57,6 +57,8 @@ def mark_tables(sums: Mapping[str, tuple[int, int]], first: Sequence[Row], now: 
 
 
 def _due(mark: Row, now: datetime | None) -> str:
+    if mark["held_by"] is not None or mark["spared"]:
+        return "to be spared" if mark["spared"] else f"held by {mark['held_by']}"
     return until_of(mark["due_at"], now) if now and mark["status"] == "MARKED" else minute_of(mark["due_at"])
 
 
@@ -94,12 +96,12 @@ def as_of_tables(dataset: str, at: datetime, views: Sequence[Row]) -> list[Table
 
 def hold_table(holds: Sequence[Row]) -> Table:
     """The holds that are in force."""
-    columns = ("name", "where", "datasets", "transactions", "owner", "until", "reason")
+    columns = ("name", "where", "datasets", "transactions", "owner", "in force until", "reason")
     rows = [
         (
             hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["scope"]["datasets"]),
-            ", ".join(hold["scope"]["transactions"] or ("all",)), hold["owner"], minute_of(hold["until"]) or "released",
-            hold["reason"],
+            ", ".join(hold["scope"]["transactions"] or ("all",)), hold["owner"],
+            minute_of(hold["until"]) or "it is released", hold["reason"],
         )
         for hold in holds
     ]  # fmt: skip

@@ -100,7 +100,8 @@ def test_a_life_is_told_in_words(
     said = found("history", "lake/d", "T", *as_of, *(LOG if listed else ()))
     [life] = said["transactions"]
     assert (life["mark"], life["policy"], life["in_log"], life["bytes"]) == (state, "p@1", listed, 10 if listed else None)
-    assert life["message"] == MESSAGES.get(state)
+    kept = "This transaction is marked, and the hold lawsuit keeps it." if life["holds"] else None
+    assert life["message"] == (kept or MESSAGES.get(state))
     changed = life["marks"][-1]["changed_at"]
     assert life["words"].replace(f"at {changed}", "at …").replace(f"since {changed}", "since …") == words
     assert life["due_at"] == ("2026-01-08T00:00:00Z" if state in ("MARKED", "SWEEPING") else None)

@@ -35,7 +35,10 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
     assert [(one.version, one.written_by, one.system) for one in ledger.policy_book.versions("p")] == [
         (1, "loader", True),
         (2, "loader", True),
+        (3, "loader", True),
     ]
+    assert ledger.policy_book.in_force() == []
+    assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
     assert ledger.verify().faults == ()
 
 

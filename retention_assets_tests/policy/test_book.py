@@ -91,7 +91,7 @@ CASES = [
     ("entry: changed, a person's", entry(), USER, False, entry(versions=2), False, "DRIFTED", "`forceOverwrite: true`"),
     ("entry: changed, forced", entry(), USER, False, entry(versions=2, force=True), False, "WRITTEN", "`forceOverwrite: true`"),
     ("entry: changed, overwritten", entry(), USER, False, entry(versions=2), True, "WRITTEN", "overwrite_user_policies"),
-    ("entry: gone", entry(), True, False, None, False, "ABSENT", "stays in force, until it is revoked"),
+    ("entry: gone", entry(), True, False, None, False, "ABSENT", "is in none of the files any more, so it is revoked"),
 ]
 
 

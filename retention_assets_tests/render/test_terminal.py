@@ -143,7 +143,7 @@ def test_a_hold_says_where_it_is_and_of_what() -> None:
     about = {"transactions": ["T1"], "datasets": {"include": ["ods/a"]}}
     ended = {**hold, "source": "ledger", "scope": about, "until": AS_OF}
     assert cells(hold_table([hold, ended])) == [
-        ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "ann", "released", "checked"],
+        ["audit", "policy file", "lake/*, ods/a except lake/x where realm is r", "all", "ann", "it is released", "checked"],
         ["audit", "ledger", "ods/a", "T1", "ann", "2026-03-31 12:00", "checked"],
     ]
 

@@ -39,9 +39,21 @@ def test_a_folder_with_nothing_in_common_sweeps_nothing_until_it_is_accepted(lak
         assert [one.name for one in ledger.holds.of_files()] == ["legal"]
     accept_ledger(AcceptRequest(actor="ann", reason="moved", policies=True), lake.environment)
     lake.sweeps()
-    # What was loaded before stays in force, and its holds hold.
-    assert lake.there() == {"S1", "S6"}
+    # Now the other files count: what was loaded before is revoked, so its marks are spared.
+    assert lake.there() == ALL
+    assert "no policy in force selects it any more" in lake.why("S2")
     assert lake.verified() == ()
+
+
+def test_a_policy_that_is_taken_out_of_its_file_or_renamed_there_takes_effect(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    lake.says(OLD.replace("name: old", "name: new").replace("30d", "400d"))
+    assert lake.marks() == 0
+    (result,) = lake.sweeps().values()
+    assert (result.refused, lake.there()) == (None, ALL)
+    assert "Policy 'old' marked it, and no policy in force selects it any more." in lake.why("S2")
+    lake.says(OLD)
+    assert lake.marks(DUE) == 5
 
 
 def test_the_hold_of_a_file_goes_only_when_its_own_folder_is_read_without_it(lake: Lake) -> None:

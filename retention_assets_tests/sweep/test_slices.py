@@ -159,7 +159,7 @@ def test_verdicts_are_known_again_only_by_everything_that_they_depend_on(tmp_pat
     ]
     for one, at in [*cases, *cases]:
         said = candidate_marks(log.transactions, log.datasets, one.policies, one.holds, at)
-        assert judged.verdicts(one, at).to_pylist() == said.select(["verdict", "reasons"]).to_pylist()
+        assert judged.verdicts(one, at).to_pylist() == said.select(["verdict", "reasons", "policy"]).to_pylist()
     assert judged.verdicts(rules, DUE) is judged.verdicts(RulesInForce((policy.model_copy(),), ()), DUE)
 
 

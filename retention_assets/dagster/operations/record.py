@@ -47,7 +47,7 @@ class VouchForm(ReasonForm):
 
     head: bool = Field(default=False, description="Only that a noted head is missing, or ahead of the ledger.")
     store: str = Field(default="", description="Only this store, which is at another place, or had another ledger.")
-    policies: bool = Field(default=False, description="The policies as well, which have none in common with those before.")
+    policies: bool = Field(default=False, description="Only the policies, which share none with what was loaded last.")
 
 
 @operation_job(VouchForm, JobKind.ACT)

@@ -188,10 +188,12 @@ def life_of(dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: d
     names = tuple(hold.name or "" for hold in holds if _covers(hold, life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
     known = replace(life, holds=() if over else names)
-    return replace(known, words=_sentence(known, as_of), said=_message(dataset, known.mark, as_of))
+    return replace(known, words=_sentence(known, as_of), said=message_about(dataset, known, as_of))
 
 
-def _message(dataset: str, mark: MarkHistory | None, as_of: datetime) -> DeletionMessage | None:
+def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: str | None = None) -> DeletionMessage | None:
+    """Say what becomes of a transaction by its newest mark; `spared` is why a sweep would spare it."""
+    mark = life.mark
     if mark is None:
         return None
     return deletion_message(
@@ -203,6 +205,8 @@ def _message(dataset: str, mark: MarkHistory | None, as_of: datetime) -> Deletio
         changed_at=mark.changed_at,
         as_of=as_of,
         hidden=_last_outcome(mark) == "HIDDEN",
+        holds=life.holds,
+        spared=spared if mark.status == "MARKED" else None,
     )
 
 
