@@ -6,11 +6,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
 from sqlalchemy import Engine, make_url, text
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
+from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.protocol import Store, Target
 from retention_assets.stores.records.settings import RecordsSettings
@@ -150,3 +154,19 @@ def test_objects_that_a_policy_hides_are_no_listing(schema: str, tmp_path: Path)
     assert [row["key"] for batch in shown.listing.read(shown.listing.shares(1)[0]) for row in batch.to_pylist()] == ["a/1"]
     shown.close()
     blobs.close()
+
+
+def test_tables_of_a_catalog_that_a_policy_hides_refuse_it(schema: str, tmp_path: Path) -> None:
+    own = make_url(schema).set(drivername="postgresql+psycopg")
+    place = {"type": "sql", "warehouse": f"file://{tmp_path}/lake"}
+    catalog: Any = load_catalog("ice", uri=own.render_as_string(hide_password=False), **place)
+    catalog.create_namespace("db")
+    for name in ("shown", "secret"):
+        catalog.create_table(f"db.{name}", Schema())
+    role = make_url(secured(catalog.engine, schema, "iceberg_tables", "table_name <> 'secret'"))
+    uri = role.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    store = IcebergStore(IcebergSettings.model_validate({"name": "ice", "catalog": {"uri": uri, **place}}))
+    with pytest.raises(Refused, match="row-level security policy for table"):
+        store.datasets()
+    store.close()
+    catalog.close()
