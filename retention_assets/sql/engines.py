@@ -141,7 +141,8 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     if postgresql:
         # Who asks, for those who watch the server.
         arguments = {} if "application_name" in url.query else {"application_name": "retention"}
-        prepared = ["SET TIME ZONE 'UTC'"]
+        # Of a ledger no row may be hidden either; a foreign database is told in each transaction.
+        prepared = ["SET TIME ZONE 'UTC'"] if lock_seconds else ["SET TIME ZONE 'UTC'; SET row_security = off"]
     else:
         arguments = {} if "charset" in url.query else {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'", _KEYS_ARE_CHECKED]

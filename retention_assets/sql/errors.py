@@ -5,6 +5,7 @@ connection is lost; and the retry policies that are made of them.
 Does not belong here: the loop that retries (retry.py).
 """
 
+import re
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError
@@ -54,6 +55,8 @@ def is_transient(error: Exception) -> bool:
     return is_conflict(error) or is_lock_timeout(error) or (is_lost(error) and not is_silence(error))
 
 
+_HIDES_ROWS = re.compile(r'affected by row-level security policy for table "?([^"\n]+)')
+
 # For transactions that must not be done twice, as those of the ledger: only what was certainly undone is done again.
 RETRY_CONFLICTS = RetryPolicy(is_conflict, attempts=12, pause=0.01, longest=1, jitter=1)
 # For transactions that do the same when they are done twice: also what may have been committed without an answer.
@@ -68,8 +71,18 @@ def driver_message(error: BaseException) -> str:
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
+    if filtered := _HIDES_ROWS.search(cause_text):
+        return (
+            f"row level security would hide rows of the table {filtered[1]} from the user of the database. Let the user see all"
+            " of them (ALTER ROLE … BYPASSRLS), or make it the owner of the table without FORCE ROW LEVEL SECURITY."
+        )
     lines = mask_secrets(masked(cause_text)).strip().splitlines()
     return lines[0].strip() if lines else type(cause).__name__
+
+
+def hides_rows(error: BaseException) -> bool:
+    """Whether a policy on rows would have hidden some of what was asked for."""
+    return bool(_HIDES_ROWS.search(str(getattr(error, "orig", None) or error)))
 
 
 def code_of(error: Exception) -> str | int | None:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from retention_assets.sql.errors import driver_message, is_transient
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, folds_case, inspecting, places_on
+from retention_assets.sql.reflection import Place, folds_case, inspecting, place_on, places_on, table_of
 
 # What a foreign key may do to the rows that refer to one that goes. Everything else keeps that one from going.
 _ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
@@ -96,6 +96,13 @@ def references_of(database: ForeignDatabase, tables: Sequence[Table]) -> Referen
             if is_transient(fault):
                 raise
             return References(asked, hidden=f"{driver_message(fault)}. Let its user read the catalog of the database")
+
+
+def kind_of(database: ForeignDatabase, name: str) -> str | None:
+    """What has the name of a table and is none, such as a view; None of a table. Raises Refused without it."""
+    with inspecting(database) as connection:
+        place = place_on(connection, table_of(database, name))
+        return _CATALOGS[database.dialect](connection).no_tables([place]).get(place)
 
 
 def _read(catalog: _Catalog, asked: tuple[Place, ...], tells_case: bool) -> References:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Column, Connection, Inspector, MetaData, Table, inspect, literal, select
+from sqlalchemy import Column, ColumnElement, Connection, Inspector, MetaData, Table, inspect, literal, select
 from sqlalchemy.engine.reflection import ObjectKind, ObjectScope
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import NullType
@@ -120,9 +120,9 @@ def location_of(database: ForeignDatabase, table: Table) -> str:
         return f"table {'.'.join(part for part in (schema, name) if part)}{number} in {identity_of(connection)}"
 
 
-def has_rows(connection: Connection, table: Table) -> bool:
-    """Whether a table has any row."""
-    return connection.execute(select(literal(1)).select_from(table).limit(1)).first() is not None
+def has_rows(connection: Connection, table: Table, *where: ColumnElement[bool]) -> bool:
+    """Whether a table has any row, or any of some."""
+    return connection.execute(select(literal(1)).select_from(table).where(*where).limit(1)).first() is not None
 
 
 def writes_ahead(database: ForeignDatabase) -> bool:

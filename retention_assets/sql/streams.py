@@ -36,6 +36,8 @@ from retention_assets.sql.columns import InstantColumn, MicrosColumn
 
 BATCH = 50_000
 BYTES = 8 * 2**20
+# A policy on rows hides rows from whoever may not see them, unless it is told to raise.
+ALL_ROWS = "SET LOCAL row_security = off"
 _DAY = len("2026-01-01")
 _ZONED = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 
@@ -184,28 +186,35 @@ def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType
     yield from table.cast(schema).to_batches()
 
 
-def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A query on PostgreSQL, in the one state that a statement sees: ADBC reads COPY's binary stream. Locks nobody."""
+def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema, sees_all: bool = True) -> Iterator[pa.RecordBatch]:
+    """A query on PostgreSQL, in the one state that a statement sees: ADBC reads COPY's binary stream. Locks nobody.
+
+    `sees_all`: it raises where a policy would hide rows.
+    """
     # Its driver waits as long as the server wants it to.
-    yield from ForeignThread().rows(f"the server {engine.url.host}", _copied_rows(engine, query, schema))
+    yield from ForeignThread().rows(f"the server {engine.url.host}", _copied_rows(engine, query, schema, sees_all))
 
 
-def _copied_rows(engine: Engine, query: Select[Any], schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+def _copied_rows(
+    engine: Engine, query: Select[Any], schema: pa.Schema, sees_all: bool
+) -> Generator[pa.RecordBatch, None, None]:
     with engine.connect() as asking:
         text = _text(asking, query)
-    with _copying(engine, text) as reader:
+    with _copying(engine, text, sees_all) as reader:
         if not any(_came_later(field.type) for field in reader.schema):
             yield from (_cast(batch, schema) for batch in reader)
             return
-    with _copying(engine, text, anew=True) as reader:
+    with _copying(engine, text, sees_all, anew=True) as reader:
         yield from (_cast(batch, schema) for batch in reader)
 
 
 @contextmanager
-def _copying(engine: Engine, text: str, anew: bool = False) -> Iterator[pa.RecordBatchReader]:
+def _copying(engine: Engine, text: str, sees_all: bool, anew: bool = False) -> Iterator[pa.RecordBatchReader]:
     options = {"adbc.postgresql.batch_size_hint_bytes": str(BYTES)}
     with adbc_connection(engine, anew) as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
-        cursor.execute("SET TIME ZONE 'UTC'")
+        # One transaction: a pooler may give the next one another session. Closing undoes it.
+        for statement in ("BEGIN READ ONLY", "SET LOCAL TIME ZONE 'UTC'", *([ALL_ROWS] if sees_all else [])):
+            cursor.execute(statement)
         cursor.execute(text)
         yield cursor.fetch_record_batch()
 

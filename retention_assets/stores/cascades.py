@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
+from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.references import DeleteHook, ForeignKey, References, references_of
 from retention_assets.sql.reflection import Place
@@ -79,11 +80,14 @@ class Cascades:
     store: str
     tables: tuple[DeletedTable, ...]
     references: References
+    # Rows may be seen that must not be deleted, or the other way round.
+    is_filtered: bool = False
 
     @classmethod
     def of(cls, database: ForeignDatabase, tables: Sequence[DeletedTable]) -> "Cascades":
         """As it is now. Raises Refused where the database can't be reached."""
-        return cls(database.store, tuple(tables), references_of(database, [one.table for one in tables]))
+        references = references_of(database, [one.table for one in tables])
+        return cls(database.store, tuple(tables), references, not database.sees_all)
 
     def check(self, accepting: str) -> None:
         """Refuse what can't be accepted, and, unless that is accepted, whatever goes beyond what is named."""
@@ -118,6 +122,32 @@ class Cascades:
             for key in self.references.keys
         )
         return sum(map(len, families)) > len(all_) or any(in_the_way)
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether rows may stay, or come again, though a statement deleted them: a trigger, a rule or a policy may do that."""
+        return bool(self.references.hooks or self.references.hidden or self.is_filtered)
+
+    def check_gone(self, connection: Connection, *looks: Callable[[], bool]) -> None:
+        """Raise WriteFailed, so that its transaction is undone, if rows are left that were deleted in it.
+
+        At the end of the transaction. `looks` say it of the tables, in their order.
+        """
+        if not self.may_keep:
+            return
+        if connection.dialect.name == "postgresql":
+            # Whatever was to run at the commit runs now.
+            connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+        for place, is_left in zip(self.references.asked, looks, strict=False):
+            if is_left():
+                raise WriteFailed(self.about_kept(place), is_lost=False, is_transient=False)
+
+    def about_kept(self, place: Place | None = None) -> str:
+        """Why rows of a table, the root unless another is given, did not go, as far as the catalog tells."""
+        hooks = [one for one in self.references.hooks if one.table in self._parts(place or self.references.asked[0])]
+        kinds = {True: "rule", False: "trigger"}
+        by = " or ".join(f"the {kinds[one.is_rule]} {one.name} on the table {self._name(one.table)}" for one in hooks)
+        return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
 
     def count(self, connection: Connection, named: Named) -> list[CascadedRows]:
         """Of each path how many rows it reaches from the rows that are `named`; none where they can't be counted."""
@@ -223,8 +253,8 @@ class Cascades:
 
     def _about_trigger(self, place: Place, name: str) -> str:
         return (
-            f"The trigger {name} of the table {self._name(place)} of the store {self.store} runs at each deletion; what it"
-            " deletes or keeps is not looked at."
+            f"The trigger {name} of the table {self._name(place)} of the store {self.store} runs at each deletion; what else it"
+            " deletes or changes is not looked at."
         )
 
     @property

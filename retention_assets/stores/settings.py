@@ -52,6 +52,10 @@ Cascading = Annotated[
     Literal["refused", "accepted"],
     Field(description="Whether the database may delete or change other rows together with those that are swept."),
 ]
+RowPolicies = Annotated[
+    Literal["off", "mine"],
+    Field(description="Whether rows that a policy of the database hides are a fault, or nobody's concern here."),
+]
 Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings, dict[str, str | bool | int | float])]
 
 

@@ -4,6 +4,8 @@ Does not belong here: what a file may say (policy/test_language.py).
 """
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,32 @@ def test_validate_says_when_nothing_is_in_force(run: Run) -> None:
     code, out, _ = run("validate", "p.yaml")
     assert code == 0
     assert "nothing will be marked" in out
+
+
+def test_validate_names_a_view_among_the_sources_of_references(run: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "refs.db")) as file:
+        file.execute("CREATE TABLE mails (object TEXT, child TEXT)")
+        file.execute("CREATE VIEW shown AS SELECT object FROM mails")
+        file.execute("CREATE VIEW edges AS SELECT object, child FROM mails")
+    (tmp_path / "blobs").mkdir()
+    url = f"sqlite:///{tmp_path}/refs.db"
+    sources = [{"sql": url, "table": name, "key": "object"} for name in ("mails", "shown")]
+    edges = [{"sql": url, "table": "edges", "from": "object", "to": "child"}]
+    store = {
+        "name": "blobs",
+        "kind": "objects",
+        "listing": {"path": f"{tmp_path}/blobs"},
+        "references": sources,
+        "edges": edges,
+    }
+    Path("retention.yaml").write_text(json.dumps({"policies": "rules", "stores": [store]}))
+    Path("rules").mkdir()
+    Path("rules/p.yaml").write_text("policies: []\n")
+    code, _, err = run("validate")
+    assert code == 0
+    assert "The source shown of the store blobs is a view, which may hide rows" in err
+    assert "The source edges of the store blobs is a view" in err
+    assert "mails" not in err
 
 
 def test_validate_without_a_path_reads_the_policies_of_the_settings_and_knows_their_stores(run: Run) -> None:

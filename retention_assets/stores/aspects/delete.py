@@ -11,7 +11,7 @@ rollback of DataHub's, older versions are newer again. A new version does no har
 Whatever the note counts on is never of the same plan: `newest` is the newest history version that the plan leaves alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,6 +55,7 @@ from retention_assets.stores.aspects.notes import (
     reason_to_keep,
 )
 from retention_assets.stores.aspects.table import AspectsTable
+from retention_assets.stores.cascades import Cascades
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target
 
@@ -75,6 +76,10 @@ class Deletion:
     table: AspectsTable
     entity: str
     aspect: str
+    # What may keep rows. Only who deletes has to know.
+    cascades: Cascades | None = None
+    # The rows, and their bytes, of what a commit may have deleted whose answer was lost.
+    sent: dict[Row, int] = field(default_factory=dict)
 
     def prepare(self, transactions: Sequence[str]) -> list[PreparedTarget]:
         """The note of each row that is there; nothing to note of one that is not."""
@@ -142,7 +147,11 @@ class Deletion:
             for first in range(0, len(urns), _URNS):
                 found |= self._read_versions(connection, urns[first : first + _URNS])
         there = {(urn, version) for urn, one in found.items() for version in one.versions}
-        return {name: Remains.ALL if row in there else Remains.NOTHING for name, row in rows.items()}
+        noted = {one.transaction for one in targets if one.note}
+        return {
+            name: Remains.ALL if row in there else Remains.FREED if name in noted else Remains.NOTHING
+            for name, row in rows.items()
+        }
 
     def _attempt(self, wanted: Sequence[WantedRow], is_whole: bool, permit: Permit) -> list[SweptTarget] | WriteFailed:
         """What became of a part, or why it could not be done."""
@@ -157,10 +166,9 @@ class Deletion:
         self, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool, permit: Permit
     ) -> list[SweptTarget] | WriteFailed:
         work = self._delete_at_once if self.table.dialect == "postgresql" else self._lock_and_delete
-        sent: dict[Row, int] = {}
         try:
             return self.database.write(
-                lambda connection: self._sure_of(connection, work(connection, wanted, sent, lock_wait, skip_locked)), permit
+                lambda connection: self._sure_of(connection, work(connection, wanted, lock_wait, skip_locked)), permit
             )
         except Withheld as fault:
             return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in wanted]
@@ -173,13 +181,26 @@ class Deletion:
             return [SweptTarget(one.transaction, Outcome.FAILED, error=_EMPTY) for one in swept]
         return swept
 
+    def _check_gone(self, connection: Connection, rows: Collection[Row]) -> None:
+        """Raises WriteFailed if any of some rows is there that was deleted in this transaction."""
+
+        def is_left() -> bool:
+            there = self._read_versions(connection, sorted({urn for urn, _ in rows}))
+            return any(urn in there and version in there[urn].versions for urn, version in rows)
+
+        if rows and self.cascades:
+            self.cascades.check_gone(connection, is_left)
+
+    @property
+    def _why_kept(self) -> str:
+        return self.cascades.about_kept() if self.cascades and self.cascades.may_keep else RACED
+
     def _delete_at_once(
-        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+        self, connection: Connection, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool
     ) -> list[SweptTarget]:
         """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
 
-        It waits for rows that somebody holds, or leaves them alone. `sent` are the rows, and their bytes, that an earlier
-        transaction may have deleted without an answer to its commit.
+        It waits for rows that somebody holds, or leaves them alone.
         """
         planned = [one for one in wanted if one.note]
         gone: dict[Row, int] = {}
@@ -188,17 +209,18 @@ class Deletion:
             with short_lock_wait(connection, lock_wait):
                 rows = connection.execute(statement, {"aspect": self.aspect, **_parameters(planned)}).all()
             gone = {(urn, version): size for urn, version, size in rows}
+            self._check_gone(connection, gone.keys())
         deleted = [SweptTarget(one.transaction, Outcome.DELETED, gone[one.row]) for one in wanted if one.row in gone]
         rest = [one for one in wanted if one.row not in gone]
         now = self._read_versions(connection, sorted({one.row[0] for one in rest})) if rest else {}
-        why = LOCKED if skip_locked else RACED
-        found = deleted + [reason_to_keep(one, now.get(one.row[0]), sent) or failure_of(one, why) for one in rest]
+        why = LOCKED if skip_locked else self._why_kept
+        found = deleted + [reason_to_keep(one, now.get(one.row[0]), self.sent) or failure_of(one, why) for one in rest]
         # Only the commit is left: what fails before it deletes nothing.
-        sent.update(gone)
+        self.sent.update(gone)
         return found
 
     def _lock_and_delete(
-        self, connection: Connection, wanted: Sequence[WantedRow], sent: dict[Row, int], lock_wait: float, skip_locked: bool
+        self, connection: Connection, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool
     ) -> list[SweptTarget]:
         """Elsewhere the rows, or those that nobody holds, are locked, then looked at, then deleted as they were seen."""
         swept: list[SweptTarget] = []
@@ -210,7 +232,7 @@ class Deletion:
             with short_lock_wait(connection, lock_wait):
                 mine = self._lock(connection, some, skip_locked)
             now = self._read_versions(connection, sorted({one.row[0] for one in some}))
-            stays = {one.row: answer for one in some if (answer := reason_to_keep(one, now.get(one.row[0]), sent))}
+            stays = {one.row: answer for one in some if (answer := reason_to_keep(one, now.get(one.row[0]), self.sent))}
             why = LOCKED if skip_locked else RACED
             stays |= {one.row: failure_of(one, why) for one in some if one.row not in stays and one.row not in mine}
             goes = [one for one in some if one.row not in stays]
@@ -221,11 +243,12 @@ class Deletion:
                     count = connection.execute(statement).rowcount
                 if count != len(goes):
                     # Nothing of it is deleted then; one by one it shows which row it was.
-                    raise WriteFailed(RACED, is_lost=False, is_transient=False)
+                    raise WriteFailed(self._why_kept, is_lost=False, is_transient=False)
             swept += stays.values()
             swept += [SweptTarget(one.transaction, Outcome.DELETED, one.note.bytes) for one in goes if one.note]
             gone |= {one.row: one.note.bytes for one in goes if one.note}
-        sent.update(gone)
+        self._check_gone(connection, gone.keys())
+        self.sent.update(gone)
         return swept
 
     def _lock(self, connection: Connection, wanted: Sequence[WantedRow], skip_locked: bool) -> set[Row]:

@@ -53,6 +53,7 @@ class WantedRow(NamedTuple):
     transaction: str
     row: Row
     note: RowNote | None
+    begun_earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget],
         elif row[1] == 0:
             swept.append(SweptTarget(target.transaction, Outcome.SPARED, error=_CURRENT))
         else:
-            wanted.append(WantedRow(target.transaction, row, note))
+            wanted.append(WantedRow(target.transaction, row, note, target.begun_earlier))
     return swept, wanted
 
 
@@ -95,7 +96,7 @@ def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int])
     if urn is None or version not in urn.versions:
         if one.row in sent:
             return SweptTarget(one.transaction, Outcome.DELETED, sent[one.row])
-        return SweptTarget(one.transaction, Outcome.ALREADY_GONE)
+        return SweptTarget(one.transaction, Outcome.ALREADY_GONE, note.bytes if note and one.begun_earlier else 0)
     if note is None:
         why = _UNPLANNED
     elif urn.versions[version] != (note.moment, note.bytes):

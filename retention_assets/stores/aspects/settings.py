@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.urls import StoreUrl
-from retention_assets.stores.settings import Cascading, StoreSettings
+from retention_assets.stores.settings import Cascading, RowPolicies, StoreSettings
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
 
@@ -30,6 +30,7 @@ class AspectsSettings(StoreSettings):
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
     cascades: Cascading = "refused"
+    row_security: RowPolicies = "off"
     datahub_policies: Annotated[
         Literal["off", "read"],
         Field(description="Whether the retention policies that people made in DataHub itself are respected."),

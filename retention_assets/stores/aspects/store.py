@@ -13,6 +13,7 @@ share, over the entities in it, and a second one if a time in it is impossible. 
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)
-        self._database = ForeignDatabase(settings.url, settings.name)
+        self._database = ForeignDatabase(settings.url, settings.name, settings.row_security)
         self._opening = threading.Lock()
         self._opened: AspectsTable | None = None
         # How many rows each dataset had when all of them were last counted.
@@ -170,8 +171,8 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
-            self._check_cascades()
-            return self._deletion(dataset).delete_rows(targets, parallelism, permit)
+            cascades = self._check_cascades()
+            return replace(self._deletion(dataset), cascades=cascades).delete_rows(targets, parallelism, permit)
         except Refused as fault:
             # More would go, or the table itself can't be looked at: one more way in which all of them fail.
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
@@ -206,9 +207,11 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def _cascades(self) -> Cascades:
         return Cascades.of(self._database, [DeletedTable(self._table().table)])
 
-    def _check_cascades(self) -> None:
+    def _check_cascades(self) -> Cascades:
         """Raises Refused if more would go with rows of the table, as it is now, than what is accepted."""
-        self._cascades().check(self.settings.cascades)
+        cascades = self._cascades()
+        cascades.check(self.settings.cascades)
+        return cascades
 
     def _table(self) -> AspectsTable:
         with self._opening:

@@ -21,8 +21,9 @@ from pyiceberg.serializers import Compressor, FromByteStream
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import bindparam, event, literal_column, select
 
+from retention_assets.sql.streams import ALL_ROWS
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.parsed import ParsedFiles
 
@@ -72,6 +73,12 @@ def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) ->
     metadata = parsed.of("metadata", location, content, lambda: _metadata(content, location), lambda _: _MEMORY * len(content))
     name = (*row["table_namespace"].split("."), row["table_name"])
     return Table(name, metadata, location, load_file_io({**catalog.properties, **metadata.properties}, location), catalog)
+
+
+def see_all_rows(catalog: Catalog) -> None:
+    """Have a catalog in PostgreSQL raise where a policy on rows would hide tables: their files would be nobody's."""
+    if isinstance(catalog, SqlCatalog) and catalog.engine.dialect.name == "postgresql":
+        event.listen(catalog.engine, "begin", lambda connection: connection.exec_driver_sql(ALL_ROWS))
 
 
 def _metadata(content: bytes, location: str) -> TableMetadata:

@@ -41,7 +41,7 @@ from retention_assets.stores.iceberg.place import catalog_place, open_catalog, r
 from retention_assets.stores.iceberg.prepare import prepare_table
 from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table, table_locations
+from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table, see_all_rows, table_locations
 from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
@@ -178,6 +178,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
                 # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
                 properties = {"init_catalog_tables": "false", PY_IO_IMPL: _FILE_IO, **self.settings.catalog}
                 catalog = open_catalog(self.name, properties)
+                see_all_rows(catalog)
                 weakref.finalize(self, catalog.close)
                 self._opened = catalog
             return self._opened

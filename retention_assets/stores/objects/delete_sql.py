@@ -10,7 +10,7 @@ same.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
@@ -35,7 +35,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import table_of
+from retention_assets.sql.reflection import has_rows, table_of
 from retention_assets.sql.streams import stream
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.objects.listing_settings import SqlObjects
@@ -49,6 +49,16 @@ from retention_assets.stores.records.tables import RecordTables, TableRows, attr
 ROWS_AT_ONCE = 1_000
 _PRESENT = pa.schema([OBJECTS.field(name) for name in ("key", "created_at", "size")])
 _SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
+
+
+@dataclass(frozen=True)
+class _Deleting:
+    """A batch of one realm. `sent` are the keys of what a commit may have deleted whose answer was lost."""
+
+    cascades: Cascades
+    realm: str | None
+    permit: Permit
+    sent: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -70,9 +80,11 @@ class ObjectRows:
         """Its key."""
         return Key(self._column(self.settings.key), self.database.dialect)
 
-    def check_cascades(self) -> None:
+    def check_cascades(self) -> Cascades:
         """Raises Refused if the database would delete or change other rows together with these, and nobody has accepted it."""
-        self._cascades().check(self.settings.cascades)
+        cascades = self._cascades()
+        cascades.check(self.settings.cascades)
+        return cascades
 
     def warnings(self) -> list[str]:
         """What a sweep is refused for, or would do besides."""
@@ -80,31 +92,31 @@ class ObjectRows:
 
     def delete(self, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace) -> list[SweptTarget]:
         """Delete rows, one outcome for each. Raises Refused where nothing of the table may be deleted."""
-        self.check_cascades()
+        cascades = self.check_cascades()
         swept: list[SweptTarget] = []
         for realm, mine in groupby(sorted(objects, key=lambda one: one.realm or ""), key=lambda one: one.realm):
             some = list(mine)
             for at in range(0, len(some), ROWS_AT_ONCE):
                 part = some[at : at + ROWS_AT_ONCE]
                 pace.wait(len(part))
-                swept += self._delete_part(realm, part, permit)
+                swept += self._delete_part(_Deleting(cascades, realm, permit), part)
         return swept
 
-    def _delete_part(self, realm: str | None, part: Sequence[PlannedObject], permit: Permit) -> list[SweptTarget]:
+    def _delete_part(self, deleting: "_Deleting", part: Sequence[PlannedObject]) -> list[SweptTarget]:
         try:
-            return self.database.write(partial(self._delete_in, realm=realm, part=part), permit)
+            return self.database.write(partial(self._delete_in, deleting=deleting, part=part), deleting.permit)
         except Withheld as fault:
             return [SweptTarget(one.key, Outcome.WITHHELD, error=str(fault)) for one in part]
         except WriteFailed as fault:
             if len(part) == 1 or fault.is_lost:
                 return [SweptTarget(one.key, Outcome.FAILED, error=str(fault)) for one in part]
         half = len(part) // 2
-        return self._delete_part(realm, part[:half], permit) + self._delete_part(realm, part[half:], permit)
+        return self._delete_part(deleting, part[:half]) + self._delete_part(deleting, part[half:])
 
-    def _delete_in(self, connection: Connection, realm: str | None, part: Sequence[PlannedObject]) -> list[SweptTarget]:
+    def _delete_in(self, connection: Connection, deleting: "_Deleting", part: Sequence[PlannedObject]) -> list[SweptTarget]:
         """In a transaction of its own. Does the same when it is done twice."""
         ids = [one.key for one in part]
-        mine = self._named(realm, ids)
+        mine = self._named(deleting.realm, ids)
         # Locked first and read then, so that what is read is what is deleted.
         connection.execute(select(literal(1)).select_from(self.table).where(mine).with_for_update()).all()
         found = pa.Table.from_batches(
@@ -116,14 +128,20 @@ class ObjectRows:
         going: list[str] = []
         for one in part:
             if (there := present.get(one.key)) is None:
-                swept.append(already_gone(one))
+                swept.append(SweptTarget(one.key, Outcome.DELETED, one.size) if one.key in deleting.sent else already_gone(one))
             elif why := _SEVERAL if rows[one.key] > 1 else one.change(there):
                 swept.append(SweptTarget(one.key, Outcome.SPARED, error=why))
             else:
                 going.append(one.key)
                 swept.append(SweptTarget(one.key, Outcome.DELETED, one.size))
         if going:
-            connection.execute(delete(self.table).where(self._named(realm, going)))
+            named = self._named(deleting.realm, going)
+            count = connection.execute(delete(self.table).where(named)).rowcount
+            deleting.cascades.check_gone(connection, lambda: has_rows(connection, self.table, named))
+            if count < len(going):
+                raise WriteFailed(deleting.cascades.about_kept(), is_lost=False, is_transient=False)
+            # Only the commit is left: what fails before it deletes nothing.
+            deleting.sent.update(going)
         return swept
 
     def _facts(self) -> Select[Any]:

@@ -13,7 +13,7 @@ from retention_assets.settings.urls import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
 from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.records.settings import ColumnName, TableName
-from retention_assets.stores.settings import Cascading, SettingsPart
+from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart
 
 
 class ListedColumns(SettingsPart):
@@ -91,6 +91,7 @@ class SqlObjects(SettingsPart):
     realm: ColumnName | None = None
     kind: ColumnName | None = None
     cascades: Cascading = "refused"
+    row_security: RowPolicies = "off"
 
 
 class SqlListing(SettingsPart):

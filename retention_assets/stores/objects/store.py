@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.references import kind_of
 from retention_assets.sql.reflection import location_of, table_of
 from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.root_file import holds_anything, leave_identity, place_of_root
@@ -35,6 +36,7 @@ from retention_assets.stores.objects.look.due import GivenKeys, in_purging_realm
 from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import PlannedObject, notes_of, planned_of, present_of
+from retention_assets.stores.objects.reference_settings import SqlEdges, SqlReferences
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.here import read_here
@@ -147,12 +149,24 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
                 f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
                 " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
             )
-        if self._rows is not None:
+        questions: list[Callable[[], list[str]]] = [] if self._rows is None else [self._rows.warnings]
+        for source in (*self.settings.references, *self.settings.edges):
+            if isinstance(source, SqlReferences | SqlEdges):
+                questions.append(partial(self._view_warnings, source))
+        for ask in questions:
             try:
-                found += self._rows.warnings()
+                found += ask()
             except Refused as fault:
                 found.append(str(fault))
         return found
+
+    def _view_warnings(self, source: SqlReferences | SqlEdges) -> list[str]:
+        if (kind := kind_of(ForeignDatabase(source.sql, self.name), source.table)) is None:
+            return []
+        return [
+            f"The source {source.table} of the store {self.name} is {kind}, which may hide rows: an object to which only hidden"
+            " rows refer is deleted. Name the table that holds the rows."
+        ]
 
     def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
         """Objects by name as they are now, each judged by its references as they are now."""
@@ -288,7 +302,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def _database(self) -> ForeignDatabase:
         listing = self.settings.listing
         assert isinstance(listing, SqlListing)
-        return ForeignDatabase(listing.sql.url, self.name)
+        return ForeignDatabase(listing.sql.url, self.name, listing.sql.row_security)
 
     @cached_property
     def _rows(self) -> ObjectRows | None:

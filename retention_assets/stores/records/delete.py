@@ -9,13 +9,13 @@ that its own functions give.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
     Column,
     ColumnElement,
-    Executable,
+    Delete,
     Select,
     and_,
     case,
@@ -33,11 +33,14 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.records.tables import RecordTables, TableRows
 from retention_assets.stores.records.units import RowAction
 
+# Columns without fractions round a time, in MySQL to the next second.
+_ROUNDED = timedelta(seconds=1)
+
 
 def delete_rows(tables: RecordTables) -> RowAction:
     """Delete them. What is left of one whose root is gone goes as well, unless a root of that key is there again."""
 
-    def orphans(rows: TableRows, ids: Sequence[str]) -> Executable:
+    def orphans(rows: TableRows, ids: Sequence[str]) -> Delete:
         roots = exists(select(literal(1)).select_from(tables.root.table).where(tables.root.key.among(ids)))
         return delete(rows.table).where(rows.key.exactly(ids), ~roots)
 
@@ -47,33 +50,41 @@ def delete_rows(tables: RecordTables) -> RowAction:
 def set_expiry(at: datetime) -> RowAction:
     """Let them expire at an instant. What expires earlier, or then, stays as it is."""
 
-    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
+    def later(rows: TableRows, ids: Sequence[str], at: datetime = at) -> ColumnElement[bool]:
         time = _Time.of(rows)
-        return time.becomes(at).where(rows.key.exactly(ids), or_(time.column.is_(None), time.value > time.bound(at)))
+        return and_(rows.key.exactly(ids), or_(time.column.is_(None), time.value > time.bound(at)))
 
-    return RowAction(Outcome.EXPIRING, statement)
+    def statement(rows: TableRows, ids: Sequence[str]) -> Update:
+        return _Time.of(rows).becomes(at).where(later(rows, ids))
+
+    return RowAction(Outcome.EXPIRING, statement, undone=lambda rows, ids: later(rows, ids, at + _ROUNDED))
 
 
 def clear_expiry() -> RowAction:
     """Let them never expire, whatever has become of them since."""
 
-    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
-        return _Time.of(rows).becomes(None).where(rows.key.exactly(ids))
+    def timed(rows: TableRows, ids: Sequence[str]) -> ColumnElement[bool]:
+        return and_(rows.key.exactly(ids), _Time.of(rows).column.is_not(None))
 
-    return RowAction(Outcome.EXPIRING, statement, reason_to_spare=lambda *_: None)
+    def statement(rows: TableRows, ids: Sequence[str]) -> Update:
+        return _Time.of(rows).becomes(None).where(timed(rows, ids))
+
+    return RowAction(Outcome.EXPIRING, statement, undone=timed, reason_to_spare=lambda *_: None)
 
 
 def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> RowAction:
     """Have what would expire by an instant expire at a later one. No time becomes earlier by it."""
 
-    def statement(rows: TableRows, ids: Sequence[str]) -> Executable:
+    def earlier(rows: TableRows, ids: Sequence[str], until: datetime = until) -> ColumnElement[bool]:
         time, mine = _Time.of(rows), rows.key.exactly(ids)
         if rows is tables.root:
-            soon = time.value <= time.bound(within)
-            return time.becomes(until).where(mine, soon, time.value < time.bound(until))
-        return time.becomes(until).where(mine, or_(time.column.is_(None), time.value < time.bound(until)))
+            return and_(mine, time.value <= time.bound(within), time.value < time.bound(until))
+        return and_(mine, or_(time.column.is_(None), time.value < time.bound(until)))
 
-    return RowAction(Outcome.EXPIRING, statement)
+    def statement(rows: TableRows, ids: Sequence[str]) -> Update:
+        return _Time.of(rows).becomes(until).where(earlier(rows, ids))
+
+    return RowAction(Outcome.EXPIRING, statement, undone=lambda rows, ids: earlier(rows, ids, until - _ROUNDED))
 
 
 def select_expiring(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:

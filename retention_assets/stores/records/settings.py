@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, is_always_longer, some_time
 from retention_assets.settings.urls import StoreUrl
-from retention_assets.stores.settings import Cascading, SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings, tuple_of
 
 
 def _name(name: str) -> str:
@@ -85,6 +85,7 @@ class RecordsSettings(StoreSettings):
     children: Annotated[tuple[ChildTable, ...], BeforeValidator(tuple_of)] = ()
     ttl: TtlSettings | None = None
     cascades: Cascading = "refused"
+    row_security: RowPolicies = "off"
 
     @model_validator(mode="after")
     def _children_are_others(self) -> Self:

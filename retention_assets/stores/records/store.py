@@ -59,7 +59,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def __init__(self, settings: RecordsSettings) -> None:
         super().__init__(settings)
-        self.database = ForeignDatabase(settings.url, settings.name)
+        self.database = ForeignDatabase(settings.url, settings.name, settings.row_security)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -197,7 +197,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
             return {}
         names = [one.transaction for one in targets]
         known = all(one.place_known for one in targets)
-        tables = replace(self.tables, one_by_one=cascades_of(self.database, self.tables).is_entangled)
+        tables = replace(self.tables, one_by_one=_is_one_act(cascades_of(self.database, self.tables)))
         found: dict[str, Remains] = {}
         for at in range(0, len(names), _PIECE):
             with self.database.reading() as connection:
@@ -229,5 +229,10 @@ class RecordsStore(LazyStore[RecordsSettings]):
             cascades = self._check_cascades() if deletes else cascades_of(self.database, self.tables)
         except Refused as fault:
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
-        tables = replace(self.tables, one_by_one=cascades.is_entangled)
-        return apply_action(self.database, tables, targets, action, parallelism, permit)
+        tables = replace(self.tables, one_by_one=_is_one_act(cascades))
+        return apply_action(self.database, tables, targets, action, parallelism, permit, cascades)
+
+
+def _is_one_act(cascades: Cascades) -> bool:
+    # Children in transactions of their own would be gone for good before the database keeps their root.
+    return cascades.is_entangled or cascades.may_keep

@@ -22,16 +22,17 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Row, select
+from sqlalchemy import ColumnElement, Connection, Delete, Row, Update, false, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.errors import WriteFailed, driver_message, is_transient
-from retention_assets.sql.foreign import ForeignDatabase, clear_limits, set_limits
+from retention_assets.sql.errors import WriteFailed, is_transient
+from retention_assets.sql.foreign import ForeignDatabase, clear_limits
 from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
 from retention_assets.sql.reflection import has_rows
 from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.stores.cascades import Cascades
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Remains, SweptTarget, Target
 from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
@@ -39,9 +40,10 @@ from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, Ta
 # Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
 _AT_ONCE, _CONNECTIONS = 1_000, 40
 _EMPTY = "The root table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
+_NO_TIME = "Rows of the table {table} do not have the time that was set: the database kept what they were, and it is undone."
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
 
-Statement = Callable[[TableRows, Sequence[str]], Executable]
+Statement = Callable[[TableRows, Sequence[str]], Delete | Update]
 
 
 class UnitBlocked(Exception):
@@ -92,6 +94,8 @@ class RowAction:
     statement: Statement
     # What is done to rows of children whose root is gone; nothing if none.
     orphans: Statement | None = None
+    # Which rows show that it was not done though the database took the statement; those that a deletion is about, if none.
+    undone: Callable[[TableRows, Sequence[str]], ColumnElement[bool]] | None = None
     # Of a unit of work, and what its root says now, why it is left alone; none if it is not.
     reason_to_spare: Callable[[Target, str], str | None] = lambda target, present: reason_changed(target.note, present)
 
@@ -103,15 +107,16 @@ def apply_action(
     action: RowAction,
     parallelism: int,
     permit: Permit,
+    cascades: Cascades,
 ) -> list[SweptTarget]:
     """Act on units of work, in so many parts at once; one outcome for each."""
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
     if tables.dialect == "sqlite" or tables.one_by_one:
         with ThreadPoolExecutor(min(len(parts), _CONNECTIONS) or 1) as threads:
-            return _run_parts(_UnitRunner(database, tables, action, permit, None), parts, threads)
+            return _run_parts(_UnitRunner(database, tables, action, permit, cascades, None), parts, threads)
     at_once = max(1, min(len(parts), _CONNECTIONS // (1 + len(tables.children))))
     with ThreadPoolExecutor(at_once * len(tables.children) or 1) as children, ThreadPoolExecutor(at_once) as threads:
-        return _run_parts(_UnitRunner(database, tables, action, permit, children), parts, threads)
+        return _run_parts(_UnitRunner(database, tables, action, permit, cascades, children), parts, threads)
 
 
 def _run_parts(runner: "_UnitRunner", parts: Sequence[Sequence[Target]], threads: Executor) -> list[SweptTarget]:
@@ -151,12 +156,15 @@ class _UnitRunner:
     tables: RecordTables
     action: RowAction
     permit: Permit
+    cascades: Cascades
     # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
     children: Executor | None
     # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: the root is let go.
     lock_wait: float = MOMENT
     # Which of them failed because of others.
     blocked: set[str] = field(default_factory=set)
+    # Whose deletion may have been committed without an answer.
+    sent: set[str] = field(default_factory=set)
     # Set once any part of the batch has seen a row of the root: another part may have deleted the last one since.
     root_seen: Event = field(default_factory=Event)
 
@@ -172,9 +180,9 @@ class _UnitRunner:
 
         def attempt() -> None:
             nonlocal left, first
-            sent, together, first = set[str](), first, False
+            together, first = first, False
             try:
-                found = self.database.write(lambda connection: self._run_once(connection, left, sent, together), self.permit)
+                found = self.database.write(lambda connection: self._run_once(connection, left, together), self.permit)
             except UnitBlocked as fault:
                 # One table after the other, it may succeed.
                 fault.retry |= together
@@ -209,8 +217,8 @@ class _UnitRunner:
         hurried = replace(self, lock_wait=BLINK)
         return [one for some in (targets[:half], targets[half:]) for one in hurried._run(some, False)]
 
-    def _run_once(self, connection: Connection, targets: Sequence[Target], sent: set[str], at_once: bool) -> list[SweptTarget]:
-        """One transaction. `sent` are those of which an earlier one may have been committed without an answer."""
+    def _run_once(self, connection: Connection, targets: Sequence[Target], at_once: bool) -> list[SweptTarget]:
+        """One transaction."""
         present = present_of(connection, self.tables, [one.transaction for one in targets], locked=True)
         absent = [one.transaction for one in targets if one.transaction not in present]
         held = present_of(connection, self.tables, absent) if absent and self.tables.dialect != "sqlite" else {}
@@ -221,7 +229,7 @@ class _UnitRunner:
         }
         go = [name for name, why in reasons.items() if why is None]
         missing = [name for name in absent if name not in held]
-        known = {one.transaction for one in targets if one.place_known} | sent
+        known = {one.transaction for one in targets if one.place_known} | self.sent
         if present:
             self.root_seen.set()
         is_right = not missing or known.issuperset(missing) or self._has_roots(connection)
@@ -235,17 +243,36 @@ class _UnitRunner:
         if go:
             self.permit()
             with short_lock_wait(connection, self.lock_wait):
-                connection.execute(self.action.statement(self.tables.root, go))
+                count = connection.execute(self.action.statement(self.tables.root, go)).rowcount
+            if self.action.outcome is Outcome.DELETED and count < len(go):
+                raise WriteFailed(self.cascades.about_kept(), is_lost=False, is_transient=False)
+        tables = (self.tables.root, *(() if at_once else self.tables.children))
+        self._check_done(connection, [(rows, self._undone(rows, go, gone)) for rows in tables if go or gone])
         found = [
             SweptTarget(name, self.action.outcome if why is None else Outcome.SPARED, error=why)
             for name, why in reasons.items()
         ]
         found += [SweptTarget(name, Outcome.FAILED, error=LOCKED) for name in held]
-        found += [SweptTarget(name, Outcome.DELETED if name in sent else Outcome.ALREADY_GONE) for name in gone]
+        found += [SweptTarget(name, Outcome.DELETED if name in self.sent else Outcome.ALREADY_GONE) for name in gone]
         found += [SweptTarget(name, Outcome.FAILED, error=_EMPTY) for name in missing if name not in gone]
         if self.action.outcome is Outcome.DELETED:
-            sent.update(go)
+            self.sent.update(go)
         return found
+
+    def _undone(self, rows: TableRows, go: Sequence[str], gone: Sequence[str]) -> ColumnElement[bool]:
+        """Rows that are left of what was acted on: of units of work, and of children whose root is gone."""
+        condition = self.action.undone or (lambda rows, ids: rows.key.exactly(ids))
+        orphans = self.action.orphans(rows, gone).whereclause if self.action.orphans and rows is not self.tables.root else None
+        return or_(condition(rows, go) if go else false(), false() if orphans is None or not gone else orphans)
+
+    def _check_done(self, connection: Connection, undone: Sequence[tuple[TableRows, ColumnElement[bool]]]) -> None:
+        """Raise WriteFailed where a trigger, or whatever else, left rows as they were."""
+        if self.action.undone is None:
+            looks = (partial(has_rows, connection, rows.table, condition) for rows, condition in undone)
+            self.cascades.check_gone(connection, *looks)
+        for rows, condition in undone if self.action.undone else ():
+            if has_rows(connection, rows.table, condition):
+                raise WriteFailed(_NO_TIME.format(table=rows.table.fullname), is_lost=False, is_transient=False)
 
     def _has_roots(self, connection: Connection) -> bool:
         """Whether there are rows in the root, or were some when this batch began."""
@@ -254,7 +281,7 @@ class _UnitRunner:
 
     def _act_one_by_one(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
         """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
-        with _raise_blocked(), short_lock_wait(connection, self.lock_wait):
+        with _raise_blocked(self.database), short_lock_wait(connection, self.lock_wait):
             for rows in self.tables.children:
                 self.permit()
                 connection.execute(statement(rows, ids))
@@ -263,7 +290,7 @@ class _UnitRunner:
         """Act on the rows of all children, each table in a transaction of its own: on those of all tables, or of none."""
         if self.children is None:
             raise ValueError("nobody is there to act on several tables at once")
-        futures = [self.children.submit(self._act_on_child, statement(rows, ids)) for rows in self.tables.children]
+        futures = [self.children.submit(self._act_on_child, statement, rows, ids) for rows in self.tables.children]
         wait(futures)
         with ExitStack() as stack:
             faults = [fault for one in futures if (fault := one.exception())]
@@ -275,30 +302,32 @@ class _UnitRunner:
                 raise min(faults, key=lambda fault: isinstance(fault, UnitBlocked) and fault.retry)
             for child in opened:
                 self.permit()
-                with _raise_blocked():
+                with _raise_blocked(self.database):
                     child.commit()
 
-    def _act_on_child(self, statement: Executable) -> Connection:
+    def _act_on_child(self, statement: Statement, rows: TableRows, ids: Sequence[str]) -> Connection:
         """A transaction in which it is done, and that is still open."""
-        with ExitStack() as stack, _raise_blocked():
+        with ExitStack() as stack, _raise_blocked(self.database):
             connection = stack.enter_context(self.database.engine.connect())
             stack.callback(clear_limits, connection)
-            set_limits(connection)
+            self.database.set_limits(connection)
             with short_lock_wait(connection, self.lock_wait):
                 self.permit()
-                connection.execute(statement)
+                connection.execute(statement(rows, ids))
+            if self.action.undone:
+                self._check_done(connection, [(rows, self.action.undone(rows, ids))])
             stack.pop_all()
         return connection
 
 
 @contextmanager
-def _raise_blocked() -> Iterator[None]:
+def _raise_blocked(database: ForeignDatabase) -> Iterator[None]:
     try:
         yield
-    except RowsLocked as fault:
-        raise UnitBlocked(str(fault), retry=False, by_others=True) from fault
+    except WriteFailed as fault:
+        raise UnitBlocked(str(fault), retry=False, by_others=isinstance(fault, RowsLocked)) from fault
     except DBAPIError as fault:
-        raise UnitBlocked(driver_message(fault), is_transient(fault), is_transient(fault)) from fault
+        raise UnitBlocked(database.message(fault), is_transient(fault), is_transient(fault)) from fault
 
 
 def _failed(targets: Sequence[Target], why: str) -> list[SweptTarget]:

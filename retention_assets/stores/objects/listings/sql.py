@@ -63,7 +63,7 @@ class DatabaseObjects:
         """As the settings say."""
         named = {"realm": table.realm, "kind": table.kind} | derived_columns(settings)
         derived = tuple((role, name) for role, name in named.items() if name is not None)
-        return cls(ForeignDatabase(table.url, settings.name), table, derived, settings.rates.scan)
+        return cls(ForeignDatabase(table.url, settings.name, table.row_security), table, derived, settings.rates.scan)
 
     def begin(self) -> datetime:
         """What time it is by the server; by this machine where the database is a file."""
