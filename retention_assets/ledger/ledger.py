@@ -18,6 +18,7 @@ from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
 from retention_assets.ledger.audit.heads import LedgerHead, head_of
+from retention_assets.ledger.audit.state import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
@@ -35,7 +36,7 @@ from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.schema import AUDIT_HEAD, REVISION
+from retention_assets.ledger.schema import AUDIT_HEAD, CLOCK, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.paces import Paces
@@ -135,10 +136,11 @@ class Ledger:
         def work(tx: WriteTransaction) -> tuple[str, ...]:
             changed = changed_rows_of(tx.connection)
             rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
-            sentences = tuple(one.sentence for one in changed)
-            tx.record(
-                Act(ActType.ACCEPT, actor, reason, detail={"noted": noted, "fault": fault, "faults": sentences, "rows": rows})
-            )
+            sentences = (*(one.sentence for one in changed), *state_faults(tx.connection))
+            seal_state(tx.connection)
+            following = tx.connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
+            detail = {"noted": noted, "fault": fault, "faults": sentences, "rows": rows, "next_mark": following}
+            tx.record(Act(ActType.ACCEPT, actor, reason, detail=detail))
             return sentences
 
         sentences = self.database.write(work)

@@ -112,8 +112,14 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
 
 def hash_of(row: Mapping[str, Any]) -> str:
     """The hash of a row of the audit, over everything in it and, with the hash of the row before, over all before it."""
-    values = [text_of(row[name]) if name == "at" else row[name] for name in _HASHED]
-    return hashlib.sha256(json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+    # What was put there past the ledger may be of any type.
+    values = [_plain(row[name]) for name in _HASHED]
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return text_of(value) if isinstance(value, datetime) else value
 
 
 def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
@@ -127,4 +133,8 @@ def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
 
 def as_line(row: Mapping[str, Any]) -> str:
     """A row as a line of JSON, from which its hash can be computed again by anybody."""
-    return json.dumps({**row, "at": text_of(row["at"]), "detail": json.loads(row["detail"])}, ensure_ascii=False)
+    try:
+        detail = json.loads(row["detail"])
+    except (TypeError, ValueError):
+        detail = row["detail"]
+    return json.dumps({**row, "at": _plain(row["at"]), "detail": detail}, ensure_ascii=False, default=repr)
