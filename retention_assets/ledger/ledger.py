@@ -147,6 +147,11 @@ class Ledger:
         with self.database.reading() as connection:
             return Accepted(head_of(connection), sentences)
 
+    def confirm(self, actor: str, detail: Mapping[str, Any]) -> None:
+        """Record that a person said yes to what a run had shown that it would delete."""
+        reason = "A person said yes to what the run was about to delete."
+        self.database.write(lambda tx: tx.record(Act(ActType.CONFIRM, actor, reason, detail=detail)))
+
     @property
     def id(self) -> str:
         """Which ledger this is, by chance and for ever."""

@@ -39,7 +39,7 @@ def without_run() -> None:
 
 
 def _say_run(
-    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None
+    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None, actor: str
 ) -> SimpleNamespace:
     shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
     echo(f"RUN {job} {shown}")

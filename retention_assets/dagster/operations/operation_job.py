@@ -15,7 +15,7 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
-from retention_assets.dagster.step import Metadata, resources_in, show_unseen
+from retention_assets.dagster.step import Metadata, actor_of, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.failures import failure_text
@@ -99,7 +99,7 @@ class OperationJob(Generic[F]):
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
             context.log.addFilter(show_unseen)
             typed = form.actor if isinstance(form, OperationForm) else ""
-            actor = typed.strip() or f"run {context.run_id}"
+            actor = typed.strip() or actor_of(context.run_id, context.run.tags)
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
                 context.add_output_metadata(dict(self.run(works_on, form)))

@@ -60,6 +60,7 @@ class ActType(StrEnum):
     SCAN = "SCAN"  # a scan of a store began or ended, or an accepted one is judged
     ACCEPT_SCAN = "ACCEPT_SCAN"  # a person lets a braked scan mark
     SEAL = "SEAL"  # what a release without seals left, sealed as it was found
+    CONFIRM = "CONFIRM"  # a person said yes to what a run was about to delete
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is
 
