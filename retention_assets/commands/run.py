@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.common.options import ACCEPT_LARGE, AS_OF, FORMAT, STRICT, examples
+from retention_assets.commands.common.options import ACCEPT_LARGE, ACTOR, AS_OF, FORMAT, STRICT, examples
 from retention_assets.commands.common.output import (
     ExitCode,
     ask,
@@ -59,6 +59,7 @@ _SELDOM = ("hidden", "bytes_hidden")
 @click.command()
 @click.option("-d", "--dataset", "datasets", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
 @AS_OF
+@ACTOR
 @FORMAT
 @click.option("--mark-only", is_flag=True, help="Read, judge and mark, but sweep nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what a run would do, as `retention plan` does; change nothing.")
@@ -72,6 +73,7 @@ _SELDOM = ("hidden", "bytes_hidden")
 def run(
     datasets: tuple[str, ...],
     as_of: datetime | None,
+    actor: str,
     format_: str,
     mark_only: bool,
     dry_run: bool,
@@ -108,13 +110,16 @@ def run(
                 return ExitCode.FAILED
             accept_large = True
             confirmed = _write_confirmed(shown, Path(folder))
+            if len(shown.deleted):
+                with environment.ledger() as ledger:
+                    ledger.confirm(actor, _amounts(shown))
         if "dagster" not in sys.modules:
             # Loading it takes as long as starting Spark does.
             environment.start_spark()
         from retention_assets.dagster.headless import run_job
 
         job, accept_large = ("evaluate", False) if mark_only else ("cycle", accept_large)
-        ran = run_job(environment.settings, job, as_of, globs, log_level, confirmed, accept_large)
+        ran = run_job(environment.settings, job, as_of, globs, log_level, confirmed, accept_large, actor)
     if format_ == "json":
         print_json(_as_dict(ran))
     else:
@@ -137,6 +142,11 @@ def _is_agreed(found: "RetentionPlan", format_: str) -> bool:
         return ask(f"{deletions_of(found)} Go on?", err=True)
     print_deletions(found)
     return ask("Go on?")
+
+
+def _amounts(shown: "RetentionPlan") -> dict[str, Any]:
+    sizes, datasets = shown.deleted["bytes"].to_pylist(), shown.deleted["dataset"].unique().to_pylist()
+    return {"datasets": sorted(datasets), "transactions": len(sizes), "bytes": sum(size or 0 for size in sizes)}
 
 
 def _write_confirmed(shown: "RetentionPlan", folder: Path) -> Path:

@@ -22,6 +22,7 @@ from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partition_events import WITHOUT_PAGES
 from retention_assets.dagster.spark import STARTING
+from retention_assets.dagster.step import ACTOR_TAG
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
@@ -65,6 +66,7 @@ def run_job(
     log_level: str = "warning",
     confirmed: Path | None = None,
     accept_large: bool = False,
+    actor: str | None = None,
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
@@ -79,7 +81,8 @@ def run_job(
         config["accept_large"] = True
     run_id = str(uuid4())
     with _instance() as instance:
-        tags = {**({TAG: str(confirmed)} if confirmed else {}), **(WITHOUT_PAGES if instance.is_ephemeral else {})}
+        given = {TAG: str(confirmed or ""), ACTOR_TAG: actor or ""}
+        tags = {name: value for name, value in given.items() if value} | (WITHOUT_PAGES if instance.is_ephemeral else {})
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
         result = definition.execute_in_process(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags

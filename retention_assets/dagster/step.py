@@ -46,6 +46,20 @@ _UNFINISHED = [
 _FOREIGN = timedelta(days=1)
 
 
+# The tag by which a run knows who told it to.
+ACTOR_TAG = "retention/actor"
+# Tags by which Dagster says who, or what, launched a run: of each what comes before the name.
+_LAUNCHED_BY = {
+    ACTOR_TAG: "", "dagster/user": "", "user": "", "dagster/schedule_name": "schedule ", "dagster/sensor_name": "sensor ",
+}  # fmt: skip
+
+
+def actor_of(run_id: str, tags: Mapping[str, str]) -> str:
+    """Who the record names for a run: who told it to, as far as its tags say, and the run."""
+    who = next((f"{kind}{tags[tag]}" for tag, kind in _LAUNCHED_BY.items() if tags.get(tag)), None)
+    return f"{who} (run {run_id})" if who else f"run {run_id}"
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a run. `key` is the asset that it makes; its siblings have the same prefix."""
@@ -73,7 +87,7 @@ class Step:
     @property
     def actor(self) -> str:
         """Who the record names."""
-        return f"run {self.run.run_id}"
+        return actor_of(self.run.run_id, self.run.tags)
 
     @property
     def asset(self) -> str:

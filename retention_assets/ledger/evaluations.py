@@ -5,7 +5,7 @@ changes a verdict. It is written in the transaction that marks, so that there is
 mark away requests another evaluation. And what was found then, for those who ask how things stand: the verdicts, added up by
 policy, or why the dataset was refused.
 Does not belong here: whether a dataset has to be evaluated (evaluation/changes.py). An evaluation decides nothing about a
-transaction, so the audit does not know it: one that is lost costs another.
+transaction, so no act is about it: one that is lost costs another.
 """
 
 import json
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pyarrow as pa
 from sqlalchemy import select, update
 
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import PORTION, portions
-from retention_assets.sql.upserts import insert_or_update
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -102,13 +102,12 @@ def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: Swept
     for name in missing:
         evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))
     found, with_swept = evaluations.cast(FOUND_ROWS), {dataset for dataset, _ in swept}
-    write = insert_or_update(tx.connection, EVALUATIONS, ("dataset",), FOUND_ROWS.names[1:])
     for at in range(0, len(found), PORTION):
         rows = found.slice(at, PORTION).to_pylist()
         for row in rows:
             if row["dataset"] in with_swept and row["counts"]:
                 row["counts"] = counts_text(_apart(row["dataset"], counts_of(row["counts"]), swept))
-        tx.connection.execute(write, rows)
+        put_rows(tx.connection, EVALUATIONS, rows, FOUND_ROWS.names[1:])
 
 
 def _apart(dataset: str, counts: Iterable[VerdictCount], swept: SweptBefore) -> Iterable[VerdictCount]:
@@ -129,4 +128,4 @@ def request_evaluations(tx: WriteTransaction, datasets: Iterable[str]) -> None:
     tx.connection.execute(select(CLOCK.c.id).with_for_update(read=True))
     for some in portions(names):
         mine = EVALUATIONS.c.dataset.in_(some)
-        tx.connection.execute(update(EVALUATIONS).where(mine).values(next_look=EVALUATIONS.c.looked_at))
+        change_rows(tx.connection, update(EVALUATIONS).where(mine).values(next_look=EVALUATIONS.c.looked_at), mine)

@@ -19,6 +19,7 @@ from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
 from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, remember_places
+from retention_assets.ledger.audit.state import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
@@ -37,7 +38,7 @@ from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, REVISION
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.paces import Paces
@@ -152,8 +153,13 @@ class Ledger:
             remember_places(tx, places, actor)
             rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
             sentences = tuple(one.sentence for one in changed)
-            detail = {"noted": noted, "fault": fault, "faults": sentences, "rows": rows}
-            tx.record(Act(ActType.ACCEPT, actor, reason, detail={**detail, **({"policies": policies} if policies else {})}))
+            detail: dict[str, Any] = {"noted": noted, "fault": fault, "rows": rows}
+            if with_rows:
+                sentences += tuple(state_faults(tx.connection))
+                seal_state(tx.connection)
+                detail["next_mark"] = tx.connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
+            detail |= {"faults": sentences, **({"policies": policies} if policies else {})}
+            tx.record(Act(ActType.ACCEPT, actor, reason, detail=detail))
             return sentences
 
         sentences = self.database.write(work)
@@ -166,6 +172,11 @@ class Ledger:
         with self.database.reading() as connection:
             details = map(json.loads, connection.execute(query).scalars())
             return [detail["policies"] for detail in details if "policies" in detail]
+
+    def confirm(self, actor: str, detail: Mapping[str, Any]) -> None:
+        """Record that a person said yes to what a run had shown that it would delete."""
+        reason = "A person said yes to what the run was about to delete."
+        self.database.write(lambda tx: tx.record(Act(ActType.CONFIRM, actor, reason, detail=detail)))
 
     @property
     def id(self) -> str:

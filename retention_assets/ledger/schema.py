@@ -24,7 +24,7 @@ from sqlalchemy import (
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
 # The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0018"
+REVISION = "0019"
 
 METADATA = MetaData(
     naming_convention={
@@ -43,6 +43,12 @@ ACT = BigInteger
 
 # A mark that is MARKED or SWEEPING is open. Written out wherever it narrows: only so do both databases use the partial index.
 OPEN = "status IN ('MARKED', 'SWEEPING')"
+
+
+def _seal() -> Column[str]:
+    """The seal of a row that no act is about (audit/state.py)."""
+    return Column("seal", Text)
+
 
 POLICY_VERSIONS = Table(
     "policy_versions",
@@ -165,6 +171,7 @@ LEASES = Table(
     Column("beat_at", InstantColumn, nullable=False),
     Column("expires_at", InstantColumn, nullable=False),
     Column("given_up", Boolean, nullable=False),
+    _seal(),
 )
 
 # The marks of a dataset that are dealt out to tasks in parts, under one lease: who may write for a part is its newest attempt.
@@ -180,6 +187,7 @@ LEASE_PARTS = Table(
     Column("ended", BigInteger, nullable=False),
     # Until when the newest attempt may act, as far as it knows.
     Column("expires_at", InstantColumn, nullable=False),
+    _seal(),
 )
 
 # By the name under which a run holds its leases: the word to stop, and how far each of its tasks is. They decide nothing.
@@ -189,6 +197,7 @@ STOPS = Table(
     Column("run", Name, primary_key=True),
     Column("reason", Text, nullable=False),
     Column("asked_at", InstantColumn, nullable=False),
+    _seal(),
 )
 
 TASK_PROGRESS = Table(
@@ -198,14 +207,16 @@ TASK_PROGRESS = Table(
     Column("task", Integer, primary_key=True, autoincrement=False),
     Column("progress", Text, nullable=False),
     Column("told_at", InstantColumn, nullable=False),
+    _seal(),
 )
 
-# From when on the next batch of a policy may begin. It decides nothing but when, so the audit does not know it.
+# From when on the next batch of a policy may begin. It decides nothing but when, so no act is about it.
 PACES = Table(
     "paces",
     METADATA,
     Column("policy", Name, primary_key=True),
     Column("next_at", InstantColumn, nullable=False),
+    _seal(),
 )
 
 VISIBILITY = Table(
@@ -306,7 +317,7 @@ OBJECTIONS = Table(
 )
 
 # What asset checks found wrong and nobody has found mended since: a run that looks at other datasets does not end it. It
-# decides nothing (objections do), so the audit does not know it.
+# decides nothing (objections do), so no act is about it.
 VIOLATIONS = Table(
     "violations",
     METADATA,
@@ -319,6 +330,7 @@ VIOLATIONS = Table(
     Column("found_by", Text, nullable=False),
     # Null while it stands.
     Column("over_at", InstantColumn),
+    _seal(),
 )
 STANDING = "over_at IS NULL"
 Index(
@@ -335,6 +347,16 @@ WHOLE_CHECKS = Table(
     METADATA,
     Column("check_name", Name, primary_key=True),
     Column("looked_at", InstantColumn, nullable=False),
+    _seal(),
+)
+
+# How many rows there are of each table that no act is about.
+ROW_COUNTS = Table(
+    "row_counts",
+    METADATA,
+    Column("name", Name, primary_key=True),
+    Column("rows", BigInteger, nullable=False),
+    _seal(),
 )
 
 
@@ -430,6 +452,7 @@ EVALUATIONS = Table(
     # What was found, for those who ask how things stand: verdicts as JSON (evaluations.py), or why it was refused.
     Column("counts", Text),
     Column("fault", Text),
+    _seal(),
 )
 
 # One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.

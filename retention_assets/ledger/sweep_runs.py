@@ -1,7 +1,7 @@
 """Sweeps that run in many tasks: the ledger is how whoever started one and its tasks hear of each other.
 
 Belongs here: the word that a run has to stop, that whoever started it is still there, how far each of its tasks is, and which
-datasets a task has left that is gone. None of it decides what is deleted, so the audit does not know it.
+datasets a task has left that is gone. None of it decides what is deleted, so no act is about it.
 Does not belong here: leases (sweeps/leases.py), by which tasks keep out of each other's way, and holds, which tasks read as
 everybody does.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from retention_assets.ledger.audit.state import put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import LEASES, STOPS, TASK_PROGRESS
 from retention_assets.ledger.sweeps.leases import SCAN
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 # Whoever started a run watches files of holds for its tasks. If it is silent for so long, nobody does, and they end.
 SILENCE = 60.0
@@ -33,8 +33,7 @@ class SweepRuns:
         """Have every task of a run end after its batch in flight. The first reason stands."""
 
         def work(tx: WriteTransaction) -> None:
-            asked = insert_or_skip(tx.connection, STOPS)
-            tx.connection.execute(asked.values(run=run, reason=reason, asked_at=DatabaseTime()))
+            put_rows(tx.connection, STOPS, [{"run": run, "reason": reason, "asked_at": tx.present()}])
 
         self.database.write(work)
 
@@ -79,8 +78,8 @@ class SweepRuns:
 
 
 def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:
-    told = insert_or_update(tx.connection, TASK_PROGRESS, ["run", "task"], ["progress", "told_at"])
-    tx.connection.execute(told.values(run=run, task=task, progress=progress, told_at=DatabaseTime()))
+    row = {"run": run, "task": task, "progress": progress, "told_at": tx.present()}
+    put_rows(tx.connection, TASK_PROGRESS, [row], ["progress", "told_at"])
 
 
 def _stop_requested(connection: Connection, run: str) -> str | None:

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from sqlalchemy import select, text, update
 
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.schema import STANDING, VIOLATIONS, WHOLE_CHECKS
 from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_update
 
 _KEY = ("check_name", "dataset")
 
@@ -91,18 +91,17 @@ class Violations:
         """Note that a check has looked at everything."""
 
         def write(tx: WriteTransaction) -> None:
-            statement = insert_or_update(tx.connection, WHOLE_CHECKS, ("check_name",), ("looked_at",))
-            tx.connection.execute(statement, [{"check_name": check, "looked_at": at}])
+            put_rows(tx.connection, WHOLE_CHECKS, [{"check_name": check, "looked_at": at}], ("looked_at",))
 
         self.database.write(write)
 
 
 def _write(tx: WriteTransaction, rows: list[dict[str, object]], changed: Collection[str]) -> None:
     if rows:
-        tx.connection.execute(insert_or_update(tx.connection, VIOLATIONS, _KEY, tuple(changed)), rows)
+        put_rows(tx.connection, VIOLATIONS, rows, changed)
 
 
 def _end(tx: WriteTransaction, check: str, datasets: Collection[str], at: datetime) -> None:
     for some in portions(sorted(datasets)):
         mine = (VIOLATIONS.c.check_name == check) & VIOLATIONS.c.dataset.in_(some)
-        tx.connection.execute(update(VIOLATIONS).where(mine, text(STANDING)).values(over_at=at))
+        change_rows(tx.connection, update(VIOLATIONS).where(mine, text(STANDING)).values(over_at=at), mine)

@@ -43,7 +43,10 @@ class InstantColumn(TypeDecorator[datetime]):
 @lru_cache(maxsize=4096)
 def _instant(value: Any) -> Any:
     """The instant of a number, and anything else as it is. Many rows have few."""
-    return from_micros(value) if isinstance(value, int) else value
+    try:
+        return from_micros(value) if isinstance(value, int) else value
+    except OverflowError:
+        return value
 
 
 class MicrosColumn(TypeDecorator[datetime]):
@@ -58,8 +61,8 @@ class MicrosColumn(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, _: Dialect) -> int | None:
         return None if value is None else micros(value)
 
-    def process_result_value(self, value: int | None, _: Dialect) -> datetime | None:
-        return None if value is None else from_micros(value)
+    def process_result_value(self, value: Any, _: Dialect) -> Any:
+        return _instant(value)
 
 
 class DatabaseTime(FunctionElement[datetime]):

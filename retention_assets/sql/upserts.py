@@ -3,9 +3,11 @@
 Belongs here: those statements. Does not belong here: any table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from sqlalchemy import Connection, Insert, Table
+from sqlalchemy import ColumnElement, Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 
@@ -26,11 +28,19 @@ def insert_or_skip(connection: Connection, table: Table) -> postgresql.Insert | 
 
 
 def insert_or_update(
-    connection: Connection, table: Table, key: Sequence[str], changed: Sequence[str]
+    connection: Connection,
+    table: Table,
+    key: Sequence[str],
+    changed: Collection[str],
+    more: Mapping[str, ColumnElement[Any]] = MappingProxyType({}),
 ) -> postgresql.Insert | sqlite.Insert:
-    """An insert that gives a row of the same key the new values of some columns."""
+    """An insert that gives a row of the same key the new values of some columns, and of more what they are said to be."""
     if connection.dialect.name == "postgresql":
         new = postgresql.insert(table)
-        return new.on_conflict_do_update(index_elements=list(key), set_={name: new.excluded[name] for name in changed})
+        return new.on_conflict_do_update(
+            index_elements=list(key), set_={**{name: new.excluded[name] for name in changed}, **more}
+        )
     other = sqlite.insert(table)
-    return other.on_conflict_do_update(index_elements=list(key), set_={name: other.excluded[name] for name in changed})
+    return other.on_conflict_do_update(
+        index_elements=list(key), set_={**{name: other.excluded[name] for name in changed}, **more}
+    )

@@ -39,7 +39,14 @@ def without_run() -> None:
 
 
 def _say_run(
-    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None, accept_large: bool
+    settings: Settings,
+    job: str,
+    as_of: datetime,
+    datasets: Any,
+    log_level: str,
+    confirmed: Path | None,
+    accept_large: bool,
+    actor: str,
 ) -> SimpleNamespace:
     # Who has seen what goes has agreed to it, however large it is.
     assert accept_large == (confirmed is not None)

@@ -214,3 +214,17 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
     almost_nothing_is_referred_to(lake)
     _, out, _ = run("simulate", "--from", text_of(MARKED), "--days", "3", "--format", "json")
     assert (json.loads(out)["refused"].keys(), scans) == ({"blobs/acme", "blobs/beta"}, 2)
+
+
+def test_the_record_keeps_who_told_a_run_to_delete_and_who_said_yes(
+    lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.commands.run.is_on_terminal", lambda: True)
+    monkeypatch.setattr("retention_assets.commands.run.ask", lambda *_, **__: True)
+    code, _, errors = run("run", *DAY, "--actor", "alice@desk")
+    assert code == DONE, errors
+    acts = [json.loads(line) for line in run("audit", "export")[1].splitlines()]
+    confirmed = next(act for act in acts if act["deed"] == "CONFIRM")
+    assert (confirmed["actor"], confirmed["detail"]["transactions"], confirmed["detail"]["bytes"]) == ("alice@desk", 2, 20)
+    swept = {act["actor"].partition(" (run ")[0] for act in acts if act["deed"] in ("MARK", "PLAN", "BEGIN", "SETTLE")}
+    assert swept == {"alice@desk"}

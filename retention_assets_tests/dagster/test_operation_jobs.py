@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from retention_assets.dagster.step import actor_of
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.publications import Publication
 from retention_assets.policy.model import Hold
@@ -362,3 +363,17 @@ def test_a_preview_by_broken_policies_fails_with_their_problems(lake: Lake, inst
     lake.marks()
     lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
     assert "Did you mean older_than?" in refusal(lake, instance, "preview", as_of=DUE.isoformat())
+
+
+@pytest.mark.parametrize(
+    ("tags", "who"),
+    [
+        ({}, "run r1"),
+        ({"retention/actor": "alice@desk", "dagster/schedule_name": "daily"}, "alice@desk (run r1)"),
+        ({"dagster/user": "bob@example.org"}, "bob@example.org (run r1)"),
+        ({"dagster/schedule_name": "daily"}, "schedule daily (run r1)"),
+        ({"dagster/sensor_name": "changes"}, "sensor changes (run r1)"),
+    ],
+)
+def test_the_record_names_who_launched_a_run_as_far_as_its_tags_say(tags: dict[str, str], who: str) -> None:
+    assert actor_of("r1", tags) == who

@@ -16,7 +16,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.run_config import refuse_variables
-from retention_assets.dagster.step import Metadata, masking_faults, resources_in, show_unseen
+from retention_assets.dagster.step import Metadata, actor_of, masking_faults, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.failures import failure_text
@@ -101,7 +101,7 @@ class OperationJob(Generic[F]):
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
             context.log.addFilter(show_unseen)
             typed = form.actor if isinstance(form, OperationForm) else ""
-            actor = typed.strip() or f"run {context.run_id}"
+            actor = typed.strip() or actor_of(context.run_id, context.run.tags)
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
                 refuse_variables(context.run.run_config)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, text
 
 from retention_assets.ledger.audit.chain import ActType, hash_of
+from retention_assets.ledger.audit.foreign import acting_faults
 from retention_assets.ledger.audit.lives import life_faults
 from retention_assets.ledger.audit.members import unsealed_marks
 from retention_assets.ledger.audit.row_faults import Recorded, row_faults, single_faults
@@ -44,7 +45,7 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
         recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
     for fault in row_faults(connection, RULES, recorded):
         yield "", fault.sentence
-    for sentence in single_faults(connection, None):
+    for sentence in chain(single_faults(connection, None), acting_faults(connection)):
         yield "", sentence
 
 

@@ -62,6 +62,7 @@ class ActType(StrEnum):
     PLACE = "PLACE"  # a store joins with the place of its data, or a person accepts another place
     HEAD = "HEAD"  # a place where heads are noted is remembered, given up, or can't be written
     SEAL = "SEAL"  # what a release without seals left, sealed as it was found
+    CONFIRM = "CONFIRM"  # a person said yes to what a run was about to delete
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is
 
@@ -114,8 +115,14 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
 
 def hash_of(row: Mapping[str, Any]) -> str:
     """The hash of a row of the audit, over everything in it and, with the hash of the row before, over all before it."""
-    values = [text_of(row[name]) if name == "at" else row[name] for name in _HASHED]
-    return hashlib.sha256(json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+    # What was put there past the ledger may be of any type.
+    values = [_plain(row[name]) for name in _HASHED]
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return text_of(value) if isinstance(value, datetime) else value
 
 
 def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
@@ -129,4 +136,8 @@ def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
 
 def as_line(row: Mapping[str, Any]) -> str:
     """A row as a line of JSON, from which its hash can be computed again by anybody."""
-    return json.dumps({**row, "at": text_of(row["at"]), "detail": json.loads(row["detail"])}, ensure_ascii=False)
+    try:
+        detail = json.loads(row["detail"])
+    except (TypeError, ValueError):
+        detail = row["detail"]
+    return json.dumps({**row, "at": _plain(row["at"]), "detail": detail}, ensure_ascii=False, default=repr)

@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Boolean, ColumnElement, Connection, Date, Integer, Table, Text, case, cast, func, select, type_coerce
 
+from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.audit.rows import FOR_VERIFICATION, RowKey, key_of, read_rows, row_seal, said_by
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS, METADATA
 
 _SHOWN = 300
 
@@ -62,8 +63,56 @@ def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
         yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
     newest = connection.execute(select(func.max(MARKS.c.id))).scalar_one()
     following = connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
-    if newest is not None and (following is None or following <= newest):
-        yield f"The clock says that the next mark is {following}, and there is a mark {newest}: its next_mark was changed."
+    recorded = _next_mark(connection)
+    if following != recorded:
+        there = "no mark" if newest is None else f"a mark {newest}"
+        yield (
+            f"The clock says that the next mark is {following}, and there is {there}; by the record it is {recorded}: its"
+            " next_mark was changed."
+        )
+
+
+def _next_mark(connection: Connection) -> int:
+    """The next id of a mark by the newest act that marked, or by a person who has vouched for another one since."""
+    marked, vouched = (
+        connection.execute(
+            select(AUDIT.c.position, AUDIT.c.detail)
+            .where(AUDIT.c.deed == deed, AUDIT.c.dataset.is_(None))
+            .order_by(AUDIT.c.position.desc())
+            .limit(1)
+        ).one_or_none()
+        for deed in (ActType.MARK, ActType.ACCEPT)
+    )
+    said = _read(vouched.detail).get("next_mark") if vouched and (not marked or vouched.position > marked.position) else None
+    if said is None:
+        said = _read(marked.detail).get("last", 0) + 1 if marked else 1
+    return int(said)
+
+
+def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[str]:
+    """A column as text, whatever a SQLite file holds in it."""
+    text = cast(column, Text)
+    return (
+        text if connection.dialect.name != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
+    )
+
+
+def unreadable_values(connection: Connection) -> Iterator[str]:
+    """Values that are not of their column's type, which a SQLite file may hold, each with its row."""
+    if connection.dialect.name != "sqlite":
+        return
+    for table in METADATA.sorted_tables:
+        keys = [text_in(connection, column) for column in table.primary_key]
+        for column in table.columns:
+            is_text = isinstance(column.type, Text | Date)
+            wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
+            if isinstance(column.type, Boolean):
+                wrong |= type_coerce(column, Integer).not_in([0, 1])
+            elif isinstance(column.type, Date):
+                wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
+            for *key, kind in connection.execute(select(*keys, func.typeof(column)).where(wrong, column.is_not(None))):
+                name = _name((table.name, tuple(map(str, key))))
+                yield f"{name} was changed past the ledger: its {column.name} can't be read, it is a value of type {kind}."
 
 
 def _name(key: RowKey) -> str:

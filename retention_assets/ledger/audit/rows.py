@@ -65,7 +65,7 @@ SEALED: Mapping[str, Table] = {
 }  # fmt: skip
 # What decides what may be marked and swept.
 RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLACES, NOTED_HEADS)
-# Ids are reserved before it is known whether they are needed: no act says so. The marks bound it from below.
+# The newest act that marked says it by the last id that it reserved.
 _UNSEALED: Mapping[str, frozenset[str]] = {CLOCK.name: frozenset({"next_mark"})}
 # Nothing of an earlier row is left where these are written.
 _REPLACED = frozenset({POLICY_VERSIONS.name})
@@ -89,7 +89,7 @@ def row_seal(table: Table, row: Mapping[str, Any]) -> str:
     if table is PUBLISHED:
         return _published(row["act"], row["published_at"], row["run"], row["folder"])
     values = {name: _plain(value) for name, value in said_by(table, row).items()}
-    text = json.dumps([table.name, values], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps([table.name, values], sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_LENGTH]
 
 

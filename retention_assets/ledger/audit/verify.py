@@ -9,6 +9,7 @@ What it can't find: somebody who writes the whole chain anew from some row on. W
 """
 
 import json
+import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,13 +17,16 @@ from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import DataError, OperationalError
 
 from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
+from retention_assets.ledger.audit.foreign import foreign_faults, other_tables
 from retention_assets.ledger.audit.lives import life_faults
 from retention_assets.ledger.audit.members import BulkAct, Members
-from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_faults, single_faults
+from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_faults, single_faults, unreadable_values
 from retention_assets.ledger.audit.rows import SEALED, RowKey, initial_rows, rows_in
 from retention_assets.ledger.audit.seal_existing import NOTHING, ended_digest, planned_digest
+from retention_assets.ledger.audit.state import state_faults
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
 from retention_assets.sql.columns import DatabaseTime
 
@@ -50,6 +54,8 @@ class AuditResult:
     members: int
     head: ChainHead
     faults: tuple[str, ...]
+    # What is beside the ledger and does nothing to it.
+    remarks: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -60,7 +66,7 @@ class AuditResult:
 def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
     """Compute everything again, or what came after a head, in one consistent state."""
     chain = _Chain(known, since)
-    found = [*islice(chain.faults(connection), _MOST)]
+    found = [*islice(_readable(connection, chain.faults(connection)), _MOST)]
     members = Members(chain.acts, only=since is not None)
     parts = (
         members.faults(connection),
@@ -68,10 +74,34 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
         single_faults(connection, chain.ledger),
         _sealed_faults(connection, chain),
         life_faults(connection, chain.sealed_at, None if since is None else _moved_since(since)),
+        state_faults(connection),
+        foreign_faults(connection),
     )
     for part in parts:
-        found += islice(part, max(0, _MOST - len(found)))
-    return AuditResult(chain.count, sum(members.counted.values()), chain.last, tuple(found))
+        found += islice(_readable(connection, part), max(0, _MOST - len(found)))
+    remarks = tuple(other_tables(connection))
+    return AuditResult(chain.count, sum(members.counted.values()), chain.last, tuple(dict.fromkeys(found)), remarks)
+
+
+def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
+    """Faults as far as rows can be read, and which values can't be."""
+    try:
+        yield from faults
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        KeyError,
+        DataError,
+        OperationalError,
+        sqlite3.Error,
+    ) as error:
+        found = [*unreadable_values(connection)]
+        # A database that is away is no fault of the record.
+        if isinstance(error, OperationalError | sqlite3.Error) and not found:
+            raise
+        yield from found or [f"A row of the ledger can't be read: {error}."]
 
 
 def changed_rows_of(connection: Connection) -> list[RowFault]:

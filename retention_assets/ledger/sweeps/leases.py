@@ -19,13 +19,13 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, REALMS
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.identity import identity_of
 from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_skip
 
 SECONDS = 120.0
 # The share of a lease after which who could not extend it begins nothing more. The rest is for what was begun by then: no
@@ -112,8 +112,9 @@ class Leases:
             ends: dict[str, datetime] = {}
             for some in portions(sorted(kept)):
                 values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
-                extended = update(LEASES).where(LEASES.c.dataset.in_(some)).values(**values)
-                found = tx.connection.execute(extended.returning(LEASES.c.dataset, LEASES.c.expires_at))
+                mine = LEASES.c.dataset.in_(some)
+                extended = update(LEASES).where(mine).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
+                found = change_rows(tx.connection, extended, mine)
                 ends |= {row.dataset: row.expires_at for row in found}
             return TakenLeases(_seen(tx.connection, [replace(one, expires_at=ends[name]) for name, one in kept.items()]), lost)
 
@@ -131,8 +132,9 @@ class Leases:
             held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
             for some in portions(held):
                 # By the lease of a part a task that is silent may still act: then it ends by itself.
-                over = update(LEASES).where(LEASES.c.dataset.in_(some), ~_PART_AT_WORK)
-                tx.connection.execute(over.values(expires_at=DatabaseTime(), given_up=True))
+                those = LEASES.c.dataset.in_(some)
+                over = update(LEASES).where(those, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
+                change_rows(tx.connection, over, those)
 
         self.database.write(work)
 
@@ -189,7 +191,7 @@ def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: f
     }
     nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
     if rows := [{"dataset": name, **nobody} for name in datasets if name not in known]:
-        tx.connection.execute(insert_or_skip(tx.connection, LEASES), rows)
+        put_rows(tx.connection, LEASES, rows)
     free: dict[str, Row[Any]] = {}
     others: dict[str, str] = {}
     for row in _locked(tx.connection, datasets):
@@ -205,10 +207,9 @@ def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: f
     values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
     taken: list[Lease] = []
     for some in portions(sorted(free)):
-        takes = update(LEASES).where(LEASES.c.dataset.in_(some)).values(**values, expires_at=DatabaseTime(seconds))
-        found = tx.connection.execute(
-            takes.values(token=LEASES.c.token + 1).returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at)
-        )
+        mine = LEASES.c.dataset.in_(some)
+        takes = update(LEASES).where(mine).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
+        found = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), mine)
         taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in found]
     for name, before in free.items():
         if not before.given_up:

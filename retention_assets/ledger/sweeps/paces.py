@@ -2,7 +2,7 @@
 
 Belongs here: reserving the time of a batch. A policy's `sweep.every` is between its batches wherever they are deleted: in
 one dataset or many, in one program or in many tasks. A new version of the policy begins anew. Nothing is decided by it, so
-the audit does not know it.
+no act is about it.
 Does not belong here: waiting (sweep/execute.py).
 """
 
@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select, true, update
 
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import PACES
-from retention_assets.sql.columns import InstantColumn
-from retention_assets.sql.upserts import insert_or_skip
 
 # A pace of years is for ever; an instant has an end.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
@@ -34,18 +33,17 @@ class Paces:
 
 def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
     """Forget what was reserved for a policy that was changed, or for all: the next batch begins at once."""
-    mine = PACES.c.next_at > tx.present()
-    cleared = update(PACES).where(mine if policy is None else mine & (PACES.c.policy == policy))
-    tx.connection.execute(cleared.values(next_at=tx.present()))
+    mine = true() if policy is None else PACES.c.policy == policy
+    cleared = update(PACES).where(mine, PACES.c.next_at > tx.present())
+    change_rows(tx.connection, cleared.values(next_at=tx.present()), mine & (PACES.c.next_at == tx.present()))
 
 
 def _reserve(tx: WriteTransaction, takes: Mapping[str, timedelta]) -> timedelta:
     names = sorted(takes)
-    tx.connection.execute(insert_or_skip(tx.connection, PACES), [{"policy": name, "next_at": tx.present()} for name in names])
+    put_rows(tx.connection, PACES, [{"policy": name, "next_at": tx.present()} for name in names])
     query = select(PACES).where(PACES.c.policy.in_(names)).order_by(PACES.c.policy).with_for_update()
     known: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
     begins = {name: max(known[name], tx.present()) for name in names}
-    ends = [{"name": name, "at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
-    later = update(PACES).where(PACES.c.policy == bindparam("name")).values(next_at=bindparam("at", type_=InstantColumn()))
-    tx.connection.execute(later, ends)
+    ends = [{"policy": name, "next_at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
+    put_rows(tx.connection, PACES, ends, ["next_at"])
     return max(begins.values()) - tx.present()

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Row, and_, func, insert, or_, select, text, true, update
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select, text, true, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import LEASE_PARTS, MARKS, OPEN
 from retention_assets.ledger.sweeps.leases import Lease, fence, with_rest
@@ -145,7 +146,8 @@ def _join(tx: WriteTransaction, lease: Lease, number: int) -> JoinedPart:
     older = None
     values = {"token": lease.token, "expires_at": tx.present()}
     if before is None:
-        tx.connection.execute(insert(LEASE_PARTS).values(dataset=lease.dataset, part=number, attempt=1, ended=0, **values))
+        row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
+        put_rows(tx.connection, LEASE_PARTS, [row])
     else:
         mine = replace(mine, attempt=before.attempt + 1)
         if before.token != lease.token:
@@ -156,14 +158,16 @@ def _join(tx: WriteTransaction, lease: Lease, number: int) -> JoinedPart:
             detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
             why = "Another task had begun this part."
             tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
-        tx.connection.execute(update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values))
+        change = update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values)
+        change_rows(tx.connection, change, _this(mine))
     return _beat(tx, mine)._replace(older_until=older)
 
 
 def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
     fence(tx, lease)
     known, seconds = with_rest(tx.connection, lease)
-    tx.connection.execute(update(LEASE_PARTS).where(_this(lease)).values(expires_at=known.expires_at))
+    this = _this(lease)
+    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=known.expires_at), this)
     return JoinedPart(known, seconds)
 
 
@@ -172,5 +176,5 @@ def _leave(tx: WriteTransaction, lease: Lease) -> bool:
     row = tx.connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
     if row is None:
         return False
-    tx.connection.execute(update(LEASE_PARTS).where(this).values(ended=max(row.ended, lease.attempt)))
+    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(ended=max(row.ended, lease.attempt)), this)
     return bool(row.attempt == lease.attempt)

@@ -5,22 +5,26 @@ chain itself is in test_audit.py as well; what a sweep refuses is in sweep tests
 """
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 
+import pyarrow as pa
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, event, text
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.heads import NotedPlace, remember_places
 from retention_assets.ledger.audit.rows import SEALED
+from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import METADATA
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.sql.columns import InstantColumn
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids
 
@@ -47,8 +51,17 @@ def build(ledger: Ledger) -> Ledger:
     ledger.visibility.raise_to("lake/e", T0, "ann")
     ledger.clock.check(T0, None)
     ledger.clock.accept(LATER, "ann", "right")
+    looks = pa.table(
+        {
+            "dataset": ["lake/d", "lake/f"],
+            "token": ["t", None],
+            "rules": ["r", "r"],
+            "looked_at": [T0, T0],
+            "next_look": [T0, T0],
+        }
+    )
     published = [Publication("log", "lake/d", "w/log/r1", "r1"), Publication("log", "lake/e", "w/log/r1", "r1")]
-    ledger.marks.mark(candidates(["T1", "T2", "T3", "T4", "T5"]), T0, "run", published=published)
+    ledger.marks.mark(candidates(["T1", "T2", "T3", "T4", "T5"]), T0, "run", published=published, evaluations=[looks])
     ledger.publications.publish([Publication("log", "lake/e", "w/log/r2", "r2")], "run")
     ledger.objections.object({"lake/x": "a reason", "lake/y": "another"}, "some_check", "run")
     ledger.objections.withdraw(["lake/y"], "some_check", "run")
@@ -73,7 +86,20 @@ def build(ledger: Ledger) -> Ledger:
     ledger.sweeps.finish(lease, plan)
     again = ledger.sweeps.plan(lease, ids(ledger, "T5"), LATER)
     ledger.sweeps.begin(lease, again, ids(ledger, "T5"))
-    ledger.leases.give_up(lease)
+    part = DatasetPart(lease, 1, ALL_NAMES, 1)
+    ledger.parts.leave(ledger.parts.join(part).lease)
+    ledger.leases.give_up(ledger.leases.beat(lease))
+    ledger.leases.take("lake/e", "another")
+    ledger.sweep_runs.stop("sweeper", "a reason")
+    ledger.sweep_runs.beat("sweeper")
+    for progress in ("a", "b"):
+        ledger.sweep_runs.report("sweeper", 0, progress)
+    for _ in range(2):
+        ledger.paces.reserve({"p": timedelta(hours=1), "q": timedelta(hours=1)})
+    for datasets in (("lake/d", "lake/e"), ("lake/d",)):
+        standing = {name: Violation(name, "is wrong") for name in datasets}
+        ledger.violations.update("some_check", standing, None, T0, "run")
+        ledger.violations.note_whole_look("some_check", T0)
     return ledger
 
 
@@ -108,6 +134,7 @@ def swap(table: str, column: str, one: str, other: str) -> list[str]:
     return [f"UPDATE {table} SET {column} = '{new}' WHERE {column} = '{old}'" for old, new in moves]
 
 
+DEFINES = ("CREATE", "ALTER", "DROP")
 T = {f"T{number}": f"\"transaction\" = 'T{number}'" for number in range(1, 6)}
 HELD, OVER = "name = 'case-1'", "name = 'case-2'"
 FILED = "name = 'filed'"
@@ -262,6 +289,28 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "published: removed": ("DELETE FROM published WHERE dataset = 'lake/e'", "Row log, lake/e of published was removed"),
     "published: added": (same("published", "dataset = 'lake/d'", "dataset='lake/z'"), "Row log, lake/z of published was added"),
     "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),
+    # What no act is about.
+    "leases: another holder": ("UPDATE leases SET holder = 'x' WHERE dataset = 'lake/e'", "Row lake/e of leases was changed or added past the ledger"),
+    "leases: an older number": ("UPDATE leases SET token = 0 WHERE dataset = 'lake/d'", "Row lake/d of leases was changed or added"),
+    "leases: held for ever": ("UPDATE leases SET given_up = NOT given_up WHERE dataset = 'lake/d'", "Row lake/d of leases was changed or added"),
+    "leases: removed": ("DELETE FROM leases WHERE dataset = 'lake/e'", "The table leases has 2 rows, and the ledger wrote 3: at least one was added or removed"),
+    "leases: added": (same("leases", "dataset = 'lake/d'", "dataset='lake/z'"), "Row lake/z of leases was changed or added"),
+    "lease parts: another attempt": ("UPDATE lease_parts SET attempt = 9", "Row lake/d, 1 of lease_parts was changed or added"),
+    "lease parts: removed": ("DELETE FROM lease_parts", "The table lease_parts has 0 rows, and the ledger wrote 1"),
+    "paces: not before": ("UPDATE paces SET next_at = (SELECT max(until) FROM holds) WHERE policy = 'p'", "Row p of paces was changed or added"),
+    "paces: removed": ("DELETE FROM paces WHERE policy = 'q'", "The table paces has 1 rows, and the ledger wrote 2"),
+    "looks: not before": ("UPDATE looks SET next_look = NULL WHERE dataset = 'lake/d'", "Row lake/d of looks was changed or added"),
+    "looks: another token": ("UPDATE looks SET token = 'x' WHERE dataset = 'lake/f'", "Row lake/f of looks was changed or added"),
+    "looks: removed": ("DELETE FROM looks WHERE dataset = 'lake/f'", "The table looks has 1 rows, and the ledger wrote 2"),
+    "stops: another reason": ("UPDATE stops SET reason = 'x'", "Row sweeper of stops was changed or added"),
+    "stops: removed": ("DELETE FROM stops", "The table stops has 0 rows, and the ledger wrote 1"),
+    "violations: over": ("UPDATE violations SET over_at = since WHERE dataset = 'lake/d'", "Row some_check, lake/d of violations was changed or added"),
+    "violations: removed": ("DELETE FROM violations", "The table violations has 0 rows, and the ledger wrote 2"),
+    "whole checks: another time": ("UPDATE whole_checks SET looked_at = (SELECT max(until) FROM holds)", "Row some_check of whole_checks was changed or added"),
+    "whole checks: removed": ("DELETE FROM whole_checks", "The table whole_checks has 0 rows, and the ledger wrote 1"),
+    "task progress: another": ("UPDATE task_progress SET progress = 'x' WHERE task = 0", "Row sweeper, 0 of task_progress was changed or added"),
+    "row counts: one less": (["DELETE FROM stops", "UPDATE row_counts SET rows = 0 WHERE name = 'stops'"], "Row stops of row_counts was changed or added"),
+    "clock: next id is far": ("UPDATE clock SET next_mark = 1000", "The clock says that the next mark is 1000, and there is a mark 5; by the record it is 6"),
     # The chain.
     "audit: an act removed": ("DELETE FROM audit WHERE deed = 'HOLD' AND position = 3", "Row 3 of the audit is missing"),
     "audit: the end removed": (
@@ -288,7 +337,7 @@ def named(ledger: Ledger, statements: list[str] | str, sentence: str) -> None:
     with engine.connect() as connection:
         with connection.begin() as transaction:
             for statement in [statements] if isinstance(statements, str) else statements:
-                assert connection.execute(text(statement)).rowcount, statement
+                assert connection.execute(text(statement)).rowcount or statement.split()[0] in DEFINES, statement
             faults = verify(connection).faults
             transaction.rollback()
         assert [fault for fault in faults if sentence in fault], faults
@@ -303,6 +352,117 @@ def test_there_are_as_many_kinds_of_edits_as_somebody_may_think_of() -> None:
     assert len(EDITS) > 100
     tables = {edit.partition(":")[0] for edit in EDITS}
     assert {name.replace("_", " ").replace("policy versions", "policies") for name in SEALED} <= tables
+
+
+def another(column: Column[object], kind: str) -> str:
+    """Another value of the type of a column, as a statement has it."""
+    name = f'"{column.name}"'
+    if (table := column.table) is not None and column.name in ("status", "outcome"):
+        other = {"realms": "ACTIVE", "scans": "superseded"}.get(str(table), "UNMARKED" if column.name == "status" else "HIDDEN")
+        return f"CASE WHEN {name} = '{other}' THEN 'SPARED' ELSE '{other}' END"
+    if isinstance(column.type, Boolean):
+        return f"NOT coalesce({name}, {'0' if kind == 'sqlite' else 'false'})"
+    if isinstance(column.type, Date):
+        return "'2031-01-01'"
+    if isinstance(column.type, Text):
+        return f"coalesce({name}, '') || 'x'"
+    if kind == "postgresql" and isinstance(column.type, InstantColumn):
+        return f"coalesce({name}, '2031-01-01Z') + INTERVAL '1 microsecond'"
+    return f"coalesce({name}, 0) + 1000"
+
+
+# An id that nothing but this row says: "one" stands in its table's condition, so that another value can't be written.
+UNCHANGED = {("clock", "id"), ("audit_head", "id")}
+
+
+def unseen(connection: Connection, table: Table, column: Column[object], value: str) -> list[str]:
+    """The rows in which a column is given another value past the ledger, and no fault says so."""
+    from retention_assets.ledger.audit.verify import verify
+
+    keys = [key.name for key in table.primary_key]
+    listed = ", ".join(f'"{name}"' for name in keys)
+    rows = connection.exec_driver_sql(f"SELECT {listed} FROM {table.name} ORDER BY {listed} LIMIT 6").all()
+    assert rows, f"no row of {table.name}"
+    missed = []
+    for row in rows:
+        with connection.begin_nested() as savepoint:
+            where = " AND ".join(f'"{name}" = :key_{name}' for name in keys)
+            parameters = {f"key_{name}": key for name, key in zip(keys, row, strict=True)}
+            done = connection.execute(text(f'UPDATE {table.name} SET "{column.name}" = {value} WHERE {where}'), parameters)
+            assert done.rowcount == 1
+            if not verify(connection).faults:
+                missed.append(f"{column} of {row} to {value}")
+            savepoint.rollback()
+    return missed
+
+
+@pytest.mark.parametrize("table", METADATA.sorted_tables, ids=str)
+def test_another_value_in_any_column_of_any_table_is_found(on_file: Ledger, table: Table) -> None:
+    with on_file.database.engine.connect() as connection, connection.begin() as transaction:
+        connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+        columns = [column for column in table.columns if (table.name, column.name) not in UNCHANGED]
+        missed = [row for column in columns for row in unseen(connection, table, column, another(column, "sqlite"))]
+        # A file takes a value of any type; a whole number alone is a row id.
+        typed = [column for column in columns if not (column.primary_key and len(table.primary_key) == 1)]
+        for value in ("'no value'", "x'ff00'", "1e300"):
+            missed += [row for column in typed for row in unseen(connection, table, column, value)]
+        assert missed == []
+        transaction.rollback()
+
+
+@pytest.mark.parametrize("table", METADATA.sorted_tables, ids=str)
+def test_another_value_in_any_column_of_any_table_is_found_on_postgresql(on_server: Ledger, table: Table) -> None:
+    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        columns = [column for column in table.columns if (table.name, column.name) not in UNCHANGED]
+        missed = [row for column in columns for row in unseen(connection, table, column, another(column, "postgresql"))]
+        assert missed == []
+        transaction.rollback()
+
+
+FOREIGN = {
+    "CREATE TRIGGER undo AFTER UPDATE ON marks BEGIN UPDATE marks SET status = 'MARKED'; END": "The trigger undo on marks is not",
+    "CREATE TABLE theirs (id INTEGER)": "The table theirs in the ledger's file is not",
+    "CREATE VIEW theirs AS SELECT * FROM marks": "The view theirs in the ledger's file is not",
+    "CREATE INDEX theirs ON marks (status)": "The index theirs on marks is not",
+    "DROP INDEX uq_marks_open": "The index uq_marks_open of the ledger is missing",
+}
+
+
+@pytest.mark.parametrize("statement", FOREIGN)
+def test_what_is_in_a_file_and_is_not_the_ledgers_is_named(on_file: Ledger, statement: str) -> None:
+    named(on_file, statement, FOREIGN[statement])
+
+
+FUNCTION = "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+ON_SERVER = {
+    "CREATE TRIGGER undo BEFORE UPDATE ON marks FOR EACH ROW EXECUTE FUNCTION nothing()": "The trigger undo on marks is not",
+    "CREATE RULE keep AS ON UPDATE TO holds DO INSTEAD NOTHING": "The rule keep on holds is not",
+    "ALTER TABLE holds ENABLE ROW LEVEL SECURITY": "The row level security holds on holds is not",
+    "CREATE TABLE more () INHERITS (holds)": "The table that inherits more on holds is not",
+}
+
+
+@pytest.mark.parametrize("statement", ON_SERVER)
+def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing(on_server: Ledger, statement: str) -> None:
+    from retention_assets.ledger.audit.before_sweep import rule_faults
+
+    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
+        connection.execute(text(FUNCTION))
+        connection.execute(text(statement))
+        assert [words for _, words in rule_faults(connection) if ON_SERVER[statement] in words]
+        transaction.rollback()
+    named(on_server, [FUNCTION, statement], ON_SERVER[statement])
+
+
+def test_another_table_in_the_schema_of_a_server_is_a_remark(on_server: Ledger) -> None:
+    from retention_assets.ledger.audit.verify import verify
+
+    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
+        connection.execute(text("CREATE TABLE runs (id INTEGER)"))
+        result = verify(connection)
+        transaction.rollback()
+    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema is not the ledger's.",))
 
 
 # Where PostgreSQL's foreign keys stand in the way, the edit can't be made.
