@@ -31,7 +31,7 @@ from retention_assets.settings.cluster import is_local_master, out_of_reach
 from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
-from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of
+from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of, guarded_places
 from retention_assets.settings.prices import Prices
 from retention_assets.settings.secrets import remember_secrets, secrets_in
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
@@ -222,8 +222,11 @@ class Settings(SettingsPart):
     @model_validator(mode="after")
     def _places_are_their_own(self, info: ValidationInfo) -> Self:
         """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
-        if conflict := next(self.place_conflicts((info.context or {}).get("file")), None):
+        claims = self._claims((info.context or {}).get("file"))
+        if conflict := next(conflicts_of(claims), None):
             raise conflict.as_invalid_value()
+        for store in self.stores:
+            store.guard(guarded_places(store, claims))
         return self
 
     @model_validator(mode="after")
@@ -282,8 +285,11 @@ class Settings(SettingsPart):
             )
         return self
 
-    def place_conflicts(self, file: str | None = None) -> Iterator[PlaceConflict]:
+    def place_conflicts(self) -> Iterator[PlaceConflict]:
         """Places that lie where somebody else deletes, as the file system has them now: links may have come since."""
+        return conflicts_of(self._claims())
+
+    def _claims(self, file: str | None = None) -> list[Claim]:
         claims = [Claim("warehouse", self.warehouse, deletes=True), Claim("ledger", self.ledger)]
         claims += [Claim(f"policies[{number}]", str(path)) for number, path in enumerate(self.policies)]
         claims += [Claim("settings file", file)] if file else []
@@ -291,7 +297,7 @@ class Settings(SettingsPart):
             claims += [
                 Claim(f"stores[{number}].{key}", place, store, key == store.reach) for key, place in store.places.items()
             ]
-        return conflicts_of(claims)
+        return claims
 
     @property
     def silence(self) -> float:

@@ -72,6 +72,13 @@ def conflicts_of(claims: Sequence[Claim]) -> Iterator[PlaceConflict]:
             yield PlaceConflict(outer, inner)
 
 
+def guarded_places(store: StoreSettings, claims: Sequence[Claim]) -> tuple[str, ...]:
+    """The places of retention and of other stores that a removal of a store stops at, whatever leads it there."""
+    outer = next((claim for claim in claims if claim.store is store and claim.deletes), None)
+    mine = (claim for claim in claims if claim.store is not store)
+    return tuple("".join(claim.text) for claim in mine if outer and not _may_hold(outer, claim))
+
+
 def _may_hold(outer: Claim, inner: Claim) -> bool:
     """A store may keep its own log in its data; and some kinds are told of another store, and of its data alone."""
     one, other = outer.store, inner.store

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
@@ -123,6 +123,9 @@ class StoreSettings(SettingsPart):
         Field(description="The realm of all its datasets, or a pattern with one group over their names."),
     ] = None
 
+    # Set by the settings as a whole: it follows from the other places in them.
+    _guarded: tuple[str, ...] = PrivateAttr(())
+
     @field_validator("realm")
     @classmethod
     def _has_such_a_column(cls, value: Any) -> Any:
@@ -156,6 +159,15 @@ class StoreSettings(SettingsPart):
         if isinstance(url, str) and url.startswith("sqlite"):
             found["url"] = url
         return {key: place for key, place in found.items() if place is not None}
+
+    @property
+    def guarded(self) -> tuple[str, ...]:
+        """The places of retention itself and of other stores, at which a removal stops."""
+        return self._guarded
+
+    def guard(self, places: tuple[str, ...]) -> None:
+        """Say what is in the same settings and not its own."""
+        self._guarded = places
 
     @property
     def reads_policies(self) -> bool:

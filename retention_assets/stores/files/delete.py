@@ -5,13 +5,16 @@ Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from retention_assets.errors import Refused
+from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote, delete_s3
 from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
+from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.protocol import Permit, always
 
@@ -24,9 +27,11 @@ class TransactionFolders:
     root: str
     # Of S3 alone.
     versions: delete_s3.VersionRules | None = None
+    # Of a disk alone.
+    guarded: delete_local.Guarded = frozenset()
 
     @classmethod
-    def of(cls, layout: FolderLayout, every_version: bool = False) -> Self:
+    def of(cls, layout: FolderLayout, every_version: bool = False, guarded: Sequence[str] = ()) -> Self:
         """Open the file system of a layout. Raises Refused for a root in which nothing is: it cannot tell what is gone."""
         if "::" in layout.root:
             # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
@@ -34,7 +39,7 @@ class TransactionFolders:
         fs, root = open_file_system(layout.root)
         if is_local(fs):
             delete_local.check_root(root)
-            return cls(fs, root)
+            return cls(fs, root, guarded=identities_of(guarded))
         rules = delete_s3.version_rules(fs, root, every_version) if is_s3(fs) else None
         if delete_s3.is_empty(fs, root, rules) if rules else delete_remote.is_empty(fs, root):
             raise Refused(
@@ -56,22 +61,27 @@ class TransactionFolders:
             return not delete_s3.is_empty(self.fs, place, self.versions)
         return not delete_remote.is_empty(self.fs, place)
 
-    def measure(self, folder: Folder) -> int | None:
-        """The bytes in a folder, or None if it is not there."""
+    def measure(self, folder: Folder) -> FolderNote | None:
+        """A folder as it is now, or None if it is not there."""
         if is_local(self.fs):
-            return delete_local.measure(self.root, folder)
+            return delete_local.measure(self.root, folder, self.guarded)
         if self.versions:
             return delete_s3.measure(self.fs, self._place(folder), self.versions)
         return delete_remote.measure(self.fs, self._place(folder))
 
-    def remove_folder(self, folder: Folder, permit: Permit = always) -> delete_remote.Removed | None:
-        """Remove a folder; the bytes that became free or are only hidden, or None if it was not there."""
+    def remove_folder(
+        self, folder: Folder, permit: Permit = always, check: FolderCheck = accept_any
+    ) -> delete_remote.Removed | None:
+        """Remove a folder; the bytes that became free or are only hidden, or None if it was not there.
+
+        It is checked before anything of it goes.
+        """
         if self.versions:
-            return delete_s3.remove_folder(self.fs, self._place(folder), permit, self.versions)
+            return delete_s3.remove_folder(self.fs, self._place(folder), permit, self.versions, check)
         if is_local(self.fs):
-            freed = delete_local.remove_folder(self.root, folder, permit)
+            freed = delete_local.remove_folder(self.root, folder, permit, self.guarded, check)
         else:
-            freed = delete_remote.remove_folder(self.fs, self._place(folder), permit)
+            freed = delete_remote.remove_folder(self.fs, self._place(folder), permit, check)
         return None if freed is None else delete_remote.Removed(freed)
 
     def _place(self, folder: Folder) -> str:

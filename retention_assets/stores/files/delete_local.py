@@ -2,7 +2,7 @@
 
 Belongs here: the one function that deletes local data of a `files` store, and the one that measures it. Both go down from the
 root by directory descriptors, follow no symlink and enter no other mount: whoever swaps a folder for a symlink, or mounts
-something in it, leads them nowhere.
+something in it, leads them nowhere. A removal stops before anything goes at what retention itself or another store keeps.
 Does not belong here: which folder it is to be (paths.py).
 """
 
@@ -12,53 +12,50 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from retention_assets.errors import Refused
-from retention_assets.stores.files.mounts import Mount, mount_of
+from retention_assets.errors import Refused, quote
+from retention_assets.settings.places import Identity
+from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
+from retention_assets.stores.files.mounts import Mount, keeps_numbers, mount_of
 from retention_assets.stores.files.paths import Folder, is_own_file
 from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# The files and folders at which a removal stops.
+Guarded = frozenset[Identity]
 
 
-def measure(root: str, folder: Folder) -> int | None:
-    """The bytes that removing a folder would free, or None if it is not there."""
-    seen: Counter[tuple[int, int]] = Counter()
-    size = 0
-    with _open_parent(root, folder) as above:
-        if above is None:
-            return None
-        for _, _, names, here in _walk(folder[-1], above):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    found = os.stat(name, dir_fd=here, follow_symlinks=False)
-                    seen[found.st_dev, found.st_ino] += 1
-                    # A file with names elsewhere frees nothing, one with several names in here frees its bytes once.
-                    if stat.S_ISREG(found.st_mode) and seen[found.st_dev, found.st_ino] == found.st_nlink:
-                        size += found.st_size
-    return size
+def measure(root: str, folder: Folder, guarded: Guarded = frozenset()) -> FolderNote | None:
+    """A folder as it is now, or None if it is not there."""
+    with _open_folder(root, folder, guarded) as (_, here, home):
+        return None if here is None else _note_of(folder[-1], here, home, guarded)
 
 
-def remove_folder(root: str, folder: Folder, permit: Permit) -> int | None:
+def remove_folder(
+    root: str, folder: Folder, permit: Permit, guarded: Guarded = frozenset(), check: FolderCheck = accept_any
+) -> int | None:
     """Remove a folder with all that is in it; the bytes that became free, or None if it was not there.
 
-    Raises OSError, Refused or Withheld at the first thing that stays. What is gone by then is gone; the next call
-    removes the rest.
+    All of it is looked at before anything goes. Raises OSError, Refused, FolderChanged or Withheld at the first thing that
+    stays. What is gone by then is gone; the next call removes the rest.
     """
-    freed = 0
-    with _open_parent(root, folder) as above:
-        if above is None:
+    with _open_folder(root, folder, guarded) as (above, top, home):
+        if top is None:
             return None
-        for _, folders, names, here in _walk(folder[-1], above, ahead=True):
+        note = _note_of(folder[-1], top, home, guarded)
+        check(note)
+        for _, folders, names, here in _walk(folder[-1], top, home):
             for name in names:
                 permit()
-                freed += _remove_file(name, here)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=here)
             for name in folders:
                 permit()
-                _remove_empty_folder(name, here)
+                with suppress(FileNotFoundError):
+                    os.rmdir(name, dir_fd=here)
         permit()
         os.rmdir(folder[-1], dir_fd=above)
-    return freed
+    return note.freed
 
 
 def replace_file(unfinished: str, path: str) -> None:
@@ -78,22 +75,34 @@ def check_root(root: str) -> None:
 
 
 @contextmanager
-def _open_parent(root: str, folder: Folder) -> Iterator[int | None]:
-    """The folder above, as a descriptor: None if the folder is not there. A root without anything answers nothing."""
+def _open_folder(root: str, folder: Folder, guarded: Guarded) -> Iterator[tuple[int, int | None, Mount]]:
+    """The folder above, the folder itself, None if it is not there, and the mount on which it has to lie.
+
+    A root without anything answers nothing.
+    """
     above = _open_root(root)
     try:
-        home = mount_of(above)
+        home = top = mount_of(above)
         for segment in folder[:-1]:
             below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
             if below is None:
-                yield None
+                yield above, None, home
                 return
             os.close(above)
             above = below
             # A disk of its own may be mounted there. A second mount of the same disk is a second name of another folder.
-            if (found := mount_of(above)) != home and found.device == home.device:
+            if (home := mount_of(above)) != top and home.device == top.device:
                 raise Refused(f"The folder {segment} of {root} is another folder of the same disk, mounted there. {_UNMOUNT}")
-        yield above if _is_folder(folder[-1], above) else None
+            check_unguarded(segment, os.fstat(above), guarded)
+        if not _is_folder(folder[-1], above):
+            yield above, None, home
+            return
+        here = os.open(folder[-1], _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        try:
+            _check_mount(folder[-1], here, home)
+            yield above, here, home
+        finally:
+            os.close(here)
     finally:
         os.close(above)
 
@@ -129,44 +138,58 @@ def _is_folder(name: str, above: int) -> bool:
     raise Refused(f"{name} is {what}. Put the folder itself there, or remove it by hand.")
 
 
-def _walk(
-    name: str, above: int, home: Mount | None = None, ahead: bool = False
-) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """What is in a folder and below it, the deepest first, each with a descriptor of where it is.
+def check_unguarded(name: str, status: os.stat_result, guarded: Guarded) -> None:
+    """Raises Refused for a file or folder that is retention's own or another store's, whatever way led to it."""
+    if (status.st_dev, status.st_ino) in guarded:
+        raise Refused(
+            f"{quote(name)} is a place of retention itself or of another store, which the settings name, so nothing is deleted"
+            " there. Move it out of this store's data."
+        )
 
-    Raises Refused at the first folder that lies on another mount than the one above all of them; `ahead` of everything,
-    so that what is mounted somewhere in a folder keeps all of it.
+
+def _note_of(name: str, top: int, home: Mount, guarded: Guarded) -> FolderNote:
+    """An open folder with all that is in it. Raises Refused for what is mounted or guarded in it."""
+    # Of files with several names, how many of these are in here.
+    seen: Counter[tuple[int, int]] = Counter()
+    freed = files = size = newest = 0
+    own = os.fstat(top)
+    for folder, _, names, here in _walk(name, top, home):
+        check_unguarded(folder, own if here == top else os.fstat(here), guarded)
+        for file in names:
+            with suppress(FileNotFoundError):
+                status = os.stat(file, dir_fd=here, follow_symlinks=False)
+                check_unguarded(file, status, guarded)
+                files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
+                links = status.st_nlink
+                if links > 1:
+                    seen[status.st_dev, status.st_ino] += 1
+                    links -= seen[status.st_dev, status.st_ino] - 1
+                # A file with names elsewhere frees nothing, one with several names in here frees its bytes once.
+                if links == 1 and stat.S_ISREG(status.st_mode):
+                    freed += status.st_size
+    return FolderNote(freed, files, size, newest, own.st_ino if keeps_numbers(home) else None)
+
+
+def _check_mount(name: str, here: int, home: Mount) -> None:
+    if mount_of(here) != home:
+        raise Refused(f"Something is mounted at {name} in the folder, so nothing of it is deleted. {_UNMOUNT}")
+
+
+def _walk(name: str, here: int, home: Mount) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """The folders and files in an open folder and below it, the deepest first, each with a descriptor of where it is.
+
+    Raises Refused at the first folder below that lies on another mount.
     """
-    home = home or mount_of(above)
-    here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-    try:
-        if mount_of(here) != home:
-            raise Refused(f"Something is mounted at {name} in the folder, so nothing of it is deleted. {_UNMOUNT}")
-        folders: list[str] = []
-        names: list[str] = []
-        with os.scandir(here) as entries:
-            for entry in entries:
-                (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
-        for below in folders if ahead else ():
-            for _ in _walk(below, here, home):
-                pass
-        for below in folders:
-            yield from _walk(below, here, home)
-        yield name, folders, names, here
-    finally:
-        os.close(here)
-
-
-def _remove_file(name: str, here: int) -> int:
-    """Remove a file, or a symlink itself; the bytes that became free."""
-    try:
-        found = os.stat(name, dir_fd=here, follow_symlinks=False)
-        os.unlink(name, dir_fd=here)
-    except FileNotFoundError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
-
-
-def _remove_empty_folder(name: str, here: int) -> None:
-    with suppress(FileNotFoundError):
-        os.rmdir(name, dir_fd=here)
+    folders: list[str] = []
+    names: list[str] = []
+    with os.scandir(here) as entries:
+        for entry in entries:
+            (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+    for folder in folders:
+        below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+        try:
+            _check_mount(folder, below, home)
+            yield from _walk(folder, below, home)
+        finally:
+            os.close(below)
+    yield name, folders, names, here

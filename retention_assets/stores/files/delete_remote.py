@@ -5,18 +5,24 @@ where a store is busy.
 Does not belong here: S3 (delete_s3.py), and which folder it is to be (paths.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")
+Info = Mapping[str, Any]
+
+# The words of drivers for when a file was written: what is written anew has another one.
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "creation_time", "created")
 
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -41,10 +47,10 @@ def with_patience(request: Callable[[], Result]) -> Result:
     return retry(request, PATIENCE)
 
 
-def measure(fs: FileSystem, folder: str) -> int | None:
-    """The bytes of everything below a folder, or None if there is nothing."""
+def measure(fs: FileSystem, folder: str) -> FolderNote | None:
+    """A folder as it is now, or None if there is nothing."""
     places = with_patience(lambda: _list(fs, folder))
-    return sum(places.values()) if places else None
+    return _note_of(places) if places else None
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
@@ -52,19 +58,31 @@ def is_empty(fs: FileSystem, root: str) -> bool:
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
-def remove_folder(fs: FileSystem, folder: str, permit: Permit) -> int | None:
+def remove_folder(fs: FileSystem, folder: str, permit: Permit, check: FolderCheck = accept_any) -> int | None:
     """Remove everything below a folder; the bytes that were there, or None if nothing was.
 
-    Raises OSError or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
+    Raises OSError, FolderChanged or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
     """
     places = with_patience(lambda: _list(fs, folder))
     if not places:
         return None
+    note = _note_of(places)
+    check(note)
     # Files before folders, and the deepest folders first.
     for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
         with_patience(partial(_delete_one, fs, place, permit))
     with_patience(lambda: _check_none_left(fs, folder, len(places)))
-    return sum(places.values())
+    return note.freed
+
+
+def time_in_ns(time: object) -> int | None:
+    """A time as a driver says it; None where it says none, or in a way of its own."""
+    try:
+        time = datetime.fromisoformat(time) if isinstance(time, str) else time
+        time = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() if isinstance(time, datetime) else time
+    except (ValueError, OverflowError):
+        return None
+    return round(time * 1_000_000) * 1_000 if isinstance(time, int | float) else None
 
 
 def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
@@ -72,7 +90,16 @@ def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
     fs.mv(unfinished, place)
 
 
-def _list(fs: FileSystem, folder: str) -> dict[str, int]:
+def _note_of(places: Mapping[str, Info]) -> FolderNote:
+    files = [
+        (int(info["size"] or 0), time_in_ns(next((info[key] for key in _TIMES if info.get(key)), None)))
+        for place, info in places.items()
+        if not place.endswith("/")
+    ]
+    return FolderNote.of_files(sum(size for size, _ in files), files)
+
+
+def _list(fs: FileSystem, folder: str) -> dict[str, Info]:
     """What lies below a folder, asked anew: places, those of folders with a / at their ends."""
     fs.invalidate_cache()
     try:
@@ -81,14 +108,13 @@ def _list(fs: FileSystem, folder: str) -> dict[str, int]:
         found = fs.find(folder, withdirs=True, detail=True)
     except FileNotFoundError:
         return {}
-    sizes = {
-        place.rstrip("/") + ("/" if info["type"] == "directory" else ""): int(info["size"] or 0)
-        for place, info in found.items()
+    places: dict[str, Info] = {
+        place.rstrip("/") + ("/" if info["type"] == "directory" else ""): info for place, info in found.items()
     }
     below = folder.rstrip("/") + "/"
-    if strange := next((place for place in sizes if not place.startswith(below)), None):
+    if strange := next((place for place in places if not place.startswith(below)), None):
         raise Refused(f"The file system names {strange} among what is below {below}, so nothing there is deleted.")
-    return {below: 0, **sizes}
+    return {below: {"size": 0}, **places}
 
 
 def _check_none_left(fs: FileSystem, folder: str, there: int) -> None:

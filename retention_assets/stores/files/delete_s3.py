@@ -9,11 +9,13 @@ Does not belong here: other file systems (delete_remote.py), and which folder it
 import errno
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from retention_assets.errors import quote
-from retention_assets.stores.files.delete_remote import Removed, with_patience
+from retention_assets.stores.files.delete_remote import Removed, time_in_ns, with_patience
 from retention_assets.stores.files.file_systems import FileSystem
+from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.protocol import Permit
 
@@ -36,6 +38,7 @@ class StoredObject(NamedTuple):
     size: int
     version: str | None = None
     marker: bool = False
+    modified: datetime | None = None
 
 
 class VersionRules(NamedTuple):
@@ -58,12 +61,15 @@ def version_rules(fs: FileSystem, root: str, delete: bool) -> VersionRules:
     return VersionRules(status is not None, status == "Enabled", delete and status is not None)
 
 
-def measure(fs: FileSystem, folder: str, rules: VersionRules) -> int | None:
-    """The bytes that removing a folder would free, or None if nothing is there."""
+def measure(fs: FileSystem, folder: str, rules: VersionRules) -> FolderNote | None:
+    """A folder as it is now, or None if nothing is there."""
     found = with_patience(lambda: _list(fs, folder, rules.delete))
-    if not found:
-        return None
-    return 0 if rules.enabled and not rules.delete else sum(one.size for one in found)
+    return _note_of(found, rules) if found else None
+
+
+def _note_of(objects: Sequence[StoredObject], rules: VersionRules) -> FolderNote:
+    freed = 0 if rules.enabled and not rules.delete else sum(one.size for one in objects)
+    return FolderNote.of_files(freed, ((one.size, time_in_ns(one.modified)) for one in objects))
 
 
 def is_empty(fs: FileSystem, root: str, rules: VersionRules) -> bool:
@@ -77,12 +83,16 @@ def is_empty(fs: FileSystem, root: str, rules: VersionRules) -> bool:
     return not any(one["Key"] not in nothing for one in found.get(kind, ())) and not found.get("IsTruncated")
 
 
-def remove_folder(fs: FileSystem, folder: str, permit: Permit, rules: VersionRules) -> Removed | None:
+def remove_folder(
+    fs: FileSystem, folder: str, permit: Permit, rules: VersionRules, check: FolderCheck = accept_any
+) -> Removed | None:
     """Remove everything below a folder, and every version where that is asked for; None if nothing was there.
 
-    Raises OSError or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
+    Raises OSError, FolderChanged or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
     """
     found = with_patience(lambda: _list(fs, folder, rules.delete))
+    if found:
+        check(_note_of(found, rules))
     marked = _delete(fs, fs.split_path(folder)[0], found, permit)
     if found:
         with_patience(lambda: _check_none_left(fs, folder, len(found), rules.delete))
@@ -114,7 +124,9 @@ def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[StoredObj
     more: dict[str, str] = {}
     while True:
         page = request("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
-        yield from (StoredObject(found["Key"], found["Size"]) for found in page.get("Contents", ()))
+        yield from (
+            StoredObject(found["Key"], found["Size"], modified=found["LastModified"]) for found in page.get("Contents", ())
+        )
         if not page.get("IsTruncated"):
             return
         more = {"ContinuationToken": page["NextContinuationToken"]}
@@ -125,8 +137,10 @@ def _list_versions(request: Request, bucket: str, prefix: str) -> Iterator[Store
     more: dict[str, str] = {}
     while True:
         page = request("list_object_versions", Bucket=bucket, Prefix=prefix, **more)
-        yield from (StoredObject(one["Key"], one["Size"], one["VersionId"]) for one in page.get("Versions", ()))
-        yield from (StoredObject(one["Key"], 0, one["VersionId"], True) for one in page.get("DeleteMarkers", ()))
+        for one in page.get("Versions", ()):
+            yield StoredObject(one["Key"], one["Size"], one["VersionId"], modified=one.get("LastModified"))
+        for one in page.get("DeleteMarkers", ()):
+            yield StoredObject(one["Key"], 0, one["VersionId"], True, one.get("LastModified"))
         if not page.get("IsTruncated"):
             return
         more = {"KeyMarker": page["NextKeyMarker"]}

@@ -1,4 +1,4 @@
-"""Mounts: on which mount a folder lies, so that a removal never goes from one into another.
+"""Mounts: on which mount a folder lies, so that a removal never goes from one into another; and which files places are.
 
 Belongs here: asking the kernel. A folder of the same disk that is mounted once more (a bind mount) has the same device, so
 the number of the mount is asked for as well: by statx, or else from /proc. Where neither is to be had the device must do.
@@ -25,6 +25,22 @@ class Mount(NamedTuple):
 
     device: int
     number: int | None
+
+
+# Where a folder has the same number after the machine has started anew, and on every machine. In memory, and where file
+# systems are laid over each other or translated by a program, it may be another one.
+_LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "nfs", "nfs4"}
+
+
+@lru_cache(maxsize=128)
+def keeps_numbers(mount: Mount) -> bool:
+    """Whether the file system of a mount is known to keep the numbers (inodes) of its folders."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    kinds = {line.partition(" ")[0]: line.partition(" - ")[2].partition(" ")[0] for line in lines}
+    return kinds.get(str(mount.number)) in _LASTING
 
 
 def mount_of(descriptor: int) -> Mount:

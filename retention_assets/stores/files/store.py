@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.delete_remote import Removed
 from retention_assets.stores.files.file_systems import server_time
+from retention_assets.stores.files.folder_notes import FolderChanged, FolderNote
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
@@ -109,11 +110,15 @@ class FilesStore:
         [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
             return [PreparedTarget(name) for name in transactions]
-        found = _try_each(lambda name: folders.measure(layout.folder(dataset, name)) or 0, transactions, _LISTINGS_AT_ONCE)
-        # The note is what there was to delete: by it a sweep that is resumed tells whether anything of it is gone.
+        found = _try_each(
+            lambda name: folders.measure(layout.folder(dataset, name)) or FolderNote(0, 0, 0, 0),
+            transactions,
+            _LISTINGS_AT_ONCE,
+        )
+        # The note is what there was to delete: only that goes, and a sweep that is resumed tells whether anything is gone.
         return [
-            PreparedTarget(name, size, str(size)) if isinstance(size, int) else PreparedTarget(name)
-            for name, size in zip(transactions, found, strict=True)
+            PreparedTarget(name, note.freed, note.text) if isinstance(note, FolderNote) else PreparedTarget(name)
+            for name, note in zip(transactions, found, strict=True)
         ]
 
     def place(self, dataset: str, claim: bool = False) -> str:
@@ -135,7 +140,7 @@ class FilesStore:
         return found
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is left of folders, by the bytes that were in them when they were planned."""
+        """What is left of folders, by what they were when they were planned."""
         layout = FolderLayout.of(self.settings)
         try:
             folders = self._open_folders(layout)
@@ -144,7 +149,7 @@ class FilesStore:
             return {}
         found = _try_each(lambda one: folders.measure(layout.folder(dataset, one.transaction)), targets, _LISTINGS_AT_ONCE)
         gone = Remains.UNKNOWN if not is_known else Remains.NOTHING if folders.may_hide else Remains.FREED
-        return {one.transaction: _remains(one, size, gone) for one, size in zip(targets, found, strict=True)}
+        return {one.transaction: _remains(one, note, gone) for one, note in zip(targets, found, strict=True)}
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the folders of some transactions, once readers of a latest view can learn of it."""
@@ -171,7 +176,7 @@ class FilesStore:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
-            freed = folders.remove_folder(going[target], permit)
+            freed = folders.remove_folder(going[target], permit, partial(_check_planned, target))
             if freed is None and not is_known():
                 raise Refused(
                     f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in {mask_secrets(layout.root)}. Is"
@@ -183,7 +188,7 @@ class FilesStore:
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
 
     def _open_folders(self, layout: FolderLayout) -> TransactionFolders:
-        return TransactionFolders.of(layout, self.settings.deletes_versions)
+        return TransactionFolders.of(layout, self.settings.deletes_versions, self.settings.guarded)
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
@@ -222,19 +227,29 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
         pool.shutdown(cancel_futures=True)
 
 
-def _remains(target: Target, size: int | Exception | None, gone: Remains) -> Remains:
-    if size is None:
+def _check_planned(target: Target, note: FolderNote) -> None:
+    """Raises FolderChanged for a folder that is not what the plan of a target says."""
+    why = note.change(FolderNote.parse(target.note), target.begun_earlier) if target.note else None
+    if why is not None:
+        raise FolderChanged(why)
+
+
+def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains) -> Remains:
+    if note is None:
         return gone
-    if isinstance(size, Exception) or target.note is None:
+    if isinstance(note, Exception) or target.note is None:
         return Remains.UNKNOWN
-    return Remains.ALL if target.note == str(size) else Remains.SOME
+    planned = FolderNote.parse(target.note)
+    return Remains.ALL if planned.freed == note.freed and note.change(planned, begun=False) is None else Remains.SOME
 
 
 def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
+    if isinstance(found, FolderChanged):
+        return SweptTarget(target.transaction, Outcome.SPARED, error=str(found))
     if isinstance(found, Exception):
         return _failed(target, found)
     # What a sweep that was killed had deleted of it is nowhere else counted.
-    freed_before = int(target.note) if target.begun_earlier and target.note else 0
+    freed_before = FolderNote.parse(target.note).freed if target.begun_earlier and target.note else 0
     if found is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)
     if found.hidden is not None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
+from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.file_systems import is_local, is_s3, open_file_system
 from retention_assets.stores.objects.delete_local import check_root, delete_files
@@ -51,6 +52,8 @@ class ObjectDeletion:
     rows: ObjectRows | None
     conditional: bool
     pace: DeletionPace
+    # The places of others at which a removal stops.
+    guarded: Sequence[str] = ()
 
     def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """One outcome for each target. Raises nothing for what is wrong with any of them."""
@@ -105,7 +108,8 @@ class ObjectDeletion:
             raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = open_file_system(self.root)
         if is_local(fs):
-            return delete_files(root, targets, self.conditional, parallelism, permit, self.pace)
+            guarded = identities_of(self.guarded)
+            return delete_files(root, targets, self.conditional, parallelism, permit, self.pace, guarded)
         delete = delete_keys if is_s3(fs) else delete_places
         return self._with_plans(targets, lambda objects: delete(fs, root, objects, self._look, parallelism, permit, self.pace))
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.files.delete_local import Guarded, check_unguarded
 from retention_assets.stores.files.mounts import mount_of
 from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import ObjectCondition
@@ -33,7 +34,13 @@ _PIECE = 128
 
 
 def delete_files(
-    root: str, targets: Sequence[Target], conditional: bool, parallelism: int, permit: Permit, pace: DeletionPace
+    root: str,
+    targets: Sequence[Target],
+    conditional: bool,
+    parallelism: int,
+    permit: Permit,
+    pace: DeletionPace,
+    guarded: Guarded = frozenset(),
 ) -> list[SweptTarget]:
     """Delete files that have notes, one outcome for each. Raises Refused for a root that is not there or that nobody knows."""
     by_folder: dict[str, list[Target]] = {}
@@ -45,7 +52,7 @@ def delete_files(
     with _opened_root(root) as top, ThreadPoolExecutor(max(1, parallelism)) as threads:
 
         def delete(piece: tuple[str, Sequence[Target]]) -> list[SweptTarget]:
-            return _delete_from(top, *piece, conditional, permit, pace)
+            return _delete_from(top, *piece, conditional, permit, pace, guarded)
 
         quick = _QUICK * len(targets) / max(1, len(pieces))
         return [one for some in map_concurrently(threads, delete, pieces, quick) for one in some]
@@ -74,18 +81,24 @@ def _opened_root(root: str) -> Iterator[int]:
 
 
 def _delete_from(
-    top: int, folder: str, targets: Sequence[Target], conditional: bool, permit: Permit, pace: DeletionPace
+    top: int,
+    folder: str,
+    targets: Sequence[Target],
+    conditional: bool,
+    permit: Permit,
+    pace: DeletionPace,
+    guarded: Guarded,
 ) -> list[SweptTarget]:
     """The objects of one folder; what is wrong with the folder is wrong with each of them."""
     try:
-        with _opened(top, folder) as here:
-            return [_delete_file(here, one, conditional, permit, pace) for one in targets]
+        with _opened(top, folder, guarded) as here:
+            return [_delete_file(here, one, conditional, permit, pace, guarded) for one in targets]
     except (OSError, Refused) as fault:
         return [SweptTarget(one.transaction, Outcome.FAILED, error=error_text(fault)) for one in targets]
 
 
 @contextmanager
-def _opened(top: int, folder: str) -> Iterator[int | None]:
+def _opened(top: int, folder: str, guarded: Guarded) -> Iterator[int | None]:
     """A folder below the root, as a descriptor; none if it is not there. Raises Refused where the way leads elsewhere."""
     here, home = os.dup(top), mount_of(top)
     try:
@@ -101,12 +114,15 @@ def _opened(top: int, folder: str) -> Iterator[int | None]:
             here = below
             if mount_of(here) != home:
                 raise Refused(f"Something is mounted at {quote(segment)}, so nothing there is deleted. Unmount it.")
+            check_unguarded(segment, os.fstat(here), guarded)
         yield here
     finally:
         os.close(here)
 
 
-def _delete_file(here: int | None, one: Target, conditional: bool, permit: Permit, pace: DeletionPace) -> SweptTarget:
+def _delete_file(
+    here: int | None, one: Target, conditional: bool, permit: Permit, pace: DeletionPace, guarded: Guarded
+) -> SweptTarget:
     key = one.transaction
     name = key.rpartition("/")[2]
     try:
@@ -120,6 +136,7 @@ def _delete_file(here: int | None, one: Target, conditional: bool, permit: Permi
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise Refused(f"{quote(key)} is no file any more. Remove it by hand.")
+        check_unguarded(name, found, guarded)
         # Most notes say to the letter what is there; of the others is asked what the difference is.
         if not (conditional and says_of_file(one.note, found)):
             planned = planned_of(one, conditional)

@@ -291,6 +291,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             rows=self._rows,
             conditional=is_conditional(self.settings),
             pace=self._pace,
+            guarded=self.settings.guarded,
         )
 
     def close(self) -> None:

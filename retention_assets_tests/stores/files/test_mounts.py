@@ -112,7 +112,7 @@ def test_what_is_mounted_while_the_folder_goes_is_not_entered(lake: LocalFiles, 
         asked.append(descriptor)
         found = mount_of(descriptor)
         inside = os.readlink(f"/proc/self/fd/{descriptor}").endswith("deep er/é")
-        return Mount(found.device, -1) if inside and len(asked) > 2 + 2 + folders else found
+        return Mount(found.device, -1) if inside and len(asked) > 2 + folders else found
 
     monkeypatch.setattr("retention_assets.stores.files.delete_local.mount_of", later)
     before = lake.data()
